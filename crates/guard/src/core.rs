@@ -1,9 +1,9 @@
-//! The guard's core: a policy, the interfaces that are there, a plane, and the loop round it. It reads no clock and
-//! knows no thread, so that it is tested with the fake plane; [`crate::daemon`] runs it.
+//! The guard's core: a policy, the host's interfaces, a plane, and the control loop. It reads no clock and starts no
+//! thread, so it is tested with the fake plane; [`crate::daemon`] runs it.
 //!
-//! A new policy, or interfaces that come and go, are put in force as a whole or not at all: what is to be in force is
-//! found first, and refused before anything is touched; when the plane fails on the way, what was in force before is
-//! put back. What an earlier guard has left in force stays until the first policy is, and also where that fails.
+//! A new policy or list of interfaces is put in force as a whole or not at all: it is compiled first, and refused
+//! before anything is changed; when the plane fails on the way, the state before is restored. What an earlier guard
+//! left in force stays until the first policy is in force, also where that fails.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,24 +53,24 @@ pub enum CoreError {
     Plane(#[from] PlaneError),
 }
 
-/// A pool that is in force.
+/// The control loop of a pool in force.
 #[derive(Clone)]
 struct Running {
     control: Control,
-    /// Counters at the last look, by member.
+    /// Counters of the last period, by member.
     last: Vec<Count>,
-    /// Whether there was one.
-    looked: bool,
-    /// Looks in a row that have seen nothing.
+    /// Whether `last` is valid.
+    has_counts: bool,
+    /// Periods in a row without traffic.
     idle: u32,
 }
 
-/// A full Ethernet frame: a period's measure of packets that are segmented late cannot tell less apart, and one that was
-/// dropped counts as this where nobody knows how long it was.
+/// A full Ethernet frame: the resolution of a period's counters, since packets are segmented late; also the assumed
+/// length of a dropped packet where its length is not known.
 const PACKET_BYTES: u64 = 1514;
 
-/// Looks that see nothing after which one more changes no limit: what the loop remembers of others' rates falls by a quarter
-/// a period.
+/// Periods without traffic after which one more changes no limit: the loop's memory of rates falls by a quarter a
+/// period.
 const SETTLED: u32 = 128;
 
 /// The core.
@@ -83,16 +83,18 @@ pub struct Core<P> {
     numbers: Numbers,
     desired: Desired,
     running: BTreeMap<PoolKey, Running>,
-    /// Whether an earlier owner's limits are in force, and none of this one's.
+    /// Whether an earlier guard's limits are in force, and none of this one's.
     inherited: bool,
-    /// Whether anything passed, or was changed, since [`Core::count`].
-    stirred: bool,
-    /// What `default` had counted at the last [`Core::count`], by pool.
+    /// Whether a change failed on the way, so that the plane may have something else in force than `desired`.
+    torn: bool,
+    /// Whether packets passed, or something was changed, since [`Core::count`].
+    active: bool,
+    /// Counters of `default` at the last [`Core::count`], by pool.
     defaults: BTreeMap<PoolKey, Count>,
 }
 
 impl<P: Plane> Core<P> {
-    /// One that has put this policy in force for these interfaces.
+    /// Puts a policy in force for these interfaces.
     ///
     /// # Errors
     /// When the plane cannot hold it, or fails; also when it cannot hold an interface that the policy names.
@@ -120,14 +122,15 @@ impl<P: Plane> Core<P> {
             desired: Desired::default(),
             running: BTreeMap::new(),
             inherited,
-            stirred: true,
+            torn: false,
+            active: true,
             defaults: BTreeMap::new(),
         };
         core.change(policy, interfaces, Strictness::Policy)?;
         Ok(core)
     }
 
-    /// Another policy.
+    /// Replaces the policy.
     ///
     /// # Errors
     /// As [`Core::start`]; the policy before stays in force.
@@ -135,12 +138,12 @@ impl<P: Plane> Core<P> {
         self.change(policy, self.interfaces.clone(), Strictness::Policy)
     }
 
-    /// The interfaces that are there now. Those that nothing matches are `default`'s, and so are those that cannot be
-    /// held: they are noted, never refused.
+    /// Replaces the list of interfaces. Those that no entry matches share `default`, and so do those that cannot be
+    /// limited: these are noted, never refused.
     ///
     /// # Errors
     /// As [`Core::start`].
-    pub fn see(&mut self, interfaces: Vec<DiscoveredInterface>) -> Result<(), CoreError> {
+    pub fn set_interfaces(&mut self, interfaces: Vec<DiscoveredInterface>) -> Result<(), CoreError> {
         self.change(self.policy.clone(), interfaces, Strictness::Interfaces)
     }
 
@@ -151,7 +154,7 @@ impl<P: Plane> Core<P> {
         strictness: Strictness,
     ) -> Result<(), CoreError> {
         there.sort_by(|one, other| one.interface.cmp(&other.interface));
-        if strictness == Strictness::Interfaces && there == self.interfaces {
+        if strictness == Strictness::Interfaces && there == self.interfaces && !self.torn {
             return Ok(());
         }
         let numbers = self.numbers.of(there.iter().map(|found| &found.interface))?;
@@ -163,56 +166,56 @@ impl<P: Plane> Core<P> {
             let kept = self.running.get(&pool.key).filter(|_| same).cloned();
             running.insert(pool.key.clone(), kept.unwrap_or_else(|| Running::new(pool, &abilities, self.allocator)));
         }
-        if let Err(failed) = put(&mut self.plane, &next, &running) {
+        if let Err(failed) = put(&mut self.plane, &next, &running, self.torn) {
             if self.inherited {
                 return Err(CoreError::Inherited(failed));
             }
-            return Err(match put(&mut self.plane, &self.desired, &self.running) {
-                Ok(_) => {
-                    self.running.values_mut().for_each(Running::begin_anew);
-                    CoreError::PutBack(failed)
-                }
-                Err(back) => CoreError::Torn { failed: Box::new(failed), back: Box::new(back) },
+            self.torn = true;
+            return Err(match self.reconcile() {
+                Ok(_) => CoreError::PutBack(failed),
+                Err(CoreError::Plane(back)) => CoreError::Torn { failed: Box::new(failed), back: Box::new(back) },
+                Err(other) => other,
             });
         }
-        (self.inherited, self.stirred) = (false, true);
+        (self.inherited, self.torn, self.active) = (false, false, true);
         self.running = running;
         (self.policy, self.interfaces, self.numbers, self.desired) = (policy, there, numbers, next);
         Ok(())
     }
 
-    /// Puts back what somebody else took off or changed; how many changes that took.
+    /// Restores the desired state after changes from outside or after a failed change; returns the number of changes.
     ///
     /// # Errors
     /// When the plane fails.
     pub fn reconcile(&mut self) -> Result<usize, CoreError> {
-        let changes = put(&mut self.plane, &self.desired, &self.running)?;
-        if changes > 0 {
-            // Counters may have begun anew.
+        let torn = std::mem::replace(&mut self.torn, true);
+        let changes = put(&mut self.plane, &self.desired, &self.running, torn)?;
+        self.torn = false;
+        if torn || changes > 0 {
+            // Counters may start again at zero.
             self.running.values_mut().for_each(Running::begin_anew);
-            self.stirred = true;
+            self.active = true;
         }
         Ok(changes)
     }
 
-    /// Whether somebody else may have changed something since.
+    /// Whether something else than `desired` may be in force.
     pub fn disturbed(&mut self) -> bool {
-        !self.plane.observe(Scope::Disturbed).is_ok_and(|seen| seen.undisturbed)
+        self.torn || !self.plane.observe(Scope::Disturbed).is_ok_and(|observed| observed.undisturbed)
     }
 
-    /// Whether something is left to the loop.
+    /// Whether a pool needs the control loop.
     pub fn is_looped(&self) -> bool {
         self.desired.pools.iter().any(DesiredPool::is_looped)
     }
 
-    /// Whether nothing has passed for so long that another period changes no limit.
+    /// Whether no packets passed for so long that another period changes no limit.
     pub fn is_settled(&self) -> bool {
         let looped = self.desired.pools.iter().filter(|pool| pool.is_looped());
         looped.filter_map(|pool| self.running.get(&pool.key)).all(|running| running.idle >= SETTLED)
     }
 
-    /// The end of a period: looks at the counters and corrects the limits of pools of which something is left to the
-    /// loop.
+    /// The end of a period: reads the counters and corrects the limits of pools that need the loop.
     ///
     /// # Errors
     /// When the plane fails.
@@ -220,31 +223,32 @@ impl<P: Plane> Core<P> {
         let picoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
         for pool in self.desired.pools.iter().filter(|p| p.is_looped()) {
             let Some(running) = self.running.get_mut(&pool.key) else { continue };
-            let seen = self.plane.observe(Scope::Counts(&pool.key)).inspect_err(|_| self.stirred = true)?;
-            if seen.still && running.idle >= SETTLED {
+            let observed = self.plane.observe(Scope::Counts(&pool.key)).inspect_err(|_| self.active = true)?;
+            if observed.still && running.idle >= SETTLED {
                 continue;
             }
-            self.stirred |= !seen.still;
-            let waiting = seen.backlog.unwrap_or_default().waiting_bytes.saturating_mul(8);
-            if let Some(seen) = running.look(seen.counts) {
+            self.active |= !observed.still;
+            let waiting = observed.backlog.unwrap_or_default().waiting_bytes.saturating_mul(8);
+            if let Some(samples) = running.sample(observed.counts) {
                 let before = running.control.in_force().clone();
-                running.control.tick_staged(&seen, waiting, picoseconds);
+                running.control.tick_staged(&samples, waiting, picoseconds);
                 if *running.control.in_force() != before {
-                    self.plane.set(&pool.key, Setting::Limits(running.control.in_force()))?;
+                    let set = self.plane.set(&pool.key, Setting::Limits(running.control.in_force()));
+                    set.inspect_err(|_| self.torn = true)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// What is to be in force.
+    /// The desired state.
     pub fn desired(&self) -> &Desired {
         &self.desired
     }
 
-    /// What deserves a word: interfaces that two entries mean, and what the plane has to say.
+    /// Notes of the policy, such as interfaces that two entries match, and of the plane.
     pub fn notes(&mut self) -> Vec<String> {
-        let of_plane = self.plane.observe(Scope::Plane).map_or_else(|e| vec![e.to_string()], |seen| seen.notes);
+        let of_plane = self.plane.observe(Scope::Plane).map_or_else(|e| vec![e.to_string()], |observed| observed.notes);
         self.desired.all_notes().cloned().chain(of_plane).collect()
     }
 
@@ -272,13 +276,18 @@ impl<P: Plane> Core<P> {
     }
 }
 
-/// Has the plane hold what is desired, with what the loop has set; how many changes the first took.
-fn put(plane: &mut impl Plane, desired: &Desired, running: &BTreeMap<PoolKey, Running>) -> Result<usize, PlaneError> {
+/// Puts the desired state in force; returns the number of changes. The loop's limits are set again where the plane
+/// changed something, since it makes pools with the limits that they were compiled with; and where they are `unsure`.
+fn put(
+    plane: &mut impl Plane,
+    desired: &Desired,
+    running: &BTreeMap<PoolKey, Running>,
+    unsure: bool,
+) -> Result<usize, PlaneError> {
     let changes = plane.reconcile(desired)?;
-    if changes == 0 {
+    if changes == 0 && !unsure {
         return Ok(0);
     }
-    // A plane that made something anew has it as it was compiled.
     for pool in desired.pools.iter().filter(|p| p.is_looped()) {
         if let Some(running) = running.get(&pool.key) {
             plane.set(&pool.key, Setting::Limits(running.control.in_force()))?;
@@ -293,35 +302,37 @@ impl Running {
         let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != MemberKind::Interface).collect();
         let (shared, members) = (shared(&pool.pool, plane), pool.pool.members());
         let control = match &pool.compiled.program.program {
-            Program::Hierarchy(told) if pool.is_staged() => Control::staged(shared, members, told, packet_bits, apart),
-            Program::Hierarchy(told) => Control::round(shared, members, told, packet_bits),
+            Program::Hierarchy(hierarchy) if pool.is_staged() => {
+                Control::staged(shared, members, hierarchy, packet_bits, apart)
+            }
+            Program::Hierarchy(hierarchy) => Control::round(shared, members, hierarchy, packet_bits),
             Program::Limits(_) => Control::of_limits(shared, members, allocator, packet_bits).ranked_without(&apart),
         };
-        Running { control, last: Vec::new(), looked: false, idle: 0 }
+        Running { control, last: Vec::new(), has_counts: false, idle: 0 }
     }
 
-    /// Counters may begin anew.
+    /// Ignores the next difference of counters, which may have started again at zero.
     fn begin_anew(&mut self) {
-        (self.looked, self.idle) = (false, 0);
+        (self.has_counts, self.idle) = (false, 0);
     }
 
-    /// What a look shows of the time since the one before; `None` of the first, and where counters began anew.
-    fn look(&mut self, counts: Vec<Count>) -> Option<Vec<PeriodSample>> {
+    /// Traffic since the last call; `None` at the first one, and where counters started again at zero.
+    fn sample(&mut self, counts: Vec<Count>) -> Option<Vec<PeriodSample>> {
         let before = std::mem::replace(&mut self.last, counts);
-        let known = std::mem::replace(&mut self.looked, true) && before.len() == self.last.len();
+        let comparable = std::mem::replace(&mut self.has_counts, true) && before.len() == self.last.len();
         let moved = before.iter().zip(&self.last).any(|(b, n)| b != n || n.waiting_bytes > 0);
-        self.idle = if known && !moved { self.idle.saturating_add(1) } else { 0 };
-        if !known {
+        self.idle = if comparable && !moved { self.idle.saturating_add(1) } else { 0 };
+        if !comparable {
             return None;
         }
-        let seen = |(now, before): (&Count, &Count)| {
+        let sample = |(now, before): (&Count, &Count)| {
             let passed = now.passed_bytes.checked_sub(before.passed_bytes)?.saturating_mul(8);
             let dropped = now.dropped_packets.checked_sub(before.dropped_packets)?;
             let held_back = dropped > 0 || (before.waiting_bytes > 0 && now.waiting_bytes > 0);
             let offered = now.offered_since(before, PACKET_BYTES)?.saturating_mul(8);
             Some(PeriodSample { offered, passed, held_back })
         };
-        self.last.iter().zip(&before).map(seen).collect()
+        self.last.iter().zip(&before).map(sample).collect()
     }
 }
 

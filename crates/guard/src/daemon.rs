@@ -1,5 +1,5 @@
-//! The thread that keeps a policy in force: the loop, the look some times a second whether somebody changed something, and what
-//! others ask of it, one thing after the other. Whoever asks waits for the answer; nobody else touches the plane.
+//! The thread that keeps a policy in force. It runs the control loop, checks some times a second whether something was
+//! changed from outside, and answers requests, one after the other. It alone uses the plane.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
@@ -11,60 +11,59 @@ use crate::core::{Core, CoreError, PoolStatus};
 use crate::interface::DiscoveredInterface;
 use crate::planes::Plane;
 
-/// How often the plane is asked whether somebody may have changed something: what was is put right within a second.
+/// How often the plane is asked whether something was changed from outside; that is put right within a second.
 const LOOK: Duration = Duration::from_millis(400);
-/// What is told again and again is read back no more often than costs so much of a processor's time: so many times what
-/// reading it back took, up to [`AT_LEAST`].
-const TOLD: u32 = 10;
-/// What was told, or failed, is looked at after so long at the latest.
+/// Least time between two reads back while changes are reported, as a multiple of what one took; at most [`AT_LEAST`].
+const REST_FACTOR: u32 = 10;
+/// A reported change, or a failure, is looked at after this time at the latest.
 const AT_LEAST: Duration = Duration::from_secs(1);
-/// How often a loop looks, at least, while nothing passes: what is owed to who begins to send does not wait for it.
+/// The loop's period, at least, while no packets pass. Minima do not depend on it.
 const IDLE: Duration = Duration::from_millis(200);
-/// How long what is in force is believed without being read back, though nobody seems to have changed it.
+/// Time after which the state in force is read back without a reported change,
 const BELIEVED: Duration = Duration::from_secs(30);
-/// And no shorter than costs a part of a processor's time: so many times what reading it back took.
-const PART: u32 = 500;
-/// Questions that may wait.
+/// at least this multiple of what reading it took.
+const BELIEVED_FACTOR: u32 = 500;
+/// Length of the queue of requests.
 const WAITING: usize = 64;
 
-/// What the thread knows.
+/// State of the thread.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Status {
     /// Each pool that is in force.
     pub pools: Vec<PoolStatus>,
-    /// What deserves a word: interfaces that two entries mean or that cannot be held, and what the plane has to say.
+    /// Notes: interfaces that two entries match or that cannot be limited, and the plane's own.
     pub notes: Vec<String>,
-    /// Ends of periods so far.
+    /// Periods of the loop so far.
     pub ticks: u64,
     /// Time that the last one took.
     pub tick_time: Duration,
     /// The longest so far.
     pub longest_tick_time: Duration,
-    /// All of them.
+    /// Histogram of all.
     pub tick_times: Times,
-    /// Changes of others that were put right.
+    /// Changes from outside that were put right.
     pub put_right: u64,
-    /// What failed last, and has not gone well since.
+    /// The last failure, until the same succeeds.
     pub trouble: Option<String>,
 }
 
-/// Times, counted by how long they are.
+/// A histogram of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
-    /// All together.
+    /// Sum of all.
     pub sum: Duration,
-    /// As [`Times::AT_MOST`] has it; each is counted in the first that it fits.
+    /// By the bounds of [`Times::AT_MOST`]; each time counts in the first bucket that it fits.
     counts: [u64; Times::AT_MOST.len()],
 }
 
 impl Times {
-    /// Ends of what is counted together, in seconds: from what a period takes at rest to the longest period.
+    /// Upper bounds of the buckets in seconds, from a period without traffic to the longest period.
     const AT_MOST: [f64; 10] = [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 5e-3, 20e-3, 100e-3, 1.0];
 
     fn count(&mut self, time: Duration) {
         self.sum += time;
         let seconds = time.as_secs_f64();
-        // What is longer than all is in the sum alone.
+        // A longer one is in the sum alone.
         if let Some(count) = Times::AT_MOST.iter().position(|most| seconds <= *most) {
             self.counts[count] += 1;
         }
@@ -80,9 +79,9 @@ impl Times {
     }
 }
 
-enum Asked {
+enum Request {
     Reload(Box<Policy>, SyncSender<Result<(), CoreError>>),
-    See(Vec<DiscoveredInterface>, SyncSender<Result<(), CoreError>>),
+    SetInterfaces(Vec<DiscoveredInterface>, SyncSender<Result<(), CoreError>>),
     Status(SyncSender<Status>),
     Count(SyncSender<Option<Vec<PoolStatus>>>),
     /// Ends the thread; whether the limits are taken off.
@@ -94,10 +93,10 @@ enum Asked {
 #[error("the guard's loop has ended")]
 pub struct Gone;
 
-/// A hold on the thread. Dropped, it ends the thread and leaves the limits in force.
+/// Handle of the thread. Dropping it ends the thread and leaves the limits in force.
 #[derive(Debug)]
 pub struct Daemon {
-    ask: SyncSender<Asked>,
+    ask: SyncSender<Request>,
     thread: Option<JoinHandle<Result<(), CoreError>>>,
 }
 
@@ -111,22 +110,21 @@ impl Daemon {
         period: Duration,
         open: impl FnOnce() -> Result<Core<P>, CoreError> + Send + 'static,
     ) -> Result<Daemon, StartError> {
-        let (ask, asked) = mpsc::sync_channel(WAITING);
-        let (tell, told) = mpsc::sync_channel(1);
+        let (ask, requests) = mpsc::sync_channel(WAITING);
+        let (started, result) = mpsc::sync_channel(1);
         let run = move || {
             let core = match open() {
                 Ok(core) => core,
                 Err(error) => {
-                    // Nobody listens any more only when the starter is gone, too.
-                    let _ = tell.send(Some(error));
+                    let _ = started.send(Some(error));
                     return Ok(());
                 }
             };
-            let _ = tell.send(None);
-            Turn { core, status: Status::default(), failed: None }.run(period, &asked)
+            let _ = started.send(None);
+            LoopThread { core, status: Status::default(), failed: None }.run(period, &requests)
         };
         let thread = thread::Builder::new().name("guard-loop".into()).spawn(run).map_err(StartError::Thread)?;
-        match told.recv() {
+        match result.recv() {
             Ok(None) => Ok(Daemon { ask, thread: Some(thread) }),
             Ok(Some(error)) => Err(StartError::Core(error)),
             Err(_) => Err(StartError::Gone(Gone)),
@@ -138,37 +136,37 @@ impl Daemon {
     /// # Errors
     /// When the thread is gone.
     pub fn reload(&self, policy: Policy) -> Result<Result<(), CoreError>, Gone> {
-        self.ask(|tell| Asked::Reload(Box::new(policy), tell))
+        self.ask(|tell| Request::Reload(Box::new(policy), tell))
     }
 
     /// The interfaces that are there now.
     ///
     /// # Errors
     /// When the thread is gone.
-    pub fn see(&self, interfaces: Vec<DiscoveredInterface>) -> Result<Result<(), CoreError>, Gone> {
-        self.ask(|tell| Asked::See(interfaces, tell))
+    pub fn set_interfaces(&self, interfaces: Vec<DiscoveredInterface>) -> Result<Result<(), CoreError>, Gone> {
+        self.ask(|tell| Request::SetInterfaces(interfaces, tell))
     }
 
-    /// What it knows.
+    /// Its state.
     ///
     /// # Errors
     /// When the thread is gone.
     pub fn status(&self) -> Result<Status, Gone> {
-        self.ask(Asked::Status)
+        self.ask(Request::Status)
     }
 
-    /// What each pool has counted; `None` where that is what it was the last time, with nothing that waits.
+    /// Counters of each pool; `None` where they did not change since the last call and nothing waits.
     ///
     /// # Errors
     /// When the thread is gone.
     pub fn count(&self) -> Result<Option<Vec<PoolStatus>>, Gone> {
-        self.ask(Asked::Count)
+        self.ask(Request::Count)
     }
 
-    fn ask<T>(&self, what: impl FnOnce(SyncSender<T>) -> Asked) -> Result<T, Gone> {
-        let (tell, told) = mpsc::sync_channel(1);
-        self.ask.send(what(tell)).map_err(|_| Gone)?;
-        told.recv().map_err(|_| Gone)
+    fn ask<T>(&self, what: impl FnOnce(SyncSender<T>) -> Request) -> Result<T, Gone> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.ask.send(what(reply)).map_err(|_| Gone)?;
+        answer.recv().map_err(|_| Gone)
     }
 
     /// Ends the thread and takes all limits off.
@@ -181,15 +179,15 @@ impl Daemon {
 
     fn end(&mut self, undo: bool) -> Result<(), StartError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        // One that has ended needs no word.
-        let _ = self.ask.send(Asked::Stop(undo));
+        // It may have ended already.
+        let _ = self.ask.send(Request::Stop(undo));
         thread.join().map_err(|_| StartError::Gone(Gone))?.map_err(StartError::Core)
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Limits stay: nothing of this can fail in a way that somebody could mend here.
+        // Limits stay in force, and an error cannot be returned from here.
         let _ = self.end(false);
     }
 }
@@ -208,34 +206,34 @@ pub enum StartError {
     Gone(Gone),
 }
 
-struct Turn<P> {
+struct LoopThread<P> {
     core: Core<P>,
     status: Status,
-    /// Why what is in force could not be read back, or put right; it is tried again at each look.
+    /// Why the state in force could not be read back or put right; tried again after [`AT_LEAST`].
     failed: Option<CoreError>,
 }
 
-impl<P: Plane> Turn<P> {
-    /// The time until the next look of the loop.
+impl<P: Plane> LoopThread<P> {
+    /// The time until the loop's next period.
     fn pace(&self, period: Duration) -> Duration {
         if self.core.is_settled() { period.max(IDLE) } else { period }
     }
 
-    fn run(mut self, period: Duration, asked: &Receiver<Asked>) -> Result<(), CoreError> {
+    fn run(mut self, period: Duration, requests: &Receiver<Request>) -> Result<(), CoreError> {
         let mut ticked = Instant::now();
-        let mut looked = Instant::now();
+        let mut last_look = Instant::now();
         let (mut read_back, mut believed, mut rested) = (Instant::now(), BELIEVED, Duration::ZERO);
-        let mut told = false;
+        let mut disturbed = false;
         loop {
             let now = Instant::now();
-            // Where nothing is left to the loop there are no periods.
+            // There are no periods where the plane needs no loop.
             let looped = self.core.is_looped();
             if !looped {
                 self.status.trouble = None;
             }
             if looped && now.duration_since(ticked) >= period {
                 let time = now.duration_since(ticked);
-                // From now, not from when it was due: after a pause there are no periods to make up for.
+                // From now, not from when it was due: periods that were missed are not made up for.
                 ticked = now;
                 let done = self.core.tick(time);
                 self.status.trouble = done.err().map(|e| e.to_string());
@@ -244,47 +242,47 @@ impl<P: Plane> Turn<P> {
                 self.status.tick_times.count(self.status.tick_time);
                 self.status.longest_tick_time = self.status.longest_tick_time.max(self.status.tick_time);
             }
-            if now.duration_since(looked) >= LOOK {
-                looked = now;
-                told |= self.core.disturbed();
+            if now.duration_since(last_look) >= LOOK {
+                last_look = now;
+                disturbed |= self.core.disturbed();
                 let since = now.duration_since(read_back);
                 let failed = self.failed.is_some() && since >= AT_LEAST;
-                if (told && since >= rested) || failed || since >= believed {
-                    told = false;
+                if (disturbed && since >= rested) || failed || since >= believed {
+                    disturbed = false;
                     let began = Instant::now();
                     let done = self.core.reconcile();
                     self.status.put_right += *done.as_ref().unwrap_or(&0) as u64;
                     self.failed = done.err();
                     read_back = Instant::now();
-                    believed = BELIEVED.max(began.elapsed().saturating_mul(PART));
-                    rested = AT_LEAST.min(began.elapsed().saturating_mul(TOLD));
+                    believed = BELIEVED.max(began.elapsed().saturating_mul(BELIEVED_FACTOR));
+                    rested = AT_LEAST.min(began.elapsed().saturating_mul(REST_FACTOR));
                 }
             }
-            let rest = LOOK.saturating_sub(looked.elapsed());
+            let rest = LOOK.saturating_sub(last_look.elapsed());
             let rest = if looped { rest.min(self.pace(period).saturating_sub(ticked.elapsed())) } else { rest };
-            match asked.recv_timeout(rest) {
-                Ok(Asked::Reload(policy, tell)) => {
+            match requests.recv_timeout(rest) {
+                Ok(Request::Reload(policy, tell)) => {
                     let _ = tell.send(self.core.reload(*policy));
                 }
-                Ok(Asked::See(interfaces, tell)) => {
-                    let _ = tell.send(self.core.see(interfaces));
+                Ok(Request::SetInterfaces(interfaces, tell)) => {
+                    let _ = tell.send(self.core.set_interfaces(interfaces));
                 }
-                Ok(Asked::Status(tell)) => {
+                Ok(Request::Status(tell)) => {
                     let pools = self.core.status();
-                    let (notes, known) = (self.core.notes(), self.status.clone());
-                    let trouble = known.trouble.clone().or_else(|| self.failed.as_ref().map(ToString::to_string));
+                    let (notes, last) = (self.core.notes(), self.status.clone());
+                    let trouble = last.trouble.clone().or_else(|| self.failed.as_ref().map(ToString::to_string));
                     let status = match pools {
-                        Ok(pools) => Status { pools, notes, trouble, ..known },
-                        Err(e) => Status { notes, trouble: Some(e.to_string()), ..known },
+                        Ok(pools) => Status { pools, notes, trouble, ..last },
+                        Err(e) => Status { notes, trouble: Some(e.to_string()), ..last },
                     };
                     let _ = tell.send(status);
                 }
-                Ok(Asked::Count(tell)) => {
-                    // What cannot be counted is told by whoever asks for the status.
+                Ok(Request::Count(tell)) => {
+                    // The status has the error.
                     let _ = tell.send(self.core.count().unwrap_or_else(|_| Some(Vec::new())));
                 }
-                Ok(Asked::Stop(true)) => return self.core.undo(),
-                Ok(Asked::Stop(false)) | Err(RecvTimeoutError::Disconnected) => {
+                Ok(Request::Stop(true)) => return self.core.undo(),
+                Ok(Request::Stop(false)) | Err(RecvTimeoutError::Disconnected) => {
                     self.core.leave();
                     return Ok(());
                 }

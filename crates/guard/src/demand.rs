@@ -1,10 +1,9 @@
-//! What each member got and wanted, and who did not get its minimum: from what members have counted at two times. Pure;
-//! called once a second.
+//! What each member got and wanted in a window of about a second, and whose minimum was not met, from counters at its
+//! two ends. Pure.
 //!
-//! A member is **held back** in a window in which packets of it were dropped, or something of it waits at both ends. It
-//! **wants its minimum** where it got it, or where something of it waits at both ends of the window: a queue that was
-//! empty at either end may have had nothing to send for a part of it. What never comes to this host (dropped
-//! by a switch before it) nobody here can count.
+//! A member is **held back** in a window in which packets of it were dropped, or its queue had packets at both ends. It
+//! **wants its minimum** where it got it, or where its queue had packets at both ends: a queue that was empty at one
+//! end may have had nothing to send for a part of the window. Packets that are lost before this host cannot be counted.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,73 +14,72 @@ use crate::core::PoolStatus;
 use crate::desired::PoolKey;
 use crate::planes::Count;
 
-/// A minimum is met by this share of it: windows and packets have ends.
+/// Share of a minimum from which on it is met, since windows cut packets.
 const MET: f64 = 0.95;
-/// A guarantee is breached when it was not met for so long in a row, and kept again when it was for as long.
+/// A breach begins when a minimum was not met for this time in a row, and ends when it was met for as long.
 const LASTS: Duration = Duration::from_secs(2);
-/// A link at which so much of its capacity arrives is full: those that give way are held to less than that, so that somebody
-/// does not.
+/// Share of a link's capacity from which on it is full. TCP is limited to less, so a full link has a sender that
+/// ignores loss.
 pub const FULL: f64 = 0.98;
-/// Windows of which [`Demand::ratio`] tells: a minute.
+/// Windows of [`MemberDemand::ratio`]: a minute.
 const WINDOWS: u32 = 60;
 
-/// What a window changed.
-enum Turn {
+/// Begin or end of a breach.
+enum BreachChange {
     Begins,
     Ends(Duration),
 }
 
-/// Demand of a member since it is in the pool.
+/// Demand of a member since it joined the pool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MemberDemand {
-    /// What passed in the last window; `None` where that is not known yet.
+    /// Rate that passed in the last window; `None` before there is one.
     pub rate_bps: Option<BitRate>,
-    /// Bytes that passed, and those that came to wait; in windows in which packets were dropped those that came in at its
-    /// interface, where that is counted. Else what was dropped is not among them: nobody counts its length.
+    /// Bytes that passed or began to wait; in windows with dropped packets those that came in at its interface, where
+    /// they are counted, else without the dropped ones.
     pub offered_bytes: u64,
-    /// Those of the last window, as a rate; `None` as of what passed.
+    /// Offered rate of the last window; `None` as for `rate_bps`.
     pub offered_bps: Option<BitRate>,
     /// Time in which it was held back.
     pub held: Duration,
     /// Time in which it wanted its minimum.
     pub wanted: Duration,
-    /// Time of that in which it got it.
+    /// Part of that time in which it got it.
     pub met: Duration,
-    /// Breaches of its guarantee so far.
+    /// Number of breaches of its guarantee.
     pub breaches: u64,
-    /// How long its guarantee has not been met now, if it is breached.
+    /// Duration of the current breach.
     pub breached: Option<Duration>,
-    /// Time in which it received less than its minimum while its uplink was full: what is lost before this host nobody here
-    /// can hold.
+    /// Time in which it received less than its minimum while its uplink was full, which this host cannot prevent.
     pub flooded: Duration,
-    /// How long in a row.
+    /// The same without interruption until now.
     flooded_now: Duration,
-    /// The last windows, the youngest lowest: whether it wanted its minimum, and whether it got it.
+    /// Bits of the last windows, the latest lowest: minimum wanted, and minimum wanted and met.
     windows: (u64, u64),
-    /// How long in a row it has been otherwise than `breached` says.
+    /// Time in a row in which windows contradicted `breached`.
     otherwise: Duration,
 }
 
 impl MemberDemand {
-    /// Of the windows of the last minute in which it wanted its minimum, the share in which it got it, 0 to 1; `None`
-    /// where it wanted it in none.
+    /// Share of the last minute's windows with demand for the minimum in which it was met, 0 to 1; `None` without
+    /// demand.
     pub fn ratio(&self) -> Option<f64> {
         let (wanted, met) = self.windows;
         (wanted > 0).then(|| f64::from(met.count_ones()) / f64::from(wanted.count_ones()))
     }
 
-    /// How long in a row it has received less than its minimum from a link that is full; `None` for less than 2 s.
+    /// Time in a row in which it received less than its minimum from a full link; `None` for less than 2 s.
     pub fn flooded_for(&self) -> Option<Duration> {
         Some(self.flooded_now).filter(|time| *time >= LASTS)
     }
 
-    /// A window: what it counted, how long it was, its minimum, and whether its link was full.
-    fn count(&mut self, before: Count, now: Count, time: Duration, min: BitRate, full: bool) -> Option<Turn> {
+    /// Adds a window: counters at its ends, its length, the minimum, and whether the link was full.
+    fn count(&mut self, before: Count, now: Count, time: Duration, min: BitRate, full: bool) -> Option<BreachChange> {
         let seconds = time.as_secs_f64();
         let passed = now.passed_bytes.checked_sub(before.passed_bytes);
         let dropped = now.dropped_packets.checked_sub(before.dropped_packets);
         let (Some(passed), Some(dropped), true) = (passed, dropped, seconds > 0.0) else {
-            // One that counts anew tells nothing of this window.
+            // Counters started again at zero.
             (self.rate_bps, self.offered_bps, self.flooded_now) = (None, None, Duration::ZERO);
             return None;
         };
@@ -94,7 +92,7 @@ impl MemberDemand {
             self.held += time;
         }
         let met = passed as f64 * 8.0 >= min.bits() as f64 * seconds * MET;
-        // Who gets nothing may well want nothing.
+        // A member that receives nothing may want nothing.
         self.flooded_now =
             if full && min > BitRate::ZERO && passed > 0 && !met { self.flooded_now + time } else { Duration::ZERO };
         if !self.flooded_now.is_zero() {
@@ -115,7 +113,7 @@ impl MemberDemand {
     }
 
     /// Whether a breach begins or ends with this window.
-    fn judge(&mut self, missed: bool, time: Duration) -> Option<Turn> {
+    fn judge(&mut self, missed: bool, time: Duration) -> Option<BreachChange> {
         if let Some(so_far) = &mut self.breached {
             *so_far += time;
         }
@@ -127,34 +125,34 @@ impl MemberDemand {
         if self.otherwise < LASTS {
             return None;
         }
-        let turn = match self.lasted() {
-            None => Turn::Begins,
-            Some(lasted) => Turn::Ends(lasted),
+        let change = match self.lasted() {
+            None => BreachChange::Begins,
+            Some(lasted) => BreachChange::Ends(lasted),
         };
         self.breached = missed.then_some(self.otherwise);
         self.breaches += u64::from(missed);
         self.otherwise = Duration::ZERO;
-        Some(turn)
+        Some(change)
     }
 
-    /// How long the breach was up to the last window in which the minimum was not met.
+    /// Duration of the breach up to the last window in which the minimum was not met.
     fn lasted(&self) -> Option<Duration> {
         Some(self.breached?.saturating_sub(self.otherwise))
     }
 }
 
-/// A guarantee that is not kept any more, or is again.
+/// A breach that begins or ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach {
-    /// Where.
+    /// The pool.
     pub pool: PoolKey,
-    /// Whose.
+    /// The member.
     pub member: String,
-    /// Its minimum as far as all fit.
+    /// Its minimum, reduced where not all minima fit.
     pub min_bps: BitRate,
-    /// What passed in the last window.
+    /// Rate that passed in the last window.
     pub rate_bps: BitRate,
-    /// `None` where it begins; where it ends, how long it was.
+    /// `None` at its begin; its duration at its end.
     pub ended_after: Option<Duration>,
 }
 
@@ -162,13 +160,13 @@ pub struct Breach {
 #[derive(Debug, Clone)]
 struct Member {
     last: Count,
-    known: MemberDemand,
+    demand: MemberDemand,
     min: BitRate,
-    /// The look at which it was there.
-    look: u64,
+    /// The look that saw it last.
+    look_number: u64,
 }
 
-/// What arrives at an uplink.
+/// Traffic that arrives at an uplink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Arriving {
     bytes: u64,
@@ -179,48 +177,48 @@ struct Arriving {
 #[derive(Debug, Clone, Default)]
 pub struct Demand {
     pools: BTreeMap<PoolKey, BTreeMap<String, Member>>,
-    /// Of what guests receive.
+    /// By pool of received traffic.
     arriving: BTreeMap<PoolKey, Arriving>,
     at: Option<Instant>,
     looks: u64,
 }
 
 impl Demand {
-    /// What is counted now; which breaches begin and end with it.
+    /// Adds the counters of a look; returns the breaches that begin and end.
     pub fn count(&mut self, pools: &[PoolStatus], at: Instant) -> Vec<Breach> {
         let time = self.at.map_or(Duration::ZERO, |before| at.saturating_duration_since(before));
         self.at = Some(at);
         self.looks += 1;
-        let look = self.looks;
+        let look_number = self.looks;
         let mut breaches = Vec::new();
         for pool in pools {
             let full = self.arrive(pool, time);
             let members = self.pools.entry(pool.key.clone()).or_default();
             for member in &pool.members {
-                // No name is copied for who was there before: there may be thousands.
+                // Copies no name of a known member: there may be thousands.
                 let Some(before) = members.get_mut(&member.name) else {
                     members.insert(member.name.clone(), {
                         let (last, min) = (member.count, member.min_effective_bps);
-                        Member { last, known: MemberDemand::default(), min, look }
+                        Member { last, demand: MemberDemand::default(), min, look_number }
                     });
                     continue;
                 };
-                if before.look == look {
-                    // No two are called the same; if they were, what the first counts is told.
+                if before.look_number == look_number {
+                    // Names are unique; else the first one counts.
                     continue;
                 }
-                before.look = look;
+                before.look_number = look_number;
                 before.min = member.min_effective_bps;
                 let last = std::mem::replace(&mut before.last, member.count);
-                if let Some(turn) = before.known.count(last, member.count, time, member.min_effective_bps, full) {
+                if let Some(change) = before.demand.count(last, member.count, time, member.min_effective_bps, full) {
                     breaches.push(Breach {
                         pool: pool.key.clone(),
                         member: member.name.clone(),
                         min_bps: member.min_effective_bps,
-                        rate_bps: before.known.rate_bps.unwrap_or_default(),
-                        ended_after: match turn {
-                            Turn::Begins => None,
-                            Turn::Ends(lasted) => Some(lasted),
+                        rate_bps: before.demand.rate_bps.unwrap_or_default(),
+                        ended_after: match change {
+                            BreachChange::Begins => None,
+                            BreachChange::Ends(lasted) => Some(lasted),
                         },
                     });
                 }
@@ -228,9 +226,9 @@ impl Demand {
         }
         for (key, members) in &mut self.pools {
             members.retain(|name, member| {
-                let there = member.look == look;
+                let there = member.look_number == look_number;
                 if !there {
-                    breaches.extend(over(key, name, &member.known));
+                    breaches.extend(end_of_breach(key, name, &member.demand));
                 }
                 there
             });
@@ -240,7 +238,7 @@ impl Demand {
         breaches
     }
 
-    /// What has arrived at a pool's uplink by now; whether that fills it.
+    /// Records what arrived at a pool's uplink; returns whether the link was full.
     fn arrive(&mut self, pool: &PoolStatus, time: Duration) -> bool {
         let Some(bytes) = pool.arrived_bytes else { return false };
         let before = self.arriving.get(&pool.key);
@@ -250,23 +248,23 @@ impl Demand {
         full
     }
 
-    /// Whether so much arrives at a pool's uplink as it takes; `None` where that is not counted.
+    /// Whether a pool's uplink is full; `None` where its arriving traffic is not counted.
     pub fn is_full(&self, pool: &PoolKey) -> Option<bool> {
         Some(self.arriving.get(pool)?.full)
     }
 
-    /// Nothing has passed since the last look, nothing waits, and the same members are there; which breaches end with it.
+    /// Adds a look with unchanged members and counters and empty queues; returns the breaches that begin and end.
     pub fn rest(&mut self, at: Instant) -> Vec<Breach> {
         let time = self.at.map_or(Duration::ZERO, |before| at.saturating_duration_since(before));
         self.at = Some(at);
         self.arriving.values_mut().for_each(|arriving| arriving.full = false);
         let mut breaches = Vec::new();
         for (pool, members) in &mut self.pools {
-            for (name, Member { last, known, min, .. }) in members {
-                let ended_after = match known.count(*last, *last, time, *min, false) {
+            for (name, Member { last, demand, min, .. }) in members {
+                let ended_after = match demand.count(*last, *last, time, *min, false) {
                     None => continue,
-                    Some(Turn::Begins) => None,
-                    Some(Turn::Ends(lasted)) => Some(lasted),
+                    Some(BreachChange::Begins) => None,
+                    Some(BreachChange::Ends(lasted)) => Some(lasted),
                 };
                 let (pool, member) = (pool.clone(), name.clone());
                 breaches.push(Breach { pool, member, min_bps: *min, rate_bps: BitRate::ZERO, ended_after });
@@ -275,14 +273,14 @@ impl Demand {
         breaches
     }
 
-    /// Of a member; `None` of one that was not there at the last look.
+    /// Demand of a member; `None` of one that the last look did not see.
     pub fn of(&self, pool: &PoolKey, member: &str) -> Option<&MemberDemand> {
-        Some(&self.pools.get(pool)?.get(member)?.known)
+        Some(&self.pools.get(pool)?.get(member)?.demand)
     }
 }
 
-/// Who is gone wants nothing any more.
-fn over(pool: &PoolKey, member: &str, gone: &MemberDemand) -> Option<Breach> {
+/// The end of the breach of a member that is gone.
+fn end_of_breach(pool: &PoolKey, member: &str, gone: &MemberDemand) -> Option<Breach> {
     let (min_bps, rate_bps, ended_after) = (BitRate::ZERO, BitRate::ZERO, Some(gone.lasted()?));
     Some(Breach { pool: pool.clone(), member: member.to_owned(), min_bps, rate_bps, ended_after })
 }

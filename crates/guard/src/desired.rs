@@ -1,5 +1,4 @@
-//! What is to be in force: of a policy and the interfaces that are there, a program for each pool. Pure: the same
-//! policy, interfaces and numbers give the same.
+//! The desired state: a program for each pool, computed from a policy, the host's interfaces and their numbers. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,7 @@ use crate::interface::DiscoveredInterface;
 mod cards;
 mod held;
 
-pub use cards::Carded;
+pub use cards::CardLimit;
 pub use held::Strictness;
 
 /// One direction of an uplink.
@@ -32,97 +31,96 @@ impl std::fmt::Display for PoolKey {
     }
 }
 
-/// A member of a pool that is to be in force.
+/// A member of a desired pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seated {
-    /// What it is called: `host`, `default`, or the interface's name.
+pub struct DesiredMember {
+    /// `host`, `default`, or the interface's name.
     pub name: String,
-    /// Which.
+    /// Its kind.
     pub who: MemberKind,
     /// Its class.
     pub class: String,
-    /// Its number in the pool, which stays its own as long as it is there.
+    /// Its number in the pool, which it keeps as long as it exists.
     pub number: u16,
     /// The interface; `None` of `host` and `default`.
     pub interface: Option<Interface>,
     /// Where its excess waits; `None` of `host` and `default`.
     pub holding: Option<Holding>,
-    /// Processes that may hold the interface.
+    /// Processes that may hold the tap.
     pub pids: Vec<u32>,
 }
 
-/// An interface that has a class, and that this plane cannot limit: its traffic is `default`'s as far as it passes the
-/// host at all.
+/// An interface with a class that this plane cannot limit: its traffic shares `default`, if it passes the host at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unheld {
-    /// What it is called.
+pub struct UnlimitedInterface {
+    /// Its name.
     pub name: String,
-    /// The class that it has and does not get.
+    /// Its class.
     pub class: String,
-    /// Why.
+    /// Why it is not limited.
     pub reason: String,
 }
 
-/// A pool that is to be in force; members in the program's order.
+/// A desired pool; members in the program's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DesiredPool {
-    /// Which.
+    /// Its uplink and direction.
     pub key: PoolKey,
-    /// Who shares it.
+    /// The pool as the policy has it.
     pub pool: Pool,
     /// The members.
-    pub seats: Vec<Seated>,
-    /// Those that the uplink's card limits; what they were given is not among what the members share.
-    pub cards: Vec<Carded>,
-    /// Those that have a class here and cannot be held.
-    pub unheld: Vec<Unheld>,
-    /// Where the queues of its interfaces stand: one place for all, since only there they share exactly.
+    pub seats: Vec<DesiredMember>,
+    /// Limits in the uplink's card; their rates are not part of what the members share.
+    pub cards: Vec<CardLimit>,
+    /// Interfaces with a class here that cannot be limited.
+    pub unheld: Vec<UnlimitedInterface>,
+    /// Where its queues are: one place for all interfaces, so that they share exactly.
     pub queue: Queue,
-    /// What the plane is told, and what is left to the loop.
+    /// The plane's program, and what the control loop does.
     pub compiled: Compiled,
 }
 
 impl DesiredPool {
-    /// Whether the queues of what its interfaces send stand before the uplink, where the host's own traffic does not pass.
+    /// Whether the queues of sent traffic are on an IFB before the uplink, which the host's own traffic does not pass.
     pub fn is_staged(&self) -> bool {
         self.key.direction == Direction::GuestTx && self.queue == Queue::Ifb
     }
 
-    /// Whether something is left to the loop.
+    /// Whether it needs the control loop.
     pub fn is_looped(&self) -> bool {
         self.is_staged() || !self.compiled.emulated.is_empty()
     }
 }
 
-/// All that is to be in force.
+/// The desired state of all pools.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Desired {
     /// By uplink and direction.
     pub pools: Vec<DesiredPool>,
-    /// Interfaces that more than one entry means, that none means, or that cannot be held, and entries that mean none, in a
-    /// sentence each.
+    /// Notes, a sentence each: interfaces that several entries or none match, or that cannot be limited; entries that
+    /// match none.
     pub notes: Vec<String>,
 }
 
 /// Number of the host's own traffic in each pool.
 pub const HOST_NUMBER: u16 = 2;
-/// Number of all that nothing matches.
+/// Number of the traffic of all others.
 pub const DEFAULT_NUMBER: u16 = 3;
-/// Number, at an uplink, of all that was in the queues of an IFB before.
+/// Number, at an uplink, of all traffic that was queued on an IFB before.
 pub const GUESTS_NUMBER: u16 = 4;
 /// First number of an interface.
 const FIRST_NUMBER: u16 = 16;
-/// The last one: planes name queues after it, and the kernel has other uses for what lies above.
+/// Last number of an interface: queue handles derived from higher ones are used by the kernel.
 pub const LAST_NUMBER: u16 = 0x39ff;
 
-/// Which number each interface has. An interface that was made anew under an old number or name is another one.
+/// Numbers of interfaces, by index and name: an interface that was made anew gets a new number.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Numbers {
     given: BTreeMap<(u32, String), u16>,
 }
 
 impl Numbers {
-    /// Those of the interfaces that are there: who has one keeps it, others get the lowest free.
+    /// Numbers of these interfaces: each keeps the one that it has, new ones get the lowest that is free.
     ///
     /// # Errors
     /// When there are more interfaces than numbers.
@@ -147,7 +145,7 @@ impl Numbers {
         Ok(Numbers { given })
     }
 
-    /// Those that an earlier owner gave, by index and name, so that what names a class goes on naming it.
+    /// Numbers of an earlier guard, as (index, name, number): its classes stay valid.
     pub fn handed_on(given: impl IntoIterator<Item = (u32, String, u16)>) -> Numbers {
         Numbers { given: given.into_iter().map(|(index, name, number)| ((index, name), number)).collect() }
     }
@@ -157,11 +155,11 @@ impl Numbers {
     }
 }
 
-/// What a policy means for the interfaces that are there, on this plane.
+/// Computes the desired state of a policy for these interfaces on this plane.
 ///
 /// # Errors
-/// Everything that the plane cannot hold, of all pools at once. An interface that it cannot hold is among it where
-/// [`Strictness`] says so; else it is left to what it is, with a note.
+/// All that the plane cannot hold, of all pools at once. An interface that cannot be limited is refused or noted, as
+/// [`Strictness`] says.
 pub fn desired(
     policy: &Policy,
     found: &[DiscoveredInterface],
@@ -196,9 +194,9 @@ pub fn desired(
             let here = matched.iter().filter(|m| m.entry.uplink == *uplink && m.entry.class_in(direction).is_some());
             let mut plan = held::plan(policy, plane, uplink, direction, here, strictness);
             problems.append(&mut plan.refused);
-            let Some((pool, cards)) = cards::apart(policy, uplink, direction, &mut plan) else { continue };
+            let Some((pool, cards)) = cards::split_off(policy, uplink, direction, &mut plan) else { continue };
             notes.append(&mut plan.notes);
-            // Where nobody's receiving is limited there is nothing to share.
+            // No interface has a class for received traffic.
             if direction == Direction::GuestRx && plan.seated.is_empty() && plan.unheld.is_empty() {
                 continue;
             }
@@ -210,11 +208,11 @@ pub fn desired(
                 match found {
                     Some((Matched { found, number, .. }, holding)) => {
                         let (interface, pids) = (Some(found.interface.clone()), found.pids.clone());
-                        Seated { name, who, class, number: *number, interface, holding: Some(holding), pids }
+                        DesiredMember { name, who, class, number: *number, interface, holding: Some(holding), pids }
                     }
                     None => {
                         let number = if who == MemberKind::Host { HOST_NUMBER } else { DEFAULT_NUMBER };
-                        Seated { name, who, class, number, interface: None, holding: None, pids: Vec::new() }
+                        DesiredMember { name, who, class, number, interface: None, holding: None, pids: Vec::new() }
                     }
                 }
             };
@@ -233,14 +231,14 @@ pub fn desired(
 }
 
 impl Desired {
-    /// What deserves a word, that of what it was compiled to included.
+    /// Its notes and those of the compiled programs.
     pub fn all_notes(&self) -> impl Iterator<Item = &String> {
         self.notes.iter().chain(self.pools.iter().flat_map(|pool| &pool.compiled.notes))
     }
 }
 
-/// Entries that mean no interface that is there, and interfaces that no entry means, in a sentence each: the guest of the
-/// first may be off, or its name be written wrong; the others share `default`.
+/// Notes on entries that match no interface (the guest may be off, or its name misspelt), and on interfaces that no
+/// entry matches.
 fn strays(policy: &Policy, used: &BTreeSet<&String>, without: &[&str]) -> Vec<String> {
     let unused = policy.entries.iter().filter(|entry| !used.contains(&entry.place));
     let mut all: Vec<String> = unused
@@ -257,10 +255,10 @@ fn strays(policy: &Policy, used: &BTreeSet<&String>, without: &[&str]) -> Vec<St
     all
 }
 
-/// Interfaces in no class that are named.
+/// Number of interfaces without a class that a note names.
 const NAMED: usize = 8;
 
-/// An interface with the entry that it belongs to.
+/// An interface with its entry in the policy.
 struct Matched<'a> {
     found: &'a DiscoveredInterface,
     entry: &'a Entry,

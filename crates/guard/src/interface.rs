@@ -19,12 +19,12 @@ pub struct DiscoveredInterface {
     /// Bytes of memory that the guest was given, where it is known.
     pub memory_bytes: Option<u64>,
     /// What lies between it and each uplink that it may share.
-    pub ways: BTreeMap<String, PacketPath>,
+    pub paths: BTreeMap<String, PacketPath>,
 }
 
 impl From<Interface> for DiscoveredInterface {
     /// An interface of no known guest.
     fn from(interface: Interface) -> DiscoveredInterface {
-        DiscoveredInterface { interface, nic: None, pids: Vec::new(), memory_bytes: None, ways: BTreeMap::new() }
+        DiscoveredInterface { interface, nic: None, pids: Vec::new(), memory_bytes: None, paths: BTreeMap::new() }
     }
 }

@@ -1,6 +1,6 @@
-//! What may be asked of a guard that runs: the policy from its files and what was set over them, put in force whole or not
-//! at all; the interfaces that come and go; a change that is taken back unless somebody confirms it; what is known.
-//! The loop is a thread of its own ([`crate::daemon`]); whoever calls here holds up nobody but the next one who calls.
+//! Operations on a running guard: a policy from files and from `guard set` is put in force as a whole or not at all,
+//! with a time for its confirmation; lists of interfaces; status. Calls wait for each other, but never hold up the
+//! control loop, which has a thread of its own ([`crate::daemon`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use vmio_model::policy::{Direction, Policy};
 use crate::core::Core;
 use crate::daemon::{Daemon, Gone};
 use crate::demand::{Breach, Demand};
-use crate::groups::{Groups, GuestSeen};
+use crate::groups::{Groups, GuestInfo};
 use crate::interface::DiscoveredInterface;
 use crate::observed::Survey;
 use crate::planes::{Plane, PlaneError, linux, observe};
@@ -36,7 +36,7 @@ pub use set::Change;
 use set::SetOver;
 use unconfirmed::{LastConfirmed, Waiting};
 
-/// Times from an interface's appearing to its limit that are kept.
+/// Number of kept times from an interface's appearance to its limit.
 const APPEARED: usize = 1000;
 
 /// A guard that runs.
@@ -50,7 +50,7 @@ pub struct Manager {
     read: Read,
     revision: u64,
     waiting: Option<Waiting>,
-    /// Whether it began with what was in force before a change that nobody had confirmed.
+    /// Whether it started with the policy before an unconfirmed change.
     began_before: bool,
     found: Vec<DiscoveredInterface>,
     demand: Demand,
@@ -62,13 +62,13 @@ pub struct Manager {
     allocator: Allocator,
     groups: Option<Groups>,
     groups_put_right: u64,
-    /// What could not be put back at the last look.
+    /// Control group limits that could not be put back at the last look.
     group_notes: Vec<String>,
     trouble: Option<String>,
     refused: Option<String>,
-    /// Whether that is for a link's speed, and no matter of the files.
+    /// Whether the reason is a link's speed, not the files.
     refused_for_link: bool,
-    /// Of a plane that holds nothing.
+    /// Of the plane that only observes.
     survey: Option<Survey>,
 }
 
@@ -84,7 +84,7 @@ impl std::fmt::Debug for TextsBox {
 pub struct Start {
     /// Where policies come from.
     pub texts: Box<dyn Texts>,
-    /// What must be known to undo.
+    /// The guard's ledger.
     pub log: UndoLog,
     /// Opens the plane, in the thread of the loop.
     pub plane: Box<dyn FnOnce() -> Result<Box<dyn Plane>, PlaneError> + Send>,
@@ -92,21 +92,21 @@ pub struct Start {
     pub plane_name: &'static str,
     /// Who sets the limits.
     pub allocator: Allocator,
-    /// Where guests get what they are owed of processors and memory; nowhere without.
+    /// Limits of guests' processors and memory; `None` for none.
     pub groups: Option<Groups>,
-    /// Looks at what is there, with these uplinks.
+    /// Discovers interfaces.
     pub look: LookFirst,
 }
 
-/// Looks at what is there, once, with the uplinks of the policy.
+/// Discovers interfaces once, given the uplinks of the policy.
 pub type LookFirst = Box<dyn FnOnce(&BTreeSet<String>) -> Result<Vec<DiscoveredInterface>, linux::Error>>;
 
 impl Manager {
-    /// The parts of the ledger whose entries it keeps: to be cleared when the limits are taken off without it.
+    /// Its parts of the ledger, which `guard undo` without a daemon clears.
     pub const PARTS: [&str; 2] = [SetOver::PART, LastConfirmed::PART];
 
-    /// Puts the policy of the files in force, for the interfaces that are there; or what was in force before, where an
-    /// earlier guard of this boot put these files in force for a time and nobody has confirmed them.
+    /// Puts the policy of the files in force for the host's interfaces; or the last confirmed policy, where an earlier
+    /// guard of this boot put these files in force and nobody confirmed them.
     ///
     /// # Errors
     /// When the policy is wrong, or cannot be held.
@@ -161,22 +161,22 @@ impl Manager {
         self.read.loaded.policy.uplinks.keys().cloned().collect()
     }
 
-    /// What is there now.
+    /// Replaces the list of interfaces.
     ///
     /// # Errors
     /// When the plane cannot hold it, or fails.
-    pub fn see(&mut self, seen: Discovery) -> Result<(), ManagerError> {
+    pub fn set_interfaces(&mut self, discovery: Discovery) -> Result<(), ManagerError> {
         let before = self.limited();
-        // What goes while the limits are taken off is no trouble.
+        // The guard is being stopped.
         let Some(daemon) = &self.daemon else { return Ok(()) };
-        let done = daemon.see(seen.found.clone())?;
+        let done = daemon.set_interfaces(discovery.interfaces.clone())?;
         self.trouble = done.as_ref().err().map(ToString::to_string);
         done?;
-        self.found = seen.found;
-        self.group();
-        if let Some(told) = seen.told.filter(|_| !self.limited().is_subset(&before)) {
+        self.found = discovery.interfaces;
+        self.limit_groups();
+        if let Some(reported_at) = discovery.reported_at.filter(|_| !self.limited().is_subset(&before)) {
             self.appeared_in_all += 1;
-            let time = told.elapsed();
+            let time = reported_at.elapsed();
             self.appeared_time += time;
             self.appeared.push(time);
             if self.appeared.len() > APPEARED {
@@ -186,13 +186,13 @@ impl Manager {
         Ok(())
     }
 
-    /// Puts in force what guests are owed of processors and memory.
-    fn group(&mut self) {
+    /// Sets the guests' limits of processors and memory.
+    fn limit_groups(&mut self) {
         let Some(groups) = &mut self.groups else { return };
-        let mut guests: BTreeMap<&[u32], GuestSeen> = BTreeMap::new();
+        let mut guests: BTreeMap<&[u32], GuestInfo> = BTreeMap::new();
         for found in self.found.iter().filter(|found| !found.pids.is_empty()) {
             let name = found.interface.vms.first().unwrap_or(&found.interface.name);
-            let guest = guests.entry(&found.pids).or_insert_with(|| GuestSeen {
+            let guest = guests.entry(&found.pids).or_insert_with(|| GuestInfo {
                 name: name.clone(),
                 interfaces: Vec::new(),
                 pids: found.pids.clone(),
@@ -200,7 +200,7 @@ impl Manager {
             });
             guest.interfaces.push(found.interface.clone());
         }
-        let guests: Vec<GuestSeen> = guests.into_values().collect();
+        let guests: Vec<GuestInfo> = guests.into_values().collect();
         let done = groups.reconcile(&self.read.loaded.policy, &guests);
         self.groups_put_right += done.put_right as u64;
         self.group_notes = done.notes;
@@ -213,20 +213,21 @@ impl Manager {
         all.filter(|interface| assign(policy, interface).is_some()).map(|interface| interface.index).collect()
     }
 
-    /// That looking failed.
-    pub fn not_seen(&mut self, why: &linux::Error) {
+    /// Records that interfaces could not be discovered.
+    pub fn discovery_failed(&mut self, why: &linux::Error) {
         self.trouble = Some(why.to_string());
     }
 
-    /// Counts, each second: rates are of the time since the call before. Which breaches of guarantees begin and end.
+    /// Reads the counters, once a second; rates are of the time since the last call. Returns the breaches of guarantees
+    /// that begin and end.
     ///
     /// # Errors
     /// When the loop has ended.
     pub fn count(&mut self) -> Result<Vec<Breach>, ManagerError> {
         let counted = self.daemon()?.count()?;
-        // What others set over a guest's limits is put right whether anything comes or goes or not.
+        // Changes from outside are put right also where no interface changed.
         if self.groups.as_ref().is_some_and(|groups| groups.held() > 0 || !groups.status().is_empty()) {
-            self.group();
+            self.limit_groups();
         }
         let Some(pools) = counted else { return Ok(self.demand.rest(Instant::now())) };
         if let Some(survey) = &mut self.survey {
@@ -236,7 +237,7 @@ impl Manager {
         Ok(self.demand.count(&pools, Instant::now()))
     }
 
-    /// What is known.
+    /// Status document.
     ///
     /// # Errors
     /// When the loop has ended.
@@ -270,13 +271,13 @@ impl Manager {
         }))
     }
 
-    /// Counts each change since the start.
+    /// Number of policy changes since the start.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Interfaces that have a class, of what they send or else of what they receive.
-    pub fn seated(&self) -> BTreeMap<String, String> {
+    /// Class by interface: of what it sends, or else of what it receives.
+    pub fn classes(&self) -> BTreeMap<String, String> {
         let policy = &self.read.loaded.policy;
         let class = |interface: &Interface| {
             let entry = assign(policy, interface)?.entry;
@@ -291,13 +292,12 @@ impl Manager {
         &self.read.loaded.policy
     }
 
-    /// Ends the loop: with `undo` all limits are taken off, else they stay in force, those of a change that nobody has
-    /// confirmed excepted.
+    /// Ends the loop. With `undo` all limits are taken off; else they stay, except those of an unconfirmed change.
     ///
     /// # Errors
     /// When the plane fails.
     pub fn stop(&mut self, undo: bool) -> Result<(), ManagerError> {
-        // Nobody is here when the time of a change is over: what waits is taken back now.
+        // Nobody would take an unconfirmed change back later.
         let given_up = if undo { Ok(false) } else { self.give_up() };
         let Some(daemon) = self.daemon.take() else { return Ok(()) };
         self.waiting = None;
@@ -305,10 +305,10 @@ impl Manager {
             drop(daemon);
             return given_up.map(drop);
         }
-        // A guest that keeps its tap from being put back keeps nobody else's limit in force.
+        // A tap that cannot be put back does not keep the other limits in force.
         let off = daemon.undo();
         let left = self.groups.as_mut().map(|groups| groups.undo().notes).unwrap_or_default();
-        // Also where some of it is left, nothing of this comes back with the next start.
+        // Also after a failure the next start begins from the files.
         self.over.strike(())?;
         self.unconfirmed.strike(())?;
         match (off, left.is_empty()) {

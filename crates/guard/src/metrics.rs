@@ -1,5 +1,5 @@
-//! What a guard that runs says to Prometheus: its [`Status`] in the text format, version 0.0.4. Names follow the naming
-//! rules of Prometheus: base units, `_total` for what only grows, ratios of 0 to 1. What is not known is not printed.
+//! Prometheus metrics of a running guard: its [`Status`] in the text format, version 0.0.4. Names follow Prometheus'
+//! naming rules: base units, `_total` for counters, ratios of 0 to 1. Unknown values are left out.
 //!
 //! Adding a metric: a row in [`ABOUT`] or [`OF_MEMBERS`]; `docs/guard-api.md` has them all, which a test holds.
 
@@ -175,7 +175,7 @@ fn yes(is: bool) -> f64 {
     if is { 1.0 } else { 0.0 }
 }
 
-/// Who has no minimum has no guarantee; of one that had it, what was counted stays.
+/// Whether a member has a guarantee, or had one that was counted.
 fn guaranteed(member: &MemberDocument, value: f64) -> Option<f64> {
     (member.min_effective_bps > BitRate::ZERO || value > 0.0).then_some(value)
 }
@@ -255,7 +255,7 @@ fn pools(out: &mut Text, status: &Status, kind: Kind, name: &str, help: &str, va
     }
 }
 
-/// Labels are written once a member, not once a figure: there may be thousands.
+/// Writes labels once per member, not once per figure, since there may be thousands of members.
 fn members(out: &mut Text, status: &Status) {
     let labels = |pool: &PoolDocument, member: &MemberDocument| {
         let (uplink, direction) = (escaped(&pool.uplink), pool.direction.word());
@@ -263,11 +263,11 @@ fn members(out: &mut Text, status: &Status) {
         format!("uplink=\"{uplink}\",direction=\"{direction}\",member=\"{name}\",class=\"{class}\"")
     };
     let mut all = Vec::new();
-    let mut told = BTreeSet::new();
+    let mut written_labels = BTreeSet::new();
     for (pool, member) in status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member))) {
         let labels = labels(pool, member);
-        // The same labels twice, and Prometheus takes nothing at all.
-        if told.insert(labels.clone()) {
+        // Prometheus rejects a text with duplicate labels.
+        if written_labels.insert(labels.clone()) {
             all.push((labels, member));
         }
     }
@@ -278,7 +278,7 @@ fn members(out: &mut Text, status: &Status) {
             if !std::mem::replace(&mut headed, true) {
                 out.head(metric.name, metric.kind, metric.help);
             }
-            // Of a string nothing fails.
+            // Writing to a string does not fail.
             let _ = write!(out.0, "{PREFIX}{}{{{labels}", metric.name);
             if let Some((label, value)) = metric.label {
                 let _ = write!(out.0, ",{label}=\"{value}\"");
@@ -300,7 +300,7 @@ fn members(out: &mut Text, status: &Status) {
     }
 }
 
-/// What was dropped behind the queues of the guests is nobody's of them.
+/// Drops behind the guests' queues, which belong to no guest.
 fn stage_drops(out: &mut Text, status: &Status) {
     for pool in &status.pools {
         if let Some(stage) = &pool.stage {
@@ -324,7 +324,7 @@ impl Text {
     }
 }
 
-/// A label's value: an interface may be called nearly anything. What must not be shown (a line feed too) is replaced.
+/// A label's value. Interface names may have nearly any character; control characters are replaced.
 fn escaped(text: &str) -> String {
     sanitize::line(text).replace('\\', "\\\\").replace('"', "\\\"")
 }

@@ -15,7 +15,7 @@ const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 /// Holds the lock on the network namespace; dropping it lets another guard start.
 #[derive(Debug)]
-pub struct NamespaceLock(#[allow(dead_code, reason = "its lock goes with it")] File);
+pub struct NamespaceLock(#[allow(dead_code, reason = "closing it unlocks")] File);
 
 impl NamespaceLock {
     /// Locks this thread's network namespace; the process of the other guard where that holds the lock.
@@ -25,7 +25,7 @@ impl NamespaceLock {
     pub fn take() -> io::Result<Result<NamespaceLock, u32>> {
         let file = File::open(NAMESPACE)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Held by another user's process: it does not count, and keeps nobody out.
+            // Another user's lock does not count.
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(holder_of(&file)?.map_or(Ok(NamespaceLock(file)), Err)),
             Err(e) => Err(e.into()),
             Ok(()) => Ok(Ok(NamespaceLock(file))),
@@ -50,15 +50,15 @@ fn holder_of(namespace: &File) -> io::Result<Option<u32>> {
     Ok(holders(&fs::read_to_string("/proc/locks")?, inode).into_iter().find(trusted))
 }
 
-/// Processes that hold an exclusive lock by flock(2) on this inode (proc_locks(5)): of all file systems, since no other file
-/// has a namespace's number but by chance, and its device is told by numbers that stat(2) need not have.
+/// Processes that hold an exclusive flock(2) on this inode (proc_locks(5)). The device is not compared, since its
+/// number there may differ from stat(2)'s; only kernel file systems (major 0) count.
 fn holders(text: &str, inode: u64) -> Vec<u32> {
     let held = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // Those that wait have `->` before the kind.
+        // Waiting processes have `->` before the kind.
         let [_, "FLOCK", _, "WRITE", pid, place, ..] = words[..] else { return None };
         let (device, number) = place.rsplit_once(':')?;
-        // Those of the kernel's own have no disk below them.
+        // File systems without a device.
         let is = device.starts_with("00:") && number.parse() == Ok(inode);
         pid.parse().ok().filter(|_| is)
     };
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_holds_the_lock_is_read() {
+    fn holders_are_read() {
         let text = "1: FLOCK  ADVISORY  WRITE 9355 00:04:4026531833 0 EOF\n\
                     1: -> FLOCK  ADVISORY  WRITE 77 00:04:4026531833 0 EOF\n\
                     2: POSIX  ADVISORY  WRITE 78 00:04:4026531833 0 EOF\n\

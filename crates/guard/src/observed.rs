@@ -1,5 +1,5 @@
-//! What a guard that only observes has seen: second by second what each interface sent and received, what the policy would
-//! have held of it, and a policy made from it. A second is held to the same allocation that plan and loop use.
+//! The record of a guard that only observes: the traffic of each interface, second by second, what the policy would
+//! have limited, and a policy made from it. Uses the same allocation as plan and loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -21,13 +21,13 @@ use crate::interface::DiscoveredInterface;
 use crate::planes::PlaneError;
 use crate::planes::observe::{Bytes, links, of_guest};
 
-/// Interfaces that are remembered at most, those that are gone among them.
+/// Most interfaces on record, including those that are gone.
 const MOST: usize = 20_000;
-/// A rate that is so much above another, in percent, is more.
+/// Tolerance in percent when rates are compared.
 const MORE: u64 = 2;
-/// An uplink of which so much is used, in percent, is full.
+/// Use in percent from which on an uplink is full.
 const FULL: u64 = 95;
-/// Rates of one step differ by less than so much.
+/// Ratio of neighbouring bins of the histogram of rates.
 const STEP: f64 = 1.02;
 
 /// What was seen so far.
@@ -98,7 +98,7 @@ pub struct ObservedInterface {
     pub rx_peak_bps: BitRate,
 }
 
-/// Rates of one direction of an interface, by steps that are close together.
+/// Histogram of the rates of one direction of an interface.
 #[derive(Debug, Clone, Default)]
 struct Rates {
     peak: BitRate,
@@ -115,16 +115,16 @@ impl Rates {
         }
     }
 
-    /// The 95th percentile, by the nearest rank: the end of its step.
+    /// The 95th percentile (nearest rank): the upper end of its bin.
     fn usual(&self) -> BitRate {
         let rank = (self.seconds * 95).div_ceil(100);
-        let mut seen = self.seconds - self.by_step.values().sum::<u64>();
+        let mut counted = self.seconds - self.by_step.values().sum::<u64>();
         for (step, seconds) in &self.by_step {
-            if seen >= rank {
+            if counted >= rank {
                 break;
             }
-            seen += seconds;
-            if seen >= rank {
+            counted += seconds;
+            if counted >= rank {
                 let end = STEP.powi(i32::try_from(*step).unwrap_or(i32::MAX));
                 return BitRate::new(end as u64).min(self.peak);
             }
@@ -154,23 +154,23 @@ struct Pool {
     members: BTreeMap<String, ObservedMember>,
 }
 
-/// Counts the seconds.
+/// The record.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
     seconds: u64,
     last: Option<(Instant, BTreeMap<String, Bytes>)>,
     passed: BTreeMap<(PoolKey, String), u64>,
-    /// By what they are known by, so that a guest that was started anew is the same.
+    /// By matcher, so that a restarted guest is the same one.
     guests: BTreeMap<String, Guest>,
     pools: BTreeMap<PoolKey, Pool>,
-    /// Interfaces of the last time, and what each is known by.
-    known: (Vec<Interface>, Vec<Option<Matcher>>),
-    /// Whether an interface has hardware behind it: then it is no guest's, but a way out.
+    /// Interfaces of the last look, with the matcher of each.
+    matchers: (Vec<Interface>, Vec<Option<Matcher>>),
+    /// Whether an interface has hardware behind it, so that it is no guest's.
     hardware: BTreeMap<String, bool>,
 }
 
 impl Survey {
-    /// Reads what links have counted, and adds what has passed since the last time.
+    /// Reads the counters of links, and records the traffic since the last call.
     ///
     /// # Errors
     /// When the counters cannot be read.
@@ -220,13 +220,13 @@ impl Survey {
         self.hardware.retain(|name, _| names.contains(name));
         let node = Local::new();
         let among: Vec<Interface> = found.iter().map(|f| f.interface.clone()).collect();
-        if self.known.0 != among {
+        if self.matchers.0 != among {
             let means = means(&among);
-            self.known = (among, means);
+            self.matchers = (among, means);
         }
         let here = Interfaces::here(&node);
         let Some((_, last)) = &self.last else { return };
-        for (found, matcher) in found.iter().zip(&self.known.1) {
+        for (found, matcher) in found.iter().zip(&self.matchers.1) {
             let name = &found.interface.name;
             let hardware = self.hardware.entry(name.clone()).or_insert_with(|| here.is_device(name));
             let (Some(now), Some(before)) = (links.get(name), last.get(name)) else { continue };
@@ -238,7 +238,7 @@ impl Survey {
             let guest = self.guests.entry(matcher.label()).or_insert_with(new);
             guest.uplink = uplink(found, policy);
             for (direction, rates) in Direction::ALL.into_iter().zip(&mut guest.rates) {
-                // One that counts anew has nothing to say of this second.
+                // `None` where counters started again at zero.
                 if let Some(bytes) = of_guest(*now, direction).checked_sub(of_guest(*before, direction)) {
                     rates.add(BitRate::of_bytes(bytes, seconds));
                 }
@@ -265,11 +265,11 @@ impl Survey {
         let demands: Vec<Demand> = rates.iter().map(|rate| Demand::Rate(*rate)).collect();
         let grants = exact(pool.root_bps, &members, &demands);
         let (sum, shared) = (rates.iter().copied().sum::<BitRate>(), pool.root_bps);
-        let seen = self.pools.entry(pool.key.clone()).or_default();
+        let pool_record = self.pools.entry(pool.key.clone()).or_default();
         let full = sum >= FULL * (shared / 100);
-        (seen.shared, seen.peak) = (shared, seen.peak.max(sum));
-        seen.full += u64::from(full);
-        seen.over += u64::from(more(sum, shared));
+        (pool_record.shared, pool_record.peak) = (shared, pool_record.peak.max(sum));
+        pool_record.full += u64::from(full);
+        pool_record.over += u64::from(more(sum, shared));
         for (((status, member), grant), rate) in pool.members.iter().zip(&members).zip(&grants).zip(rates) {
             let new = || ObservedMember {
                 name: status.name.clone(),
@@ -280,18 +280,18 @@ impl Survey {
                 min_used_seconds: 0,
                 short_seconds: 0,
             };
-            let seen = seen.members.entry(status.name.clone()).or_insert_with(new);
-            seen.class.clone_from(&status.class);
-            seen.peak_bps = seen.peak_bps.max(rate);
+            let record = pool_record.members.entry(status.name.clone()).or_insert_with(new);
+            record.class.clone_from(&status.class);
+            record.peak_bps = record.peak_bps.max(rate);
             let held = more(rate, grant.rate);
-            seen.above_max_seconds += u64::from(held && more(rate, member.max));
-            seen.held_seconds += u64::from(held && !more(rate, member.max));
-            seen.min_used_seconds += u64::from(member.min > BitRate::ZERO && !more(member.min, rate));
-            seen.short_seconds += u64::from(full && rate > BitRate::ZERO && more(member.min, rate));
+            record.above_max_seconds += u64::from(held && more(rate, member.max));
+            record.held_seconds += u64::from(held && !more(rate, member.max));
+            record.min_used_seconds += u64::from(member.min > BitRate::ZERO && !more(member.min, rate));
+            record.short_seconds += u64::from(full && rate > BitRate::ZERO && more(member.min, rate));
         }
     }
 
-    /// What was seen, for a policy that is there.
+    /// The record as a document, with a proposal based on a policy.
     pub fn document(&self, policy: &Policy) -> Observed {
         let pool = |(key, pool): (&PoolKey, &Pool)| ObservedPool {
             uplink: key.uplink.clone(),
@@ -327,15 +327,15 @@ impl Survey {
     }
 }
 
-/// The uplink that an interface shares: that of its entry, the only one, or the one that it is bridged to.
+/// The uplink of an interface: that of its entry, the only one, or the one that it is bridged to.
 pub fn uplink(found: &DiscoveredInterface, policy: &Policy) -> Option<String> {
     let entry = vmio_model::policy::assign::assign(policy, &found.interface).map(|a| a.entry.uplink.clone());
     let only = || policy.uplinks.keys().next().filter(|_| policy.uplinks.len() == 1).cloned();
-    let bridged = || found.ways.iter().find(|(_, way)| way.routed == Some(false)).map(|(name, _)| name.clone());
+    let bridged = || found.paths.iter().find(|(_, path)| path.routed == Some(false)).map(|(name, _)| name.clone());
     entry.or_else(only).or_else(bridged)
 }
 
-/// More, by what matters.
+/// Whether a rate is above another by more than the tolerance.
 fn more(rate: BitRate, than: BitRate) -> bool {
     rate > than.saturating_add(MORE * (than / 100))
 }

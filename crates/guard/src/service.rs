@@ -1,4 +1,4 @@
-//! The daemon as a whole: what is opened in which order, and what the main thread does until somebody wants it to end.
+//! The daemon: opens everything in order, then runs the main thread's loop until a wish or a signal ends it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,32 +22,32 @@ use crate::source::guests::Here;
 use crate::source::{Discovery, Guests, Source, Watch};
 use crate::undo_log::{UndoLog, UndoLogError};
 
-/// How often the main thread counts, and looks whether a change is to be taken back.
+/// Period in which the main thread reads counters, link speeds, and the time of an unconfirmed change.
 const TURN: Duration = Duration::from_secs(1);
-/// Breaches of a second that are told one by one: an uplink that fails takes all with it.
+/// Breaches of a second that are reported one by one: a failed uplink causes one for every member.
 const BREACHES: usize = 20;
 
 /// What a guard is started with.
 pub struct Service {
-    /// Where its ledger lies.
+    /// Directory of its ledger.
     pub state: PathBuf,
     /// Its Unix socket.
     pub socket: PathBuf,
     /// The group that may use it.
     pub group: Option<u32>,
-    /// Where it listens besides.
+    /// TCP address and token, if it listens there too.
     pub tcp: Option<(SocketAddr, Token)>,
     /// Where policies come from.
     pub texts: Box<dyn Texts>,
-    /// What puts them in force.
+    /// The plane that enforces them.
     pub plane: &'static Entry,
     /// Who sets the limits.
     pub allocator: Allocator,
-    /// Whether another's qdisc at an uplink is replaced, to be put back.
+    /// Whether a foreign qdisc at an uplink is replaced, and put back at the end.
     pub takeover: bool,
 }
 
-/// What happened, for a log.
+/// An event for the log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The policy is in force, and questions are answered.
@@ -56,19 +56,19 @@ pub enum Event {
         interfaces: usize,
         /// Uplinks.
         uplinks: usize,
-        /// What deserves a word of both.
+        /// Notes and warnings.
         notes: Vec<String>,
     },
     /// Another policy is in force.
     Reloaded {
-        /// Which change this is since the start.
+        /// Number of policy changes since the start.
         revision: u64,
     },
-    /// The files were not put in force, and why, line by line.
+    /// The files were refused; the reasons, a line each.
     Refused(Vec<String>),
-    /// What nobody confirmed was taken back.
+    /// An unconfirmed change was taken back.
     TakenBack,
-    /// It began with what was in force before the files' policy, which nobody had confirmed when the guard before it ended.
+    /// It started with the last confirmed policy, since the files' policy was unconfirmed when the earlier guard ended.
     BeganBefore,
     /// An interface got a class.
     Came {
@@ -82,26 +82,26 @@ pub enum Event {
         /// The interface.
         interface: String,
     },
-    /// Something goes wrong.
+    /// A failure that lasts.
     Trouble(String),
-    /// What went wrong does not any more.
+    /// The failure is over.
     Well,
-    /// A member that wants its minimum does not get it, or gets it again.
+    /// A member does not get the minimum that it needs, or gets it again.
     Breach(Breach),
-    /// So many more breaches began or ended in the same second.
+    /// Number of further breaches that began or ended in the same second.
     MoreBreaches(usize),
-    /// It lives: a second has passed.
+    /// Sent each second as a sign of life.
     Alive,
-    /// What was seen, at the end of a guard that only observes.
+    /// Result of a guard that only observes, at its end.
     Observed(Box<Status>),
-    /// It ends; whether the limits were taken off.
+    /// The guard ends.
     Ended {
-        /// They were.
+        /// Whether the limits were taken off.
         undone: bool,
     },
 }
 
-/// Why it did not start, or did not end well.
+/// Why the service did not start or end as it should.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// The ledger: another guard has it, for one.
@@ -126,21 +126,21 @@ pub enum ServiceError {
     },
 }
 
-/// What the main thread hears.
-enum Heard {
+/// Input of the main thread.
+enum Input {
     Wish(Wish),
-    Seen(Result<(), ManagerError>),
+    Looked(Result<(), ManagerError>),
 }
 
 impl Service {
-    /// Runs until a wish ends it; what happens is told.
+    /// Runs until a wish ends it; `tell` gets the events.
     ///
     /// # Errors
     /// When it cannot start, or the limits cannot be taken off.
     pub fn run(self, wishes: Receiver<Wish>, mut tell: impl FnMut(Event)) -> Result<(), ServiceError> {
         let log = UndoLog::open(&self.state)?;
         let system = |(what, source): (String, io::Error)| ServiceError::System { what, source };
-        // Until it has ended. Who only observes is in nobody's way.
+        // Held to the end. A guard that only observes needs none.
         let _namespace_lock = if self.plane.abilities.plane == linux::ENTRY.abilities.plane {
             let lock = NamespaceLock::take().map_err(|e| system(("look for another guard".into(), e)))?;
             Some(lock.map_err(ServiceError::Another)?)
@@ -161,34 +161,34 @@ impl Service {
         })?;
         let uplinks = manager.uplinks();
         let manager: Shared = Arc::new(Mutex::new(manager));
-        let (say, heard) = mpsc::channel();
-        forward(wishes, say.clone()).map_err(|e| system(("start a thread".into(), e)))?;
+        let (inputs_to, inputs) = mpsc::channel();
+        forward(wishes, inputs_to.clone()).map_err(|e| system(("start a thread".into(), e)))?;
         let (ask, asked) = mpsc::channel();
-        forward(asked, say.clone()).map_err(|e| system(("start a thread".into(), e)))?;
-        let watch = watch(&manager, say, uplinks).map_err(|e| system(("start a thread".into(), e)))?;
+        forward(asked, inputs_to.clone()).map_err(|e| system(("start a thread".into(), e)))?;
+        let watch = watch(&manager, inputs_to, uplinks).map_err(|e| system(("start a thread".into(), e)))?;
         let server =
             Server::start(listeners, Arc::clone(&manager), ask).map_err(|e| system(("start the server".into(), e)))?;
-        let mut turn = Turn { manager, seated: BTreeMap::new(), trouble: None, revision: 1 };
-        let interfaces = turn.look(&mut |_| {});
-        let manager = api::lock(&turn.manager);
-        let (uplinks, known, began_before) = (manager.uplinks().len(), manager.status()?, manager.began_before());
+        let mut main_loop = MainLoop { manager, seated: BTreeMap::new(), trouble: None, revision: 1 };
+        let interfaces = main_loop.tell_changes(&mut |_| {});
+        let manager = api::lock(&main_loop.manager);
+        let (uplinks, status, began_before) = (manager.uplinks().len(), manager.status()?, manager.began_before());
         drop(manager);
-        let notes = known.notes.into_iter().chain(known.policy.warnings).collect();
+        let notes = status.notes.into_iter().chain(status.policy.warnings).collect();
         tell(Event::Ready { interfaces, uplinks, notes });
         if began_before {
             tell(Event::BeganBefore);
         }
-        let undone = turn.run(&heard, &mut tell);
-        // Nobody is answered, and nothing is seen, once the limits are off.
+        let undone = main_loop.run(&inputs, &mut tell);
+        // No request and no look may follow once the limits are off.
         drop(server);
         drop(watch);
-        let mut manager = api::lock(&turn.manager);
+        let mut manager = api::lock(&main_loop.manager);
         if let Ok(status) = manager.status()
             && status.observed.is_some()
         {
             tell(Event::Observed(Box::new(status)));
         }
-        // Nobody will be here when the time of a change is over.
+        // Nobody would take an unconfirmed change back later.
         if !undone {
             match manager.give_up() {
                 Ok(true) => tell(Event::TakenBack),
@@ -202,34 +202,34 @@ impl Service {
     }
 }
 
-fn watch(manager: &Shared, say: Sender<Heard>, uplinks: BTreeSet<String>) -> io::Result<Watch> {
+fn watch(manager: &Shared, inputs_to: Sender<Input>, uplinks: BTreeSet<String>) -> io::Result<Watch> {
     let manager = Arc::clone(manager);
     let guests = || -> Box<dyn Guests> { Box::new(Here::default()) };
-    let tell = move |seen: Result<Discovery, Error>| {
+    let tell = move |discovery: Result<Discovery, Error>| {
         let mut manager = api::lock(&manager);
-        let done = match seen {
-            Ok(seen) => manager.see(seen),
+        let done = match discovery {
+            Ok(discovery) => manager.set_interfaces(discovery),
             Err(e) => {
-                manager.not_seen(&e);
+                manager.discovery_failed(&e);
                 Err(e.into())
             }
         };
         let uplinks = manager.uplinks();
         drop(manager);
-        // Nobody hears at the end.
-        let _ = say.send(Heard::Seen(done));
+        // The main loop may have ended.
+        let _ = inputs_to.send(Input::Looked(done));
         uplinks
     };
     Watch::start(move || Source::open(guests()), tell, uplinks)
 }
 
-/// Hands wishes on, until there are no more.
-fn forward(wishes: Receiver<Wish>, say: Sender<Heard>) -> io::Result<()> {
-    let run = move || wishes.into_iter().take_while(|wish| say.send(Heard::Wish(*wish)).is_ok()).for_each(drop);
+/// Forwards wishes to the main loop, in a thread.
+fn forward(wishes: Receiver<Wish>, inputs_to: Sender<Input>) -> io::Result<()> {
+    let run = move || wishes.into_iter().take_while(|wish| inputs_to.send(Input::Wish(*wish)).is_ok()).for_each(drop);
     std::thread::Builder::new().name("guard-wishes".into()).spawn(run).map(drop)
 }
 
-struct Turn {
+struct MainLoop {
     manager: Shared,
     /// Interfaces with a class, by name.
     seated: BTreeMap<String, String>,
@@ -237,14 +237,14 @@ struct Turn {
     revision: u64,
 }
 
-impl Turn {
-    /// Until somebody wants it to end; whether the limits are to be taken off.
-    fn run(&mut self, heard: &Receiver<Heard>, tell: &mut impl FnMut(Event)) -> bool {
+impl MainLoop {
+    /// Runs until a wish ends it; returns whether the limits are to be taken off.
+    fn run(&mut self, inputs: &Receiver<Input>, tell: &mut impl FnMut(Event)) -> bool {
         let mut counted = Instant::now();
         loop {
-            match heard.recv_timeout(TURN.saturating_sub(counted.elapsed())) {
-                Ok(Heard::Wish(Wish::Stop { undo })) => return undo,
-                Ok(Heard::Wish(Wish::Reload)) => {
+            match inputs.recv_timeout(TURN.saturating_sub(counted.elapsed())) {
+                Ok(Input::Wish(Wish::Stop { undo })) => return undo,
+                Ok(Input::Wish(Wish::Reload)) => {
                     let mut manager = api::lock(&self.manager);
                     let done = manager.apply(None);
                     drop(manager);
@@ -252,11 +252,11 @@ impl Turn {
                         let problems = e.problems().iter().map(ToString::to_string);
                         tell(Event::Refused(problems.chain([e.to_string()]).collect()));
                     }
-                    self.look(tell);
+                    self.tell_changes(tell);
                 }
-                Ok(Heard::Seen(done)) => {
+                Ok(Input::Looked(done)) => {
                     self.note(done.err().map(|e| e.to_string()), tell);
-                    self.look(tell);
+                    self.tell_changes(tell);
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     counted = Instant::now();
@@ -290,10 +290,10 @@ impl Turn {
         }
     }
 
-    /// Tells which interfaces came and went; how many there are.
-    fn look(&mut self, tell: &mut impl FnMut(Event)) -> usize {
+    /// Reports a new revision and the interfaces that came and went; returns the number of interfaces.
+    fn tell_changes(&mut self, tell: &mut impl FnMut(Event)) -> usize {
         let manager = api::lock(&self.manager);
-        let (now, revision) = (manager.seated(), manager.revision());
+        let (now, revision) = (manager.classes(), manager.revision());
         drop(manager);
         if revision != self.revision {
             tell(Event::Reloaded { revision });
@@ -309,7 +309,7 @@ impl Turn {
         self.seated.len()
     }
 
-    /// Once when it begins, once when it is over.
+    /// Reports a failure when it begins and when it is over.
     fn note(&mut self, trouble: Option<String>, tell: &mut impl FnMut(Event)) {
         if trouble == self.trouble {
             return;

@@ -1,7 +1,7 @@
-//! What must be known to undo a change is written down before it is made: in the guard's undo log, whose file is its ledger
-//! ([`vmio_node::undo_log`]) and outlives the daemon. Here is what all parts of the guard do with it: each has [`Entries`] of
-//! its own kind, by what they speak of, which are read once when it starts, and written down and struck out by this.
-//! Only `vmio guard undo` without a daemon clears parts of the log whole, whatever they say ([`UndoLog::clear`]).
+//! Typed access to the guard's undo log, which records how to undo each change before it is made. Its file is the
+//! ledger ([`vmio_node::undo_log`]) and outlives the daemon. Each part of the guard has [`Entries`] of its own type,
+//! grouped by subject: read at its start, recorded before a change, struck out after its undo. `vmio guard undo`
+//! without a daemon clears whole parts ([`UndoLog::clear`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,39 +11,41 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 pub use vmio_node::undo_log::{EntryId, UndoLog, UndoLogError};
 
-/// The namespace of entries that speak of the whole host.
+/// Namespace of entries about the whole host.
 pub const HOST: u64 = 0;
 
-/// What a part of the guard writes down of a change: enough to undo it.
+/// What is needed to undo a change.
 pub trait Entry: Debug + Clone + Serialize + DeserializeOwned {
-    /// The part of the log that has it.
+    /// Name of its part of the log.
     const PART: &'static str;
-    /// What it speaks of: an interface, a limit of a group.
+    /// Identifies what is changed: an interface, a limit of a group.
     type Subject: Debug + Copy + Ord;
 
-    /// Of the entries of one subject the last one says what is in force, or was about to be; there are others before it
-    /// where a change was cut off.
+    /// The last entry of a subject is in force or was about to be; older ones remain after an interrupted change.
     fn subject(&self) -> Self::Subject;
 
-    /// Inode of the network namespace that it speaks of; [`HOST`] of what is in none.
+    /// Inode of the network namespace that it is about, or [`HOST`].
     fn namespace(&self) -> u64;
 }
 
 type Live<E> = BTreeMap<<E as Entry>::Subject, Vec<(EntryId, E)>>;
 
-/// The entries of one kind that are in force in one namespace. Clones share them.
+/// The entries of one type that are in force in one namespace. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Entries<E: Entry> {
     log: UndoLog,
     namespace: u64,
     live: Arc<Mutex<Live<E>>>,
+    /// Makes each strike fail.
+    #[cfg(test)]
+    pub strikes_fail: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl<E: Entry> Entries<E> {
-    /// Those that the log has. Those of other namespaces are left alone.
+    /// Reads those of a namespace from the log.
     ///
     /// # Errors
-    /// When one is of another form.
+    /// When one does not parse.
     pub fn read(log: &UndoLog, namespace: u64) -> Result<Entries<E>, UndoLogError> {
         let mut live: Live<E> = BTreeMap::new();
         for (id, entry) in log.live::<E>(E::PART)? {
@@ -51,14 +53,20 @@ impl<E: Entry> Entries<E> {
                 live.entry(entry.subject()).or_default().push((id, entry));
             }
         }
-        Ok(Entries { log: log.clone(), namespace, live: Arc::new(Mutex::new(live)) })
+        Ok(Entries {
+            log: log.clone(),
+            namespace,
+            live: Arc::new(Mutex::new(live)),
+            #[cfg(test)]
+            strikes_fail: Arc::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Live<E>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The namespace that they speak of.
+    /// Their namespace.
     pub fn namespace(&self) -> u64 {
         self.namespace
     }
@@ -68,12 +76,12 @@ impl<E: Entry> Entries<E> {
         self.lock().is_empty()
     }
 
-    /// What they speak of.
+    /// All subjects.
     pub fn subjects(&self) -> Vec<E::Subject> {
         self.lock().keys().copied().collect()
     }
 
-    /// All of a subject, in the order in which they were written down.
+    /// All of a subject, the oldest first.
     pub fn all(&self, subject: E::Subject) -> Vec<(EntryId, E)> {
         self.lock().get(&subject).cloned().unwrap_or_default()
     }
@@ -83,22 +91,22 @@ impl<E: Entry> Entries<E> {
         Some(self.lock().get(&subject)?.last()?.1.clone())
     }
 
-    /// Has the last one of a subject say something else, for this process alone.
+    /// Changes the last one of a subject in memory; the log keeps what it has.
     pub fn amend(&self, subject: E::Subject, change: impl FnOnce(&mut E)) {
         if let Some((_, last)) = self.lock().get_mut(&subject).and_then(|all| all.last_mut()) {
             change(last);
         }
     }
 
-    /// Has none of a subject any more, for this process alone.
+    /// Drops those of a subject in memory; the log keeps them.
     pub fn forget(&self, subject: E::Subject) {
         self.lock().remove(&subject);
     }
 
-    /// Writes down what is about to be done, beside what was before.
+    /// Adds an entry. To be called before the change.
     ///
     /// # Errors
-    /// When it cannot be written; then it must not be done.
+    /// When it cannot be written; then the change must not be made.
     pub fn record(&self, entry: E) -> Result<EntryId, UndoLogError> {
         let mut live = self.lock();
         let id = self.log.record(E::PART, &entry)?;
@@ -106,25 +114,25 @@ impl<E: Entry> Entries<E> {
         Ok(id)
     }
 
-    /// As [`Entries::record`], in the place of those of the same subject: what is written down says all that they said.
+    /// As [`Entries::record`], and strikes out the older ones of the subject.
     ///
     /// # Errors
-    /// When it cannot be written, and must not be done then; also when one before cannot be struck out.
+    /// As [`Entries::record`]; also when an older one cannot be struck out.
     pub fn replace(&self, entry: E) -> Result<(), UndoLogError> {
         let subject = entry.subject();
         let id = self.record(entry)?;
         self.strike_where(subject, |other, _| other != id)
     }
 
-    /// Strikes out all of a subject: it is undone, gone, or others' by now.
+    /// Strikes out all of a subject.
     ///
     /// # Errors
-    /// When one cannot be struck out; it stays, and undoing it twice must do no harm.
+    /// When one cannot be struck out: it stays, and undoing it twice must do no harm.
     pub fn strike(&self, subject: E::Subject) -> Result<(), UndoLogError> {
         self.strike_where(subject, |_, _| true)
     }
 
-    /// Strikes out those of a subject that are so.
+    /// Strikes out those of a subject for which `is_so` holds.
     ///
     /// # Errors
     /// As [`Entries::strike`].
@@ -136,7 +144,7 @@ impl<E: Entry> Entries<E> {
             if !is_so(*id, entry) {
                 return true;
             }
-            let struck = self.log.strike(*id);
+            let struck = self.strike_id(*id);
             let stays = struck.is_err();
             if done.is_ok() {
                 done = struck;
@@ -147,6 +155,14 @@ impl<E: Entry> Entries<E> {
             live.remove(&subject);
         }
         done
+    }
+
+    fn strike_id(&self, id: EntryId) -> Result<(), UndoLogError> {
+        #[cfg(test)]
+        if self.strikes_fail.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(vmio_node::Error::Journal { path: "ledger".into(), reason: "disk full".into() }.into());
+        }
+        self.log.strike(id)
     }
 }
 
@@ -189,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_subject_counts_and_those_before_it_stay_until_they_are_replaced() {
+    fn last_entry_counts_until_replaced() {
         let log = UndoLog::memory();
         let entries = read(&log, 1);
         let first = entries.record(limit(1, 7, 10)).unwrap();
@@ -209,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn another_namespaces_entries_are_left_alone() {
+    fn other_namespaces_entries_stay() {
         let log = UndoLog::memory();
         let (here, there) = (read(&log, 1), read(&log, 2));
         here.record(limit(1, 7, 10)).unwrap();
@@ -219,9 +235,8 @@ mod tests {
         assert_eq!(read(&log, 2).namespace(), 2);
     }
 
-    /// Two kinds in one part would take each other's entries for their own.
     #[test]
-    fn each_kind_of_entry_has_a_part_of_its_own() {
+    fn each_type_has_its_own_part() {
         let (mut dirs, mut parts) = (vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")], Vec::new());
         while let Some(dir) = dirs.pop() {
             for path in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {

@@ -1,5 +1,5 @@
-//! A guest with a virtual function of the uplink's card, on a card that has none: no machine that vmio was tried on has one
-//! that does. What the kernel says then is real.
+//! A guest with a virtual function of the uplink's card, on a card without any: no test machine has SR-IOV. The
+//! kernel's answers are real.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,14 +32,14 @@ class = \"gold\"
 ";
 
 fn assigned_vf() -> DiscoveredInterface {
-    let way = PacketPath { card: Some(0), ..PacketPath::default() };
+    let path = PacketPath { card: Some(0), ..PacketPath::default() };
     let interface = Interface { name: "u0/vf0".into(), vms: vec!["web".into()], ..Interface::default() };
-    DiscoveredInterface { nic: Some(nic("vfio", "vfio")), ways: [("u0".to_owned(), way)].into(), ..interface.into() }
+    DiscoveredInterface { nic: Some(nic("vfio", "vfio")), paths: [("u0".to_owned(), path)].into(), ..interface.into() }
 }
 
 #[test]
 #[ignore = "needs root"]
-fn a_card_without_functions_is_told_and_nobody_elses_trouble() {
+fn card_without_functions() {
     apart(|| {
         let mut host = test_host(1);
         assert!(functions::of(&mut host.netlink, &host.uplink).unwrap().is_empty());

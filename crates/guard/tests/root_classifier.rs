@@ -50,8 +50,8 @@ fn in_class_or_dropped(mode: AttachMode) {
 
         let mut classifier = Classifier::load().unwrap();
         assert_eq!(classifier.counts(&at), None);
-        let told = tenant(&host);
-        assert_eq!(classifier.attach_by(&mut host.netlink, &at, &told, mode).unwrap(), mode);
+        let tenant_settings = tenant(&host);
+        assert_eq!(classifier.attach_by(&mut host.netlink, &at, &tenant_settings, mode).unwrap(), mode);
         let default = packets(&mut host, &uplink, DEFAULT);
         host.tenants[0].namespace.inside(|| send(100));
         poll_until("100 packets in their class", || packets(&mut host, &uplink, WEB) >= 100);
@@ -77,14 +77,14 @@ fn in_class_or_dropped(mode: AttachMode) {
         assert!(packets(&mut host, &uplink, DEFAULT) < default + 20);
 
         // Told otherwise, from the next packet on.
-        let free = Tenant { class: classid(4), address: None, ..told };
+        let free = Tenant { class: classid(4), address: None, ..tenant_settings };
         assert_eq!(classifier.attach(&mut host.netlink, &at, &free).unwrap(), mode, "it stays as it is attached");
         host.tenants[0].namespace.inside(|| send(30));
         poll_until("30 packets in the other class", || packets(&mut host, &uplink, 4) >= 30);
 
         assert!(classifier.detach(&mut host.netlink, &at).unwrap());
         assert!(!classifier.detach(&mut host.netlink, &at).unwrap());
-        assert!(classifier.set(&mut host.netlink, &at, &told).is_err());
+        assert!(classifier.set(&mut host.netlink, &at, &tenant_settings).is_err());
         assert_eq!(htb::settings(&mut host.netlink, &at).unwrap(), before);
         let other = packets(&mut host, &uplink, 4);
         let default = packets(&mut host, &uplink, DEFAULT);
@@ -96,45 +96,45 @@ fn in_class_or_dropped(mode: AttachMode) {
 
 #[test]
 #[ignore = "root"]
-fn a_senders_packets_are_in_its_class_or_dropped_by_the_kernels_way() {
+fn packets_get_their_class_or_are_dropped() {
     in_class_or_dropped(kernels_mode());
 }
 
 /// The classifier takes TCX where the kernel has it, and clsact where not.
 #[test]
 #[ignore = "root"]
-fn it_is_attached_by_the_kernels_way() {
+fn attaches_by_tcx_where_possible() {
     apart(|| {
         let mut host = test_host(1);
-        let told = tenant(&host);
+        let tenant_settings = tenant(&host);
         let at = host.tenants[0].device.clone();
-        let mode = Classifier::load().unwrap().attach(&mut host.netlink, &at, &told).unwrap();
+        let mode = Classifier::load().unwrap().attach(&mut host.netlink, &at, &tenant_settings).unwrap();
         assert_eq!(mode, kernels_mode());
     });
 }
 
 #[test]
 #[ignore = "root"]
-fn a_senders_packets_are_in_its_class_or_dropped_by_clsact() {
+fn packets_get_their_class_or_are_dropped_by_clsact() {
     in_class_or_dropped(AttachMode::Clsact);
 }
 
 #[test]
 #[ignore = "root"]
-fn what_others_have_at_clsact_stays() {
+fn foreign_filters_of_clsact_stay() {
     apart(|| {
         let mut host = test_host(1);
         let at = host.tenants[0].device.clone();
         run(&[&format!("tc qdisc add dev {at} clsact")]);
         let before = htb::settings(&mut host.netlink, &at).unwrap();
         let mut classifier = Classifier::load().unwrap();
-        let told = tenant(&host);
-        classifier.attach_by(&mut host.netlink, &at, &told, AttachMode::Clsact).unwrap();
+        let tenant_settings = tenant(&host);
+        classifier.attach_by(&mut host.netlink, &at, &tenant_settings, AttachMode::Clsact).unwrap();
         classifier.detach(&mut host.netlink, &at).unwrap();
         assert_eq!(htb::settings(&mut host.netlink, &at).unwrap(), before);
         // Where the program was there first and somebody has a filter by now, the qdisc stays for it.
         run(&[&format!("tc qdisc del dev {at} clsact")]);
-        classifier.attach_by(&mut host.netlink, &at, &told, AttachMode::Clsact).unwrap();
+        classifier.attach_by(&mut host.netlink, &at, &tenant_settings, AttachMode::Clsact).unwrap();
         run(&[&format!("tc filter add dev {at} egress protocol ip prio 5 u32 match u32 0 0 classid 1:1")]);
         classifier.detach(&mut host.netlink, &at).unwrap();
         assert_eq!(htb::settings(&mut host.netlink, &at).unwrap(), before);
@@ -148,12 +148,12 @@ fn attached_anew(mode: AttachMode) {
         htb::put(&mut host.netlink, &uplink, &tree(&three()), false).unwrap();
         ready(&mut host, DEFAULT);
         let mut classifier = Classifier::load().unwrap();
-        let told = tenant(&host);
-        classifier.attach_by(&mut host.netlink, &at, &told, mode).unwrap();
+        let tenant_settings = tenant(&host);
+        classifier.attach_by(&mut host.netlink, &at, &tenant_settings, mode).unwrap();
         // QEMU restarts, and the new interface has the index of the old one.
         run(&[&format!("ip link del {at}")]);
         plug(1, &host.tenants[0].namespace, &format!(" index {}", at.index));
-        classifier.attach_by(&mut host.netlink, &at, &told, mode).unwrap();
+        classifier.attach_by(&mut host.netlink, &at, &tenant_settings, mode).unwrap();
         let web = packets(&mut host, &uplink, WEB);
         poll_until("a packet of the new interface in its class", || {
             host.tenants[0].namespace.inside(|| send(1));
@@ -162,7 +162,7 @@ fn attached_anew(mode: AttachMode) {
         assert!(classifier.counts(&at).unwrap().packets > 0);
         if mode == AttachMode::Clsact {
             run(&[&format!("tc filter del dev {at} ingress")]);
-            classifier.attach_by(&mut host.netlink, &at, &told, mode).unwrap();
+            classifier.attach_by(&mut host.netlink, &at, &tenant_settings, mode).unwrap();
             assert!(classifier.counts(&at).unwrap().packets < 20, "it counts from 0");
             let web = packets(&mut host, &uplink, WEB);
             host.tenants[0].namespace.inside(|| send(30));
@@ -177,13 +177,13 @@ fn attached_anew(mode: AttachMode) {
 
 #[test]
 #[ignore = "root"]
-fn taken_off_or_with_another_interface_under_its_index_it_is_attached_anew_by_the_kernels_way() {
+fn reattaches_after_removal_or_index_reuse() {
     attached_anew(kernels_mode());
 }
 
 #[test]
 #[ignore = "root"]
-fn taken_off_or_with_another_interface_under_its_index_it_is_attached_anew_by_clsact() {
+fn reattaches_after_removal_or_index_reuse_by_clsact() {
     attached_anew(AttachMode::Clsact);
 }
 
@@ -198,20 +198,20 @@ fn led_through_an_ifb(mode: AttachMode) {
         ready(&mut host, DEFAULT);
         let before = htb::settings(&mut host.netlink, &at).unwrap();
         let mut classifier = Classifier::load().unwrap();
-        let told = Tenant { redirect: Some(middle.index), ..tenant(&host) };
-        classifier.attach_by(&mut host.netlink, &at, &told, mode).unwrap();
+        let tenant_settings = Tenant { redirect: Some(middle.index), ..tenant(&host) };
+        classifier.attach_by(&mut host.netlink, &at, &tenant_settings, mode).unwrap();
         host.tenants[0].namespace.inside(|| send(100));
         poll_until("100 packets at the IFB", || packets(&mut host, &middle, WEB) >= 100);
         poll_until("100 packets at the uplink", || packets(&mut host, &uplink, WEB) >= 100);
         assert!(classifier.counts(&at).unwrap().packets >= 100);
         // Told to go straight on, and to the IFB again.
-        let straight = Tenant { redirect: None, ..told };
+        let straight = Tenant { redirect: None, ..tenant_settings };
         classifier.set(&mut host.netlink, &at, &straight).unwrap();
         let (led, all) = (packets(&mut host, &middle, WEB), packets(&mut host, &uplink, WEB));
         host.tenants[0].namespace.inside(|| send(50));
         poll_until("50 more at the uplink", || packets(&mut host, &uplink, WEB) >= all + 50);
         assert_eq!(packets(&mut host, &middle, WEB), led);
-        classifier.set(&mut host.netlink, &at, &told).unwrap();
+        classifier.set(&mut host.netlink, &at, &tenant_settings).unwrap();
         host.tenants[0].namespace.inside(|| send(50));
         poll_until("50 more at the IFB", || packets(&mut host, &middle, WEB) >= led + 50);
         drop(classifier);
@@ -227,13 +227,13 @@ fn led_through_an_ifb(mode: AttachMode) {
 
 #[test]
 #[ignore = "root"]
-fn led_through_an_ifb_a_packet_is_in_its_class_there_and_goes_on_by_the_kernels_way() {
+fn redirected_packets_keep_their_class() {
     led_through_an_ifb(kernels_mode());
 }
 
 #[test]
 #[ignore = "root"]
-fn led_through_an_ifb_a_packet_is_in_its_class_there_and_goes_on_by_clsact() {
+fn redirected_packets_keep_their_class_by_clsact() {
     led_through_an_ifb(AttachMode::Clsact);
 }
 
@@ -259,13 +259,13 @@ fn tcp(host: &TestHost, bytes: usize) {
 
 #[test]
 #[ignore = "root"]
-fn segments_count_as_the_wire_carries_them() {
+fn segments_count_with_their_headers() {
     apart(|| {
         let mut host = test_host(1);
         let at = host.tenants[0].device.clone();
         let mut classifier = Classifier::load().unwrap();
-        let told = tenant(&host);
-        classifier.attach(&mut host.netlink, &at, &told).unwrap();
+        let tenant_settings = tenant(&host);
+        classifier.attach(&mut host.netlink, &at, &tenant_settings).unwrap();
         tcp(&host, SENT);
         let counts = classifier.counts(&at).unwrap();
         assert!(counts.packets < counts.frames / 4, "segments left together: {counts:?}");
@@ -275,11 +275,11 @@ fn segments_count_as_the_wire_carries_them() {
     });
 }
 
-/// The rate of a framed class is what the wire carries, of the smallest frames to the byte; of packets that are cut into segments
-/// later all headers count and one frame's framing, 1.5 % short at 1514 bytes.
+/// The rate of a framed class is what the wire carries, of the smallest frames to the byte; of packets that are cut
+/// into segments later all headers count and one frame's framing, 1.5 % short at 1514 bytes.
 #[test]
 #[ignore = "root"]
-fn a_framed_class_holds_what_the_wire_carries() {
+fn framed_class_keeps_its_rate_on_the_wire() {
     // So little that the bucket makes up for 80 ms in which no processor had time for the queue.
     let limit = 2 * M;
     apart(|| {
@@ -292,8 +292,8 @@ fn a_framed_class_holds_what_the_wire_carries() {
         htb::put(&mut host.netlink, &uplink, &tree(&framed), false).unwrap();
         ready(&mut host, DEFAULT);
         let mut classifier = Classifier::load().unwrap();
-        let told = Tenant { framing: Framing::ETHERNET, ..tenant(&host) };
-        classifier.attach(&mut host.netlink, &at, &told).unwrap();
+        let tenant_settings = Tenant { framing: Framing::ETHERNET, ..tenant(&host) };
+        classifier.attach(&mut host.netlink, &at, &tenant_settings).unwrap();
         // Packets of segments that are small beside what passes in the time.
         host.tenants[0].namespace.run(&["ip link set g0 gso_max_segs 4"]);
         let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());

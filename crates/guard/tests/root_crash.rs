@@ -1,4 +1,5 @@
-//! A guard that is killed at any moment: the next one reaches what is desired, and undo leaves the host as it was.
+//! A guard that is killed at random moments: the next one reaches the desired state, and undo leaves the host as
+//! before.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::print_stdout)]
 
@@ -44,9 +45,9 @@ fn helper_guard() {
     let plain = LIMITED.replace("rx_class = \"any\"", "").replace("rx_class = \"low\"", "");
     loop {
         let mut core = Core::start(kept(Path::new(&ledger)), policy(LIMITED), both.clone()).unwrap();
-        core.see(both[..1].to_vec()).unwrap();
+        core.set_interfaces(both[..1].to_vec()).unwrap();
         core.reload(policy(&plain)).unwrap();
-        core.see(both.clone()).unwrap();
+        core.set_interfaces(both.clone()).unwrap();
         core.reload(policy(LIMITED)).unwrap();
         core.undo().unwrap();
     }
@@ -97,12 +98,12 @@ fn seed() -> u64 {
 
 #[test]
 #[ignore = "root"]
-fn killed_at_any_moment_it_is_taken_over_and_undone_with_pins() {
+fn random_kills_with_pins() {
     killed_at_any_moment(true, seed());
 }
 
 #[test]
 #[ignore = "root"]
-fn killed_at_any_moment_it_is_taken_over_and_undone_by_clsact() {
+fn random_kills_by_clsact() {
     killed_at_any_moment(false, seed());
 }

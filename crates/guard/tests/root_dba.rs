@@ -1,5 +1,5 @@
-//! The published loop in force by the Linux plane: tenants that flood get what the loop alone makes of the same counters, and
-//! nothing is left behind.
+//! The published loop in force by the Linux plane: tenants that flood get what the loop alone makes of the same
+//! counters, and nothing is left behind.
 
 #![allow(clippy::unwrap_used)]
 
@@ -96,15 +96,16 @@ fn seen(before: &[Count], now: &[Count]) -> Vec<PeriodSample> {
     before.iter().zip(now).map(one).collect()
 }
 
-/// What happened while three flooded: what was counted at the end of each period, how long that was, and the limits since.
+/// What happened while three flooded: what was counted at the end of each period, how long that was, and the limits
+/// since.
 struct Run {
     counts: Vec<Vec<Count>>,
     told: Vec<(Duration, Vec<BitRate>)>,
 }
 
 impl Run {
-    /// Periods at the end in which all three had something waiting, or lost packets: they wanted all, all the time; and in
-    /// which limits were fair.
+    /// Periods at the end in which all three had something waiting, or lost packets: they wanted all, all the time; and
+    /// in which limits were fair.
     fn settled(&self, members: &[Member]) -> usize {
         let wanted = |two: &[Vec<Count>]| seen(&two[0], &two[1])[1..4].iter().all(|seen| seen.held_back);
         let periods = self.counts.windows(2).zip(&self.told[1..]).rev();
@@ -112,12 +113,14 @@ impl Run {
     }
 }
 
-/// Until limits are fair, and for two seconds more: in the first what a pause let gather is spent. Where one of the three
-/// pauses, the published loop gives what is its to the others and never takes it back while these want it: then `None`.
+/// Until limits are fair, and for two seconds more: in the first what a pause let gather is spent. Where one of the
+/// three pauses, the published loop gives what is its to the others and never takes it back while these want it: then
+/// `None`.
 fn flooded(core: &mut Core<Recorder>, host: &TestHost, members: &[Member]) -> Option<Run> {
     let mut run = Run { counts: Vec::new(), told: Vec::new() };
     under(floods(host, &[1, 2, 3]), || {
-        // Who comes first is nobody's matter here: all have more than their minimum lets through before the loop begins.
+        // Who comes first is nobody's matter here: all have more than their minimum lets through before the loop
+        // begins.
         let waiting = |core: &mut Core<Recorder>| core.plane().linux.observe(Scope::Counts(&tx())).unwrap().counts;
         poll_until("floods", || waiting(core)[1..4].iter().all(|count| count.waiting_bytes > 0));
         let mut ticked = Instant::now();
@@ -138,7 +141,7 @@ fn flooded(core: &mut Core<Recorder>, host: &TestHost, members: &[Member]) -> Op
 
 #[test]
 #[ignore = "root"]
-fn what_the_kernel_gives_is_what_the_loop_makes_of_the_same_counters() {
+fn limits_follow_from_recorded_counters() {
     apart(|| {
         let mut host = test_host(3);
         let (uplink, there) = (host.uplink.clone(), interfaces(&host));
@@ -208,11 +211,11 @@ fn leaves(netlink: &mut Netlink, at: &Device) -> BTreeMap<u16, (ByteRate, ByteRa
     leaves.map(|(number, found)| (*number, (found.class.rate, found.class.ceil))).collect()
 }
 
-/// One kind of loop takes over what the other has left in force, at an uplink and in a stage before it, and what both put
-/// there goes.
+/// One kind of loop takes over what the other has left in force, at an uplink and in a stage before it, and what both
+/// put there goes.
 #[test]
 #[ignore = "root"]
-fn a_loop_takes_over_from_the_other_kind_and_undo_leaves_nothing() {
+fn allocators_take_over_from_each_other() {
     for staged in [false, true] {
         apart_with_bpffs(true, || {
             let mut host = test_host(3);

@@ -1,5 +1,5 @@
-//! Limits on the kernel's own control groups, of whichever version this machine has the controllers in: a shell plays the
-//! guest, in a group that the test makes and takes away.
+//! Limits on the kernel's own control groups, of whichever version this machine has the controllers in: a shell plays
+//! the guest, in a group that the test makes and takes away.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vmio_guard::groups::{Changes, Groups, GuestSeen, Here, State, WhyNot};
+use vmio_guard::groups::{Changes, Groups, GuestInfo, Here, State, WhyNot};
 use vmio_guard::undo_log::UndoLog;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::{Links, Policy};
@@ -106,9 +106,9 @@ impl Guest {
         self.files().iter().map(|file| fs::read_to_string(file).unwrap()).collect()
     }
 
-    fn seen(&self) -> GuestSeen {
+    fn info(&self) -> GuestInfo {
         let interface = Interface { index: 7, name: "g0".into(), ..Interface::default() };
-        GuestSeen { name: "guest".into(), interfaces: vec![interface], pids: vec![self.child.id()], memory_bytes: None }
+        GuestInfo { name: "guest".into(), interfaces: vec![interface], pids: vec![self.child.id()], memory_bytes: None }
     }
 
     fn end(&mut self) {
@@ -128,12 +128,12 @@ impl Drop for Guest {
 
 #[test]
 #[ignore = "root"]
-fn limits_of_a_group_are_set_and_put_back_bit_by_bit() {
+fn limits_are_set_and_restored_exactly() {
     let guest = Guest::start();
     let (before, log) = (guest.texts(), UndoLog::memory());
-    let (gold, seen) = (policy(GOLD), [guest.seen()]);
+    let (gold, info) = (policy(GOLD), [guest.info()]);
     let mut groups = Groups::open(&log).unwrap();
-    assert_eq!(groups.reconcile(&gold, &seen), changes(3, 0, 0), "{:?}", groups.status());
+    assert_eq!(groups.reconcile(&gold, &info), changes(3, 0, 0), "{:?}", groups.status());
     let in_force = guest.texts();
     let memory = format!("{}\n", 300_123_456u64 / 4096 * 4096);
     let wanted = if guest.v2 {
@@ -145,12 +145,12 @@ fn limits_of_a_group_are_set_and_put_back_bit_by_bit() {
     for limit in &groups.status()[0].limits {
         assert!(matches!(&limit.state, State::InForce { value, before, .. } if value != before), "{limit:?}");
     }
-    assert_eq!(groups.reconcile(&gold, &seen), changes(0, 0, 0));
+    assert_eq!(groups.reconcile(&gold, &info), changes(0, 0, 0));
     // By another's hand.
     fs::write(&guest.files()[0], "77").unwrap();
-    assert_eq!(groups.reconcile(&gold, &seen), changes(0, 1, 0));
+    assert_eq!(groups.reconcile(&gold, &info), changes(0, 1, 0));
     assert_eq!(guest.texts(), in_force);
-    assert_eq!(groups.reconcile(&policy("cpu_max = \"250%\"\n"), &seen), changes(1, 0, 2));
+    assert_eq!(groups.reconcile(&policy("cpu_max = \"250%\"\n"), &info), changes(1, 0, 2));
     assert!(guest.texts()[1].starts_with("250000"));
     assert_eq!(groups.undo(), changes(0, 0, 1));
     assert_eq!(guest.texts(), before);
@@ -158,14 +158,14 @@ fn limits_of_a_group_are_set_and_put_back_bit_by_bit() {
 
 #[test]
 #[ignore = "root"]
-fn after_a_crash_another_opener_of_the_ledger_undoes() {
+fn another_process_undoes_after_a_crash() {
     let guest = Guest::start();
     // What was there before need not be what the kernel begins with.
     fs::write(&guest.files()[0], "777").unwrap();
     let (before, dir) = (guest.texts(), tempfile::tempdir().unwrap());
     let log = UndoLog::open(dir.path()).unwrap();
     let mut groups = Groups::open(&log).unwrap();
-    assert_eq!(groups.reconcile(&policy(GOLD), &[guest.seen()]).set, 3);
+    assert_eq!(groups.reconcile(&policy(GOLD), &[guest.info()]).set, 3);
     drop((groups, log));
     assert_ne!(guest.texts(), before);
     let log = UndoLog::open(dir.path()).unwrap();
@@ -180,7 +180,7 @@ fn after_a_crash_another_opener_of_the_ledger_undoes() {
 /// Only version 1 can rename a group.
 #[test]
 #[ignore = "root"]
-fn a_group_that_was_renamed_is_found() {
+fn renamed_group_is_found() {
     let mut guest = Guest::start();
     if guest.v2 {
         return skip("control groups of version 2 cannot be renamed");
@@ -188,7 +188,7 @@ fn a_group_that_was_renamed_is_found() {
     let (before, log) = (guest.texts(), UndoLog::memory());
     let gold = policy(GOLD);
     let mut groups = Groups::open(&log).unwrap();
-    assert_eq!(groups.reconcile(&gold, &[guest.seen()]).set, 3);
+    assert_eq!(groups.reconcile(&gold, &[guest.info()]).set, 3);
     let rename = |guest: &mut Guest, from: &str, to: &str| {
         for dir in guest.dirs.values_mut() {
             let new = PathBuf::from(dir.to_string_lossy().replace(from, to));
@@ -198,7 +198,7 @@ fn a_group_that_was_renamed_is_found() {
     };
     // While the guard looks, it follows the guest; without it, the undo finds the very group.
     rename(&mut guest, "vmio-groups-", "vmio-others-");
-    assert_eq!(groups.reconcile(&gold, &[guest.seen()]), changes(0, 0, 0));
+    assert_eq!(groups.reconcile(&gold, &[guest.info()]), changes(0, 0, 0));
     drop(groups);
     rename(&mut guest, "vmio-others-", "vmio-thirds-");
     assert_eq!(Groups::open(&log).unwrap().undo(), changes(0, 0, 3));
@@ -207,27 +207,27 @@ fn a_group_that_was_renamed_is_found() {
 
 #[test]
 #[ignore = "root"]
-fn a_group_that_vanished_leaves_nothing_in_the_ledger() {
+fn vanished_group_leaves_no_entry() {
     let mut guest = Guest::start();
     let log = UndoLog::memory();
-    let (gold, seen) = (policy(GOLD), guest.seen());
+    let (gold, info) = (policy(GOLD), guest.info());
     let mut groups = Groups::open(&log).unwrap();
-    assert_eq!(groups.reconcile(&gold, std::slice::from_ref(&seen)).set, 3);
+    assert_eq!(groups.reconcile(&gold, std::slice::from_ref(&info)).set, 3);
     guest.end();
-    assert_eq!(groups.reconcile(&gold, std::slice::from_ref(&seen)), changes(0, 0, 0));
+    assert_eq!(groups.reconcile(&gold, std::slice::from_ref(&info)), changes(0, 0, 0));
     assert_eq!(groups.held(), 0);
     let limits = &groups.status()[0].limits;
     assert!(limits.iter().all(|l| matches!(&l.state, State::Not(why) if matches!(**why, WhyNot::Ended))), "{limits:?}");
     // Gone without a look in between.
     let mut guest = Guest::start();
-    assert_eq!(groups.reconcile(&gold, &[guest.seen()]).set, 3);
+    assert_eq!(groups.reconcile(&gold, &[guest.info()]).set, 3);
     guest.end();
     assert_eq!((groups.undo(), groups.held()), (changes(0, 0, 0), 0));
 }
 
 #[test]
 #[ignore = "root"]
-fn a_strangers_process_keeps_limits_off_its_group() {
+fn foreign_process_prevents_limits() {
     let guest = Guest::start();
     let (before, log) = (guest.texts(), UndoLog::memory());
     let mut stranger = Command::new("sleep").arg("60").spawn().unwrap();
@@ -235,7 +235,7 @@ fn a_strangers_process_keeps_limits_off_its_group() {
     fs::create_dir(&inner).unwrap();
     guest.join(&inner, stranger.id());
     let mut groups = Groups::open(&log).unwrap();
-    let done = groups.reconcile(&policy("cpu_weight = 7\n"), &[guest.seen()]);
+    let done = groups.reconcile(&policy("cpu_weight = 7\n"), &[guest.info()]);
     let status = groups.status().to_vec();
     stranger.kill().unwrap();
     stranger.wait().unwrap();
@@ -243,23 +243,23 @@ fn a_strangers_process_keeps_limits_off_its_group() {
     assert_eq!((done, guest.texts()), (changes(0, 0, 0), before));
     let why = format!("process {} (sleep) is in ", stranger.id());
     assert!(matches!(&status[0].limits[0].state, State::Not(said) if said.to_string().starts_with(&why)), "{status:?}");
-    assert_eq!(groups.reconcile(&policy("cpu_weight = 7\n"), &[guest.seen()]), changes(1, 0, 0));
+    assert_eq!(groups.reconcile(&policy("cpu_weight = 7\n"), &[guest.info()]), changes(1, 0, 0));
     assert_eq!(groups.undo(), changes(0, 0, 1));
 }
 
 #[test]
 #[ignore = "root"]
-fn no_limit_of_memory_ends_the_guest() {
+fn no_memory_limit_kills_the_guest() {
     let mut guest = Guest::start();
     let (before, log) = (guest.texts(), UndoLog::memory());
     guest.work();
     let mut groups = Groups::open(&log).unwrap();
-    assert_eq!(groups.reconcile(&policy("memory_max = \"32MiB\"\n"), &[guest.seen()]), changes(0, 0, 0));
+    assert_eq!(groups.reconcile(&policy("memory_max = \"32MiB\"\n"), &[guest.info()]), changes(0, 0, 0));
     let status = &groups.status()[0].limits[0].state;
     assert!(matches!(status, State::Not(why) if matches!(**why, WhyNot::InUse(_))), "{status:?}");
     // What was there before may be too little by now, too.
     fs::write(&guest.files()[2], (80 * MIB).to_string()).unwrap();
-    assert_eq!(groups.reconcile(&policy("memory_max = \"1GiB\"\n"), &[guest.seen()]), changes(1, 0, 0));
+    assert_eq!(groups.reconcile(&policy("memory_max = \"1GiB\"\n"), &[guest.info()]), changes(1, 0, 0));
     assert_eq!(guest.child.try_wait().unwrap(), None);
     assert_eq!(groups.undo(), changes(0, 0, 1));
     fs::write(&guest.files()[2], before[2].trim()).unwrap();
@@ -269,7 +269,7 @@ fn no_limit_of_memory_ends_the_guest() {
 /// A hierarchy of version 2 without the controllers, as beside those of version 1.
 #[test]
 #[ignore = "root"]
-fn a_controller_that_is_elsewhere_is_named() {
+fn controller_of_the_other_version_is_named() {
     let guest = Guest::start();
     let local = Local::new();
     let mut found = mounts::parse(&local.read(Path::new("/proc/self/mountinfo")).unwrap());
@@ -281,7 +281,7 @@ fn a_controller_that_is_elsewhere_is_named() {
     fs::create_dir(&dir).unwrap();
     guest.join(&dir, guest.child.id());
     let mut groups = Groups::over(Here::new(), Hierarchies::among(found), &UndoLog::memory()).unwrap();
-    groups.reconcile(&policy(GOLD), &[guest.seen()]);
+    groups.reconcile(&policy(GOLD), &[guest.info()]);
     let status = groups.status().to_vec();
     drop(guest);
     poll_until("its group is empty", || fs::remove_dir(&dir).is_ok());
@@ -303,7 +303,7 @@ fn helper_two_threads() {
 /// As libvirt has them: a scope, in it a group of the guest's, in it one for each kind of thread.
 #[test]
 #[ignore = "root"]
-fn threads_in_groups_of_their_own_are_one_guest() {
+fn threads_in_several_groups() {
     let mut guest = Guest::start();
     let mut two = Command::new(std::env::current_exe().unwrap());
     two.args(["--ignored", "--exact", "root_groups::helper_two_threads"]).env("VMIO_TWO_THREADS", "1");
@@ -331,9 +331,9 @@ fn threads_in_groups_of_their_own_are_one_guest() {
     for (number, tid) in threads().iter().enumerate() {
         fs::write(if number == 2 { &vcpu } else { &emulator }.join(file), tid).unwrap();
     }
-    let seen = GuestSeen { pids: vec![two.id()], ..guest.seen() };
+    let info = GuestInfo { pids: vec![two.id()], ..guest.info() };
     let mut groups = Groups::open(&UndoLog::memory()).unwrap();
-    let set = groups.reconcile(&policy("cpu_weight = 333\n"), &[seen]);
+    let set = groups.reconcile(&policy("cpu_weight = 333\n"), &[info]);
     let status = groups.status().to_vec();
     let undone = groups.undo();
     two.kill().unwrap();
@@ -349,7 +349,7 @@ fn threads_in_groups_of_their_own_are_one_guest() {
 /// What an engine starts in a container later is no child of the container's first process, but in its PID namespace.
 #[test]
 #[ignore = "root"]
-fn what_runs_in_a_containers_pid_namespace_is_its_own() {
+fn processes_of_a_containers_pid_namespace() {
     let mut guest = Guest::start();
     let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let child_of = |pid: u32| {
@@ -372,14 +372,14 @@ fn what_runs_in_a_containers_pid_namespace_is_its_own() {
     }
     guest.join(&dir, first);
     guest.join(&dir, later);
-    let seen = GuestSeen { pids: vec![first], ..guest.seen() };
+    let info = GuestInfo { pids: vec![first], ..guest.info() };
     let weight = policy("cpu_weight = 333\n");
     let mut groups = Groups::open(&UndoLog::memory()).unwrap();
     // The shell beside it is not the container's, so the group above, which a name like this often has, is not taken.
-    let set = groups.reconcile(&weight, std::slice::from_ref(&seen));
+    let set = groups.reconcile(&weight, std::slice::from_ref(&info));
     let status = groups.status().to_vec();
     guest.join(&dir, guest.child.id());
-    let strange = Groups::open(&UndoLog::memory()).unwrap().reconcile(&weight, &[seen]);
+    let strange = Groups::open(&UndoLog::memory()).unwrap().reconcile(&weight, &[info]);
     let undone = groups.undo();
     guest.child.kill().unwrap();
     guest.child.wait().unwrap();

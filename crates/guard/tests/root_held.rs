@@ -47,7 +47,7 @@ fn found(host: &mut TestHost, pids: &[u32]) -> DiscoveredInterface {
     let interface = Interface { index, name: "t1".into(), macs, ..Interface::default() };
     DiscoveredInterface {
         nic: Some(nic("virtio-net", "tap")),
-        ways: [("u0".to_owned(), OPEN)].into(),
+        paths: [("u0".to_owned(), OPEN)].into(),
         pids: pids.to_vec(),
         ..interface.into()
     }
@@ -88,7 +88,7 @@ fn flooded(core: &mut Core<Linux>, holder: &mut Holder) -> (u64, u64) {
 
 #[test]
 #[ignore = "root"]
-fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
+fn flooding_process_waits_without_drops() {
     apart(|| {
         let mut host = test_host(0);
         run(&["bridge fdb replace 02:00:00:00:00:09 dev u0 master static"]);
@@ -102,7 +102,7 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
         let (dropped, again) = flooded(&mut core, &mut holder);
         assert!(dropped > 0 && again == 0, "{dropped} dropped");
 
-        core.see(vec![there]).unwrap();
+        core.set_interfaces(vec![there]).unwrap();
         let bytes = send_buffer_bytes(20 * M);
         held(&mut core, bytes);
         assert_eq!((holder.sizes(), written(&log)), (vec![bytes; 2], vec![bytes]));
@@ -132,7 +132,7 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
 
 #[test]
 #[ignore = "root"]
-fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_undone() {
+fn restart_of_hypervisor_and_of_guard() {
     apart(|| {
         let mut host = test_host(0);
         let mut holder = plugged(1);
@@ -146,7 +146,7 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
         holder = plugged(1);
         assert_eq!(holder.sizes(), [UNLIMITED]);
         let there = found(&mut host, &[holder.child.id()]);
-        core.see(vec![there.clone()]).unwrap();
+        core.set_interfaces(vec![there.clone()]).unwrap();
         held(&mut core, bytes);
         poll_until("one entry", || written(&log).len() == 1);
         assert_eq!(holder.sizes(), [bytes]);
@@ -185,7 +185,7 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
 
 #[test]
 #[ignore = "root"]
-fn a_queue_that_is_switched_off_is_told_and_undone_later() {
+fn switched_off_queue_is_reported_and_undone_later() {
     apart(|| {
         let mut host = test_host(0);
         let mut holder = plugged(2);

@@ -17,7 +17,7 @@ fn put(netlink: &mut Netlink, device: &Device, hierarchy: &Hierarchy) -> Vec<Ste
 
 #[test]
 #[ignore = "root"]
-fn a_hierarchy_is_in_force_as_written_and_taken_off_without_a_trace() {
+fn hierarchy_is_set_changed_and_removed() {
     apart(|| {
         let (mut netlink, device) = uplink();
         let before = htb::settings(&mut netlink, &device).unwrap();
@@ -26,11 +26,14 @@ fn a_hierarchy_is_in_force_as_written_and_taken_off_without_a_trace() {
         let Root::Ours(there) = htb::read(&mut netlink, &device).unwrap() else { panic!("it is ours") };
         assert_eq!(htb::difference(&tree(&three()), Some(&there)), []);
         // As another program sees it.
-        let (_, said) = tried("tc class show dev u0");
-        assert!(said.contains("class htb 7a00:3 parent 7a00:1 leaf 4003: prio 3 rate 60Mbit ceil 100Mbit"), "{said}");
-        let (_, said) = tried("tc qdisc show dev u0");
-        assert!(said.contains("qdisc htb 7a00: root") && said.contains("default 0x2"), "{said}");
-        assert!(said.contains("qdisc bfifo 4004: parent 7a00:4 limit 250000b"), "{said}");
+        let (_, output) = tried("tc class show dev u0");
+        assert!(
+            output.contains("class htb 7a00:3 parent 7a00:1 leaf 4003: prio 3 rate 60Mbit ceil 100Mbit"),
+            "{output}"
+        );
+        let (_, output) = tried("tc qdisc show dev u0");
+        assert!(output.contains("qdisc htb 7a00: root") && output.contains("default 0x2"), "{output}");
+        assert!(output.contains("qdisc bfifo 4004: parent 7a00:4 limit 250000b"), "{output}");
 
         // Twice changes nothing, and asks for no change.
         let sent = netlink.changes();
@@ -70,15 +73,15 @@ fn a_hierarchy_is_in_force_as_written_and_taken_off_without_a_trace() {
 /// What the kernel answers is what it does, and asking leaves nothing behind.
 #[test]
 #[ignore = "root"]
-fn queues_with_flows_apart_are_in_force_where_the_kernel_has_them_and_refused_elsewhere() {
+fn fq_codel_where_the_kernel_has_it() {
     apart(|| {
         let (mut netlink, device) = uplink();
         let loopback = Device { index: 1, name: "lo".to_owned() };
         for other in ["", "tc qdisc add dev lo root handle 11: bfifo limit 9000"] {
             run(if other.is_empty() { &[] } else { std::slice::from_ref(&other) });
             let before = htb::settings(&mut netlink, &loopback).unwrap();
-            let (has, said) = tried("tc qdisc add dev u1 root handle 12: fq_codel");
-            assert!(has || said.contains("kind is unknown"), "{said}");
+            let (has, output) = tried("tc qdisc add dev u1 root handle 12: fq_codel");
+            assert!(has || output.contains("kind is unknown"), "{output}");
             assert_eq!(htb::has_flows(&mut netlink).unwrap(), has);
             assert_eq!(htb::settings(&mut netlink, &loopback).unwrap(), before);
             if has {
@@ -115,7 +118,7 @@ fn queues_with_flows_apart_are_in_force_where_the_kernel_has_them_and_refused_el
 
 #[test]
 #[ignore = "root"]
-fn framing_is_in_force_and_can_be_exchanged() {
+fn framing_is_set_and_changed() {
     apart(|| {
         let (mut netlink, device) = uplink();
         let mut hierarchy = Hierarchy { framing: Framing::ETHERNET, ..three() };
@@ -137,7 +140,7 @@ fn framing_is_in_force_and_can_be_exchanged() {
 
 #[test]
 #[ignore = "root"]
-fn what_somebody_took_away_or_changed_is_put_back() {
+fn foreign_changes_are_put_right() {
     apart(|| {
         let (mut netlink, device) = uplink();
         let whole = put(&mut netlink, &device, &three());
@@ -162,7 +165,7 @@ fn what_somebody_took_away_or_changed_is_put_back() {
 
 #[test]
 #[ignore = "root"]
-fn anothers_qdisc_is_refused_or_taken_over_and_put_back() {
+fn foreign_qdisc_is_refused_or_replaced_and_restored() {
     apart(|| {
         let (mut netlink, device) = uplink();
         let wanted = tree(&three());
@@ -197,7 +200,7 @@ fn anothers_qdisc_is_refused_or_taken_over_and_put_back() {
 
 #[test]
 #[ignore = "root"]
-fn what_the_kernel_refuses_says_what_where_and_why_and_leaves_nothing_half_applied() {
+fn kernel_refusals_leave_nothing_half_applied() {
     apart(|| {
         let (mut netlink, device) = uplink();
         let before = htb::settings(&mut netlink, &device).unwrap();
@@ -214,7 +217,8 @@ fn what_the_kernel_refuses_says_what_where_and_why_and_leaves_nothing_half_appli
             "{refused}"
         );
         assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
-        // The kernel takes a priority that it does not have and makes it its last: what is read back is not what was written.
+        // The kernel takes a priority that it does not have and makes it its last: what is read back is not what was
+        // written.
         let mut wrong = tree(&three());
         wrong.leaves.get_mut(&3).unwrap().class.prio = 9;
         let refused = htb::put(&mut netlink, &device, &wrong, false).unwrap_err();
@@ -254,7 +258,7 @@ fn a_thousand_leaves_and_back() {
 #[test]
 #[ignore = "root"]
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)]
-fn what_is_in_force_is_read_whole_while_interfaces_go() {
+fn dump_is_complete_while_interfaces_vanish() {
     apart(|| {
         // They are listed before ours, whose own list comes in parts.
         const BEFORE: usize = 400;

@@ -8,7 +8,7 @@ use vmio_testbed::net::{apart, run};
 
 #[test]
 #[ignore = "root"]
-fn an_ifb_is_made_once_found_again_and_removed() {
+fn ifb_is_made_found_and_removed() {
     apart(|| {
         let mut netlink = Netlink::open().unwrap();
         assert_eq!(ifb::find(&mut netlink, "vmio-eth0").unwrap(), None);
@@ -30,7 +30,7 @@ fn an_ifb_is_made_once_found_again_and_removed() {
 
 #[test]
 #[ignore = "root"]
-fn anothers_interface_is_never_touched() {
+fn foreign_interface_is_left_alone() {
     apart(|| {
         let mut netlink = Netlink::open().unwrap();
         run(&["ip link add theirs type ifb", "ip link add pair type veth peer name pair1"]);

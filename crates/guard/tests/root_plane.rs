@@ -76,8 +76,8 @@ pub fn counts(core: &mut Core<Linux>) -> Vec<Count> {
 /// `host`, gold, silver, bronze, `default`.
 const MEMBERS: [&str; 5] = ["host", "t1", "t2", "t3", "default"];
 
-/// Shares of what passed while these members flood (0 is the host, then the tenants), of the periods in which all of them
-/// had something waiting.
+/// Shares of what passed while these members flood (0 is the host, then the tenants), of the periods in which all of
+/// them had something waiting.
 pub fn shares(core: &mut Core<Linux>, host: &TestHost, who: &[usize]) -> Vec<f64> {
     let look = |time: Duration| {
         if !time.is_zero() {
@@ -119,7 +119,7 @@ fn simulated(core: &Core<Linux>, who: &[usize]) -> Vec<f64> {
 
 #[test]
 #[ignore = "root"]
-fn a_policy_is_in_force_and_off_again() {
+fn policy_is_enforced_and_removed() {
     apart(|| {
         let mut host = test_host(3);
         let uplink = host.uplink.clone();
@@ -156,7 +156,7 @@ fn a_policy_is_in_force_and_off_again() {
         // Another policy, and a guest that goes.
         core.reload(policy(&POLICY.replace("10Mbit", "20Mbit"))).unwrap();
         let two = interfaces(&host)[..2].to_vec();
-        core.see(two).unwrap();
+        core.set_interfaces(two).unwrap();
         assert_eq!(core.desired().pools[0].seats.len(), 4);
         assert_eq!(core.reconcile().unwrap(), 0);
         core.undo().unwrap();
@@ -168,7 +168,7 @@ fn a_policy_is_in_force_and_off_again() {
 /// members fill the uplink, it goes after a second or two instead of staying for as long as they do.
 #[test]
 #[ignore = "root"]
-fn what_waits_in_default_while_others_fill_the_uplink_is_thrown_away() {
+fn default_is_purged_while_others_fill_the_uplink() {
     apart(|| {
         let host = test_host(2);
         let mut core =
@@ -204,7 +204,7 @@ fn what_waits_in_default_while_others_fill_the_uplink_is_thrown_away() {
 /// The host's own traffic is told from that of whatever came in somewhere and is nobody's.
 #[test]
 #[ignore = "root"]
-fn the_hosts_own_traffic_is_its_members_and_strangers_are_defaults() {
+fn host_traffic_and_unknown_traffic() {
     apart(|| {
         let host = test_host(2);
         run(&[
@@ -233,11 +233,11 @@ fn the_hosts_own_traffic_is_its_members_and_strangers_are_defaults() {
     });
 }
 
-/// An Ethernet port adds 24 bytes to each frame, of which a class counts one frame's where packets are segmented behind it: what
-/// is shared leaves the rest free, so that no queue stands in the port.
+/// An Ethernet port adds 24 bytes to each frame, of which a class counts one frame's where packets are segmented behind
+/// it: what is shared leaves the rest free, so that no queue stands in the port.
 #[test]
 #[ignore = "root"]
-fn segments_and_their_framing_fit_into_the_capacity() {
+fn segments_with_framing_fit_the_capacity() {
     const CAPACITY: f64 = 100e6;
     apart(|| {
         let host = test_host(1);
@@ -266,11 +266,11 @@ fn segments_and_their_framing_fit_into_the_capacity() {
     });
 }
 
-/// Where the kernel can, each flow of a container sheds its own packets; where not, its leaf is as it always was, and all that
-/// ask for it are told what a flood does there.
+/// Where the kernel can, each flow of a container sheds its own packets; where not, its leaf is as it always was, and
+/// all that ask for it are told what a flood does there.
 #[test]
 #[ignore = "root"]
-fn where_no_flow_sheds_its_own_packets_status_says_so() {
+fn status_reports_missing_fq_codel() {
     apart(|| {
         let mut host = test_host(1);
         let has = htb::has_flows(&mut host.netlink).unwrap();
@@ -298,12 +298,12 @@ fn where_no_flow_sheds_its_own_packets_status_says_so() {
     });
 }
 
-/// Back-pressure is kept: a container's program that waits where its socket is full loses nothing on the host, however much more
-/// it would send than its class lets through.
+/// Back-pressure is kept: a container's program that waits where its socket is full loses nothing on the host, however
+/// much more it would send than its class lets through.
 #[test]
 #[ignore = "root"]
 #[allow(clippy::disallowed_methods)]
-fn what_a_blocking_sender_has_too_much_waits_in_its_socket() {
+fn blocking_sender_loses_nothing() {
     apart(|| {
         let host = test_host(1);
         // A bridge that asks the firewall takes packets off their socket's account.

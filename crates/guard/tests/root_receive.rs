@@ -127,7 +127,7 @@ pub fn middle(host: &mut TestHost) -> links::Device {
 
 #[test]
 #[ignore = "root"]
-fn what_arrives_is_whose_address_it_bears() {
+fn received_packets_are_classified_by_address() {
     apart(|| {
         let mut host = test_host(2);
         run(&["ip addr add 10.9.0.1/24 dev br0"]);
@@ -149,7 +149,7 @@ fn what_arrives_is_whose_address_it_bears() {
             assert_eq!(received_by(&mut core, &host, to), only(member), "{to}");
         }
         // A guest that goes is nobody's any more.
-        core.see(interfaces(&host)[1..].to_vec()).unwrap();
+        core.set_interfaces(interfaces(&host)[1..].to_vec()).unwrap();
         assert_eq!(core.reconcile().unwrap(), 0);
         assert_eq!(received_by(&mut core, &host, tenants(1)), [false, false, true], "default");
         // The bridge gets another address.
@@ -171,7 +171,7 @@ fn looks(core: &mut Core<Linux>) -> Vec<Look> {
 
 #[test]
 #[ignore = "root"]
-fn a_maximum_holds_against_a_flood() {
+fn maximum_holds_against_a_flood() {
     apart(|| {
         let host = test_host(2);
         // A quarter of it all, which a slow machine can send, too: of 24 Mbit/s 5 are t1's.
@@ -228,7 +228,7 @@ fn far(host: &TestHost) -> Namespace {
 
 #[test]
 #[ignore = "root"]
-fn minima_hold_among_receivers_whose_senders_give_way() {
+fn minima_hold_among_tcp_receivers() {
     apart(|| {
         let host = test_host(2);
         let far = far(&host);
@@ -286,7 +286,7 @@ rx_class = \"any\"
 
 #[test]
 #[ignore = "root"]
-fn a_flood_that_does_not_give_way_is_seen_and_so_is_its_end() {
+fn begin_and_end_of_a_flood_are_reported() {
     apart(|| {
         let host = test_host(2);
         let mut core = start(&host, FLOODED);

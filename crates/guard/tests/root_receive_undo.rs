@@ -60,18 +60,18 @@ fn put_back_and_off_again(theirs: bool) {
 
 #[test]
 #[ignore = "root"]
-fn what_somebody_takes_off_of_receiving_is_put_back() {
+fn removed_receive_limits_are_restored() {
     put_back_and_off_again(false);
 }
 
 #[test]
 #[ignore = "root"]
-fn what_somebody_takes_off_of_receiving_is_put_back_behind_filters_of_others() {
+fn removed_receive_limits_are_restored_after_foreign_filters() {
     put_back_and_off_again(true);
 }
 
-/// Takes the program off that a TCX link has at what arrives at the uplink, as `bpftool link detach` does; `false` where there
-/// is no such link, as before Linux 6.6.
+/// Takes the program off that a TCX link has at what arrives at the uplink, as `bpftool link detach` does; `false`
+/// where there is no such link, as before Linux 6.6.
 pub fn detach_program(host: &TestHost) -> bool {
     let Some(link) = links_at(&host.uplink, Hook::Ingress).into_iter().next() else { return false };
     // SAFETY: numbers go in, and the descriptor that comes out is this function's own.
@@ -84,7 +84,7 @@ pub fn detach_program(host: &TestHost) -> bool {
 
 #[test]
 #[ignore = "root"]
-fn a_program_that_somebody_detached_is_attached_again() {
+fn detached_program_is_reattached() {
     apart(|| {
         let host = test_host(2);
         let mut core = start(&host, LIMITED);
@@ -105,7 +105,7 @@ fn a_program_that_somebody_detached_is_attached_again() {
 
 #[test]
 #[ignore = "root"]
-fn where_the_ifbs_name_is_anothers_nothing_is_put_in_force() {
+fn foreign_interface_with_the_ifbs_name() {
     apart(|| {
         let mut host = test_host(2);
         let uplink = host.uplink.clone();
@@ -121,7 +121,7 @@ fn where_the_ifbs_name_is_anothers_nothing_is_put_in_force() {
 
 #[test]
 #[ignore = "root"]
-fn an_uplink_that_goes_leaves_no_ifb_behind() {
+fn removed_uplink_leaves_no_ifb() {
     apart(|| {
         let mut host = test_host(2);
         let core = start(&host, LIMITED);
@@ -135,7 +135,7 @@ fn an_uplink_that_goes_leaves_no_ifb_behind() {
 /// On kernels without TCX both programs of an uplink hang in one clsact qdisc: the last one takes it off.
 #[test]
 #[ignore = "root"]
-fn both_programs_of_an_uplink_leave_no_clsact_behind() {
+fn clsact_is_removed_with_the_last_program() {
     apart(|| {
         let mut host = test_host(1);
         let uplink = host.uplink.clone();

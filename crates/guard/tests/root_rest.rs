@@ -1,5 +1,5 @@
-//! What the guard does not do where nothing happens: nothing is read back that nobody changed, and nothing counted that did not
-//! pass. And that it does both where something happened.
+//! The read cache: without changes nothing is read back, without traffic no counters are read, and both are resumed
+//! with changes and traffic.
 
 #![allow(clippy::unwrap_used)]
 
@@ -89,13 +89,13 @@ fn told_and_put_right(pinned: bool) {
 
 #[test]
 #[ignore = "root"]
-fn what_somebody_changes_is_told_with_pins() {
+fn foreign_changes_are_noticed_with_pins() {
     told_and_put_right(true);
 }
 
 #[test]
 #[ignore = "root"]
-fn what_somebody_changes_is_told_by_clsact() {
+fn foreign_changes_are_noticed_by_clsact() {
     told_and_put_right(false);
 }
 
@@ -116,7 +116,7 @@ fn sends(host: &TestHost, tenant: usize) {
 
 #[test]
 #[ignore = "root"]
-fn what_passes_is_counted_after_a_rest_and_the_loop_wakes_up() {
+fn loop_resumes_with_traffic() {
     apart(|| {
         let mut host = test_host(2);
         let mut core = Core::start(Linux::open(false).unwrap(), policy(HARD), interfaces(&host)).unwrap();
@@ -151,7 +151,7 @@ fn what_passes_is_counted_after_a_rest_and_the_loop_wakes_up() {
 /// A container may change its address without a word to this end.
 #[test]
 #[ignore = "root"]
-fn addresses_of_other_ends_are_asked_for_anew_by_a_whole_look_alone() {
+fn addresses_of_other_ends_are_cached() {
     apart(|| {
         let there = Namespace::make();
         run(&["ip link add h0 type veth peer name g0", &format!("ip link set g0 netns {}", there.path())]);

@@ -28,19 +28,19 @@ fn shared(mbit: u64) -> Hierarchy {
 
 #[test]
 #[ignore = "root"]
-fn two_tenants_that_flood_get_their_shares_of_the_uplink() {
+fn flooding_tenants_get_their_shares() {
     apart(|| {
         let mut host = test_host(2);
         let uplink = host.uplink.clone();
         let mut classifier = Classifier::load().unwrap();
         for (tenant, class) in host.tenants.iter().zip([WEB, DB]) {
-            let told = Tenant {
+            let tenant_settings = Tenant {
                 class: htb::classid(class),
                 address: Some(tenant.address),
                 redirect: None,
                 framing: Framing::NONE,
             };
-            classifier.attach(&mut host.netlink, &tenant.device, &told).unwrap();
+            classifier.attach(&mut host.netlink, &tenant.device, &tenant_settings).unwrap();
         }
         // Somebody listens, so that nothing comes back.
         let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());

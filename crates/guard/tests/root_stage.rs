@@ -56,12 +56,12 @@ class = \"bronze\"
 /// As on a host whose bridge hands packets to its firewall.
 const FIREWALL: PacketPath = PacketPath { bridge_netfilter: Some(true), routed: Some(false), card: None };
 
-fn by(way: PacketPath) -> BTreeMap<String, PacketPath> {
-    [("u0".to_owned(), way)].into()
+fn by(path: PacketPath) -> BTreeMap<String, PacketPath> {
+    [("u0".to_owned(), path)].into()
 }
 
 pub fn behind_a_firewall(there: Vec<DiscoveredInterface>) -> Vec<DiscoveredInterface> {
-    let one = |found| DiscoveredInterface { nic: Some(nic("virtio-net", "tap")), ways: by(FIREWALL), ..found };
+    let one = |found| DiscoveredInterface { nic: Some(nic("virtio-net", "tap")), paths: by(FIREWALL), ..found };
     there.into_iter().map(one).collect()
 }
 
@@ -93,7 +93,7 @@ fn near(what: &str, got: &[f64], wanted: [f64; 5]) {
 
 #[test]
 #[ignore = "root"]
-fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
+fn stage_shares_what_the_host_leaves() {
     apart(|| {
         let mut host = test_host(3);
         with_host();
@@ -129,7 +129,7 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
         host.tenants[0].namespace.inside(|| send(10));
         poll_until("packets through the new IFB", || counts(&mut core)[1].passed_bytes > passed);
         // The firewall is switched off: the uplink does. And on again.
-        core.see(interfaces(&host)).unwrap();
+        core.set_interfaces(interfaces(&host)).unwrap();
         assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
         assert_eq!(ifb::find(&mut host.netlink, &ifb).unwrap(), None);
         assert_eq!(backlog(&mut core), None);
@@ -137,7 +137,7 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
         assert!(all.contains_key(&16) && !all.contains_key(&GUESTS_NUMBER), "{all:?}");
         host.tenants[0].namespace.inside(|| send(10));
         poll_until("packets in their class at the uplink", || counts(&mut core)[1].passed_bytes > 0);
-        core.see(there).unwrap();
+        core.set_interfaces(there).unwrap();
         assert!(ifb::find(&mut host.netlink, &ifb).unwrap().is_some());
         core.undo().unwrap();
         assert_eq!(ifb::find(&mut host.netlink, &ifb).unwrap(), None);
@@ -148,7 +148,7 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
 /// The firewall is switched on for real where this kernel has one for bridges, in the test's namespace alone.
 #[test]
 #[ignore = "root"]
-fn a_tap_is_held_where_a_bridges_firewall_takes_packets_off_its_account() {
+fn stage_holds_taps_behind_a_bridge_firewall() {
     apart(|| {
         let mut host = test_host(0);
         let firewall = std::fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "1").is_ok();
@@ -182,7 +182,10 @@ fn a_tap_is_held_where_a_bridges_firewall_takes_packets_off_its_account() {
         if firewall {
             // At the uplink they are not the tap's any more, whatever its send buffer.
             let open = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
-            core.see(there.into_iter().map(|found| DiscoveredInterface { ways: by(open), ..found }).collect()).unwrap();
+            core.set_interfaces(
+                there.into_iter().map(|found| DiscoveredInterface { paths: by(open), ..found }).collect(),
+            )
+            .unwrap();
             held(&mut core);
             let (dropped, again) = flooded(&mut core);
             assert!(dropped > 0 && again == 0, "{dropped} dropped, told to wait {again} times");
@@ -200,8 +203,8 @@ fn at_uplink(host: &mut TestHost) -> (u64, u64) {
     (all[&GUESTS_NUMBER].packets, all[&3].packets)
 }
 
-/// Killed, it all stays; the next one finds it, whether it wants the IFB or the uplink, and one that was just opened takes it
-/// off.
+/// Killed, it all stays; the next one finds it, whether it wants the IFB or the uplink, and one that was just opened
+/// takes it off.
 fn outlives(pinned: bool) {
     apart_with_bpffs(pinned, || {
         let mut host = test_host(3);
@@ -234,7 +237,7 @@ fn outlives(pinned: bool) {
         core.leave();
         let mut core = Core::start(kept(dir.path()), policy(POLICY), interfaces(&host)).unwrap();
         assert_eq!(ifb::find(&mut host.netlink, &ifb).unwrap(), None);
-        core.see(there.clone()).unwrap();
+        core.set_interfaces(there.clone()).unwrap();
         passed(&mut core, &host);
         core.leave();
         kept(dir.path()).undo().unwrap();
@@ -244,19 +247,19 @@ fn outlives(pinned: bool) {
 
 #[test]
 #[ignore = "root"]
-fn a_stage_outlives_its_process_is_taken_over_and_undone_by_a_third_with_pins() {
+fn stage_is_taken_over_and_undone_with_pins() {
     outlives(true);
 }
 
 #[test]
 #[ignore = "root"]
-fn a_stage_outlives_its_process_is_taken_over_and_undone_by_a_third_by_clsact() {
+fn stage_is_taken_over_and_undone_by_clsact() {
     outlives(false);
 }
 
 #[test]
 #[ignore = "root"]
-fn whatever_guests_send_waits_in_the_ifb_also_to_each_other() {
+fn all_sent_packets_pass_the_ifb() {
     apart(|| {
         let mut host = test_host(3);
         let mut core = start(POLICY, behind_a_firewall(interfaces(&host)[..2].to_vec()));
@@ -334,7 +337,7 @@ fn grew(netlink: &mut Netlink, at: &Device, what: impl Fn()) -> Vec<u16> {
 /// What is known of a packet at the uplink survives where its priority does not.
 #[test]
 #[ignore = "root"]
-fn a_class_survives_a_firewalls_veth_a_router_and_a_bridge_with_an_address() {
+fn class_survives_veth_router_and_bridge() {
     apart(|| {
         let mut host = test_host(3);
         let uplink = host.uplink.clone();

@@ -1,4 +1,4 @@
-//! What is in force outlives its process, is taken over by the next one, and is undone by one that remembers nothing.
+//! Limits outlive their process, are taken over by the next one, and are undone by one without memory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -135,19 +135,19 @@ fn outlives_and_is_taken_over(pinned: bool, foreign: &[&str]) {
 
 #[test]
 #[ignore = "root"]
-fn links_that_are_pinned_outlive_their_process_and_are_taken_over() {
+fn pinned_links_are_taken_over() {
     outlives_and_is_taken_over(true, &["tc qdisc add dev u0 root handle 11: tbf rate 90mbit burst 20k limit 100k"]);
 }
 
 #[test]
 #[ignore = "root"]
-fn filters_of_clsact_outlive_their_process_and_are_taken_over() {
+fn filters_are_taken_over() {
     outlives_and_is_taken_over(false, &["tc qdisc add dev u0 root handle 11: pfifo limit 5000"]);
 }
 
 #[test]
 #[ignore = "root"]
-fn filters_of_clsact_beside_those_of_others_are_taken_over() {
+fn filters_beside_foreign_ones_are_taken_over() {
     let theirs = "tc filter add dev u0 egress protocol 0x88b5 prio 5 u32 match u32 0 0 classid 1:1";
     outlives_and_is_taken_over(false, &["tc qdisc add dev u0 clsact", theirs]);
 }
@@ -155,7 +155,7 @@ fn filters_of_clsact_beside_those_of_others_are_taken_over() {
 /// What cannot be known without a ledger is said; what can be found is off.
 #[test]
 #[ignore = "root"]
-fn without_its_ledger_all_that_can_be_found_is_off_and_the_rest_is_said() {
+fn undo_without_the_ledger() {
     for pinned in [true, false] {
         apart_with_bpffs(pinned, || {
             let host = test_host(2);
@@ -179,7 +179,7 @@ fn without_its_ledger_all_that_can_be_found_is_off_and_the_rest_is_said() {
 /// Interfaces go, get other names, and their indexes go to others, while nobody looks.
 #[test]
 #[ignore = "root"]
-fn interfaces_that_changed_meanwhile_are_told_apart() {
+fn takeover_after_interfaces_changed() {
     for pinned in [true, false] {
         apart_with_bpffs(pinned, || {
             let host = test_host(2);
@@ -209,7 +209,7 @@ fn interfaces_that_changed_meanwhile_are_told_apart() {
 /// Somebody takes the pins away: with the process the links would go.
 #[test]
 #[ignore = "root"]
-fn pins_that_somebody_took_away_are_put_back() {
+fn removed_pins_are_restored() {
     if kernels_mode() != AttachMode::Tcx {
         return skip("this kernel has no TCX, and so no pins");
     }
@@ -236,7 +236,7 @@ fn pins_that_somebody_took_away_are_put_back() {
 /// In a bpffs that everybody may write, what somebody else has put in the place is not followed.
 #[test]
 #[ignore = "root"]
-fn a_place_for_pins_that_is_another_users_is_not_used() {
+fn pin_directory_of_another_user_is_not_used() {
     for planted in
         ["mkdir -m 777 /sys/fs/bpf/vmio", "ln -s /tmp /sys/fs/bpf/vmio", "install -d -o 1 -m 700 /sys/fs/bpf/vmio"]
     {
@@ -259,7 +259,7 @@ fn a_place_for_pins_that_is_another_users_is_not_used() {
 /// A first policy that the plane cannot put in force leaves the earlier one's limits.
 #[test]
 #[ignore = "root"]
-fn a_start_that_fails_leaves_what_an_earlier_one_put_in_force() {
+fn failed_start_leaves_earlier_limits() {
     apart_with_bpffs(true, || {
         let mut host = test_host(1);
         let before = State::now();
@@ -278,8 +278,8 @@ fn a_start_that_fails_leaves_what_an_earlier_one_put_in_force() {
     });
 }
 
-/// Who came before an interface may be gone when the next one takes over, and another may have come: what is there keeps its
-/// number, and with it its class, all the time.
+/// Who came before an interface may be gone when the next one takes over, and another may have come: what is there
+/// keeps its number, and with it its class, all the time.
 fn numbers_are_handed_on(pinned: bool) {
     apart_with_bpffs(pinned, || {
         let mut host = test_host(3);
@@ -293,7 +293,8 @@ fn numbers_are_handed_on(pinned: bool) {
         let first = Core::start(kept(ledger.path()), policy(&all), interfaces(&host)[..2].to_vec()).unwrap();
         assert_eq!(numbers(&first), [("t1".to_owned(), 16), ("t2".to_owned(), 17)]);
         first.leave();
-        // The first of them is gone, and the third comes: one that begins to count would give it and the second others'.
+        // The first of them is gone, and the third comes: one that begins to count would give it and the second
+        // others'.
         let there = interfaces(&host)[1..].to_vec();
         let second =
             without_a_gap(&mut host, 1, |_| Core::start(kept(ledger.path()), policy(&all), there.clone()).unwrap());
@@ -315,12 +316,12 @@ fn numbers_are_handed_on(pinned: bool) {
 
 #[test]
 #[ignore = "root"]
-fn numbers_are_handed_on_to_the_next_process_with_pins() {
+fn numbers_survive_takeover_with_pins() {
     numbers_are_handed_on(true);
 }
 
 #[test]
 #[ignore = "root"]
-fn numbers_are_handed_on_to_the_next_process_by_clsact() {
+fn numbers_survive_takeover_by_clsact() {
     numbers_are_handed_on(false);
 }

@@ -77,7 +77,7 @@ fn kept(host: &TestHost, holder: &mut Holder, queues: u32, bytes: u32) {
 
 #[test]
 #[ignore = "root"]
-fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped() {
+fn excess_stays_with_the_process() {
     apart(|| {
         let (host, mut holder, device) = held_host(1);
         let (flood, dropped, _) = flooded(&host, &mut holder);
@@ -120,7 +120,7 @@ fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped
 
 #[test]
 #[ignore = "root"]
-fn one_descriptor_sets_all_queues_in_use_and_one_switched_on_later_is_noticed() {
+fn multiqueue_tap() {
     apart(|| {
         let (host, mut holder, device) = held_host(2);
         let (_, dropped, _) = flooded(&host, &mut holder);
@@ -168,7 +168,7 @@ fn gone(held: &Held) {
 
 #[test]
 #[ignore = "root"]
-fn who_does_not_hold_this_very_tap_is_refused() {
+fn only_the_holder_of_the_tap() {
     apart(|| {
         let mut netlink = Netlink::open().unwrap();
         let (mut one, mut two) = (Holder::start("t1", 1), Holder::start("t2", 1));
@@ -210,7 +210,7 @@ fn who_does_not_hold_this_very_tap_is_refused() {
 
 #[test]
 #[ignore = "root"]
-fn among_thousands_of_descriptors_it_is_found() {
+fn tap_among_thousands_of_descriptors() {
     apart(|| {
         let mut holder = Holder::start("t1", 1);
         let device = links::find(&mut Netlink::open().unwrap(), "t1").unwrap();
@@ -225,7 +225,7 @@ fn among_thousands_of_descriptors_it_is_found() {
 
 #[test]
 #[ignore = "root"]
-fn a_qemu_with_two_queues_of_which_its_guest_uses_one_so_far() {
+fn qemu_with_an_unused_queue() {
     apart(|| {
         let netdev = "tap,id=n,ifname=t1,script=no,downscript=no,queues=2";
         // The guest stands still before its first instruction.
@@ -259,7 +259,7 @@ fn a_qemu_with_two_queues_of_which_its_guest_uses_one_so_far() {
 
 #[test]
 #[ignore = "root"]
-fn by_a_process_of_its_own_that_keeps_no_copy() {
+fn worker_keeps_no_copy() {
     // Tasks go to other processes from here on; those that wait end with this.
     struct Sent;
     impl Drop for Sent {

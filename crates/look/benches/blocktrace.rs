@@ -6,12 +6,11 @@
 //! requests are counted by /sys/block/DEVICE/stat, which is there either way; while tracing is on
 //! its counts are taken once a second, as `vmio top` does. Prints figures, judges nothing.
 //!
-//! Other load on the machine hides the rate behind its own ups and downs. The processor time of a
-//! request (of fio and the kernel's workers, whom completions on a loop device keep busy) hardly
-//! depends on it, and bounds the loss: at worst, where nothing but processors limits the rate, that
-//! falls by as much as the time of a request rises.
+//! Other load on the machine changes the rate. The processor time of a request (of fio and of the kernel's workers,
+//! which completions on a loop device keep busy) hardly depends on it, and bounds the loss: where only processors limit
+//! the rate, it falls at most by as much as the time of a request rises.
 
-// What is tested here is set up by other means than a look has.
+// The bench starts programs, which the crate itself must not.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::print_stdout)]
 
@@ -32,7 +31,7 @@ use vmio_node::Local;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const FILE_BYTES: u64 = 256 << 20;
-/// After the programs come or go, before counting.
+/// Time to wait after programs start or end.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// A loop device, detached when dropped.
@@ -120,7 +119,7 @@ fn measure(disk: &str, fio: u32, seconds: u32, traced: bool) -> Result<[f64; 2]>
         }
     }
     let (requests, elapsed) = (reads(disk)? - before, start.elapsed());
-    // A worker that ended meanwhile takes what it had before with it.
+    // A worker that ended takes its earlier time with it.
     let spent = on_processor(fio)?.iter().map(|(thread, ns)| ns - cpu.get(thread).unwrap_or(&0.0)).sum::<f64>();
     if let Some(lost) = trace.map(|t| t.lost()).filter(|n| *n > 0) {
         println!("lost: {lost}");
@@ -147,7 +146,7 @@ fn main() -> Result<()> {
             sleep(Duration::from_secs(2));
             let mut all = [Vec::new(), Vec::new()];
             for pair in 0..pairs {
-                // Turned about, so that a drift harms neither side.
+                // The order alternates, so that a drift affects both alike.
                 let first = measure(disk, load.0.id(), seconds, pair % 2 == 1)?;
                 let second = measure(disk, load.0.id(), seconds, pair % 2 == 0)?;
                 let (base, test) = if pair % 2 == 1 { (second, first) } else { (first, second) };

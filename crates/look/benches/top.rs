@@ -2,7 +2,7 @@
 //! command line and threads, which do nothing. `cargo bench -p vmio-look --bench top
 //! [-- GUESTS [SECONDS]]`. Prints figures, judges nothing. As root the eBPF programs are loaded.
 
-// What is tested here is set up by other means than a look has.
+// The bench starts programs, which the crate itself must not.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::print_stdout)]
 

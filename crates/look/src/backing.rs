@@ -1,11 +1,9 @@
 //! From a path to the disks below it, whose counters a run watches.
 //!
-//! The way down: a file lies on the device of its file system; a partition belongs to its disk;
-//! a loop device lies where its file lies; device-mapper (LVM, LUKS, multipath) and md devices
-//! are made of their `slaves`, and so on to the leaves (kernel document
-//! ABI/stable/sysfs-block). A ZFS pool is asked for its disks by `zpool`; a file on NFS has the
-//! client's own counters instead. Where the way ends at something without counters (overlay,
-//! memory, a Ceph cluster), the result says so.
+//! A file lies on the device of its file system; a partition on its disk; a loop device on the storage of its file;
+//! device-mapper (LVM, LUKS, multipath) and md devices on their `slaves`, down to the leaves (kernel document
+//! ABI/stable/sysfs-block). `zpool` names the disks of a ZFS pool; for a file on NFS the client's counters of the mount
+//! are used. Storage without counters (overlay, memory, a Ceph cluster) is reported as not visible.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +23,7 @@ pub use not_visible::NotVisible;
 pub struct Backing {
     /// Leaves: (major, minor) by kernel name (`vda`, `nvme0n1`). Empty where not visible.
     pub leaves: BTreeMap<String, (u32, u32)>,
-    /// Kernel names of all devices on the way, leaves included, from the top down.
+    /// Kernel names of all devices from the top to the leaves, both included.
     pub way: Vec<String>,
     /// Type of the file system that holds the path; empty for a device.
     pub filesystem: String,
@@ -34,11 +32,11 @@ pub struct Backing {
     /// The NFS server that holds it, as `server:/export`: then there are no leaves, and the
     /// client's counters of the mount say what was moved.
     pub nfs: Option<String>,
-    /// Loop devices whose own counters are read, since what holds their files has none; each with that file system.
+    /// Loop devices whose own counters are read because their files lie on a file system without any; with its type.
     pub own_counters: BTreeMap<String, String>,
-    /// The modelled disk that it is, in words: vmio's own, not the host's.
+    /// Description of vmio's own modelled disk; `None` for the host's storage.
     pub modelled: Option<String>,
-    /// Why there is nothing to see.
+    /// Why no leaves are visible.
     pub not_visible: Option<NotVisible>,
 }
 
@@ -54,7 +52,7 @@ impl Backing {
         let found = if stat.is_block() {
             walk.device(stat.rdev, DEEPEST, &mut backing)
         } else {
-            // What is named by its descriptor lies where its name says.
+            // A path through a descriptor is replaced by the file's name.
             let mount = walk.mount(&held::shown(path), stat.dev)?;
             let found = walk.mounted(stat.dev, &mount, DEEPEST, &mut backing);
             backing.filesystem = mount.filesystem;
@@ -101,7 +99,7 @@ impl Backing {
         Ok(backing)
     }
 
-    /// Takes the disks of another one in: a pool lies on several.
+    /// Adds the disks of another one.
     pub fn add(&mut self, other: Self) {
         self.leaves.extend(other.leaves);
         self.way.extend(other.way);
@@ -163,13 +161,13 @@ impl BackingWalk<'_> {
         })
     }
 
-    /// The mount that holds a path: of those with its device the one with the longest mount
-    /// point above it (bind mounts share a device).
+    /// The mount that holds a path: of the mounts of its device (bind mounts share one) the one with the longest mount
+    /// point above the path.
     fn mount(&self, path: &Path, dev: Number) -> Result<Mount> {
         let all = mounts::own(self.reader)?;
         let above = |m: &&Mount| path.starts_with(&m.point);
         let longest = |m: &&Mount| m.point.as_os_str().len();
-        // btrfs subvolumes have devices of their own that no mount names: then by path alone.
+        // btrfs subvolumes have device numbers that no mount has: then the path decides.
         let found = all.iter().filter(|m| m.dev == dev).filter(above).max_by_key(longest);
         let found = found.or_else(|| all.iter().find(|m| m.dev == dev));
         let found = found.or_else(|| all.iter().filter(above).max_by_key(longest));
@@ -250,8 +248,8 @@ impl BackingWalk<'_> {
     }
 }
 
-/// Whether nothing below a file system counts what is moved: it has no block device (major 0; kernel document
-/// devices.txt), knows none (btrfs, ZFS) and is no file server's, whose client counts.
+/// Whether nothing below a file system counts its traffic: it has no block device (major 0; kernel document
+/// devices.txt), lists none (btrfs, ZFS) and is no network mount, whose client counts.
 fn without_counters(mount: &Mount) -> bool {
     let counted = ["btrfs", "zfs"].contains(&mount.filesystem.as_str()) || mount.filesystem.starts_with("nfs");
     mount.dev.0 == 0 && !counted
@@ -359,11 +357,11 @@ mod tests {
     fn a_loop_device_counts_itself_where_nothing_below_it_does() {
         let mut backing = Backing::of(&machine(), Path::new("/dev/loop4")).unwrap();
         assert_eq!((backing.leaves["loop4"], &backing.not_visible), ((7, 4), &None));
-        let told = "loop4 (loop4's own counters, for fuse.vmio below it has none)";
-        assert_eq!(backing.describe(), told);
+        let description = "loop4 (loop4's own counters, for fuse.vmio below it has none)";
+        assert_eq!(backing.describe(), description);
         backing.modelled = Some("40 MB/s".into());
-        assert_eq!(backing.describe(), format!("a modelled disk (40 MB/s): {told}"));
-        // The client of a file server counts itself, though not by device.
+        assert_eq!(backing.describe(), format!("a modelled disk (40 MB/s): {description}"));
+        // An NFS client has counters, though not by device.
         let on_nfs = Backing::of(&machine(), Path::new("/dev/loop5")).unwrap();
         assert!(on_nfs.leaves.is_empty() && on_nfs.not_visible.is_some(), "{on_nfs:?}");
     }

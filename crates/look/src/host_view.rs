@@ -17,22 +17,21 @@ pub use vmio_node::Question;
 use crate::neighbours::Others;
 use crate::require::{self, Fix};
 
-/// How a refusal begins where the program said nothing at all.
+/// Start of the reason where a program failed without a message.
 const NO_ANSWER: &str = "no answer";
-/// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
+/// Longest time that a guest's monitor is occupied; its owner must not wait for 50 ms.
 pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
 
-/// Time for the files of one guest, after which none is begun to be looked at; one takes a second at most.
+/// Time for the files of one guest, after which no further file is opened; one file takes a second at most.
 const GUEST_TIME: Duration = Duration::from_secs(1);
 
-/// What a kind of guest sees, or a manager says.
+/// Guests found by a kind, or known to a manager.
 #[derive(Debug, Default)]
 pub struct Managed {
-    /// Its running guests. Each has a `pid` or a `uuid` or at least a name, by which
-    /// the scan finds it among the processes; of a manager's the rest is what the
-    /// configuration asks for.
+    /// Running guests. Each has a `pid`, a `uuid` or at least a name, by which the scan matches it to a process. A
+    /// manager's have the configured settings besides.
     pub guests: Vec<Guest>,
-    /// What of it could not be read.
+    /// What could not be read.
     pub unread: Vec<Unread>,
 }
 
@@ -71,12 +70,12 @@ pub struct HostView<'a> {
     /// When the view was made, in seconds since the epoch.
     pub at_unix_seconds: f64,
     processes: OnceLock<(Vec<ProcessInfo>, bool)>,
-    /// Time spent on files that a guest controls, by the guest's process.
+    /// Time spent on files that a guest's owner chooses, by the guest's process.
     spent: Mutex<BTreeMap<Option<u32>, Duration>>,
 }
 
 impl<'a> HostView<'a> {
-    /// Looks at a machine.
+    /// A view of a machine.
     pub fn new(node: &'a dyn Questions) -> Self {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         Self {
@@ -94,8 +93,8 @@ impl<'a> HostView<'a> {
         self.node
     }
 
-    /// Looks at what a guest has a hand in (the files that its command line names), in its own time: `None`
-    /// where that is used up, so that no guest keeps a scan for long, whatever its storage is.
+    /// Reads files that a guest's owner chooses, within the guest's time budget. `None` where that is used up, so that
+    /// slow storage of one guest does not delay the scan.
     pub(crate) fn charged<T>(&self, pid: Option<u32>, work: impl FnOnce() -> T) -> Option<T> {
         let spent = || self.spent.lock().unwrap_or_else(PoisonError::into_inner);
         if spent().get(&pid).is_some_and(|spent| *spent >= GUEST_TIME) {
@@ -107,18 +106,17 @@ impl<'a> HostView<'a> {
         Some(done)
     }
 
-    /// Asks a program.
+    /// Queries a program.
     ///
     /// # Errors
-    /// When it is not there, refuses, gives no answer in time, or the question is none that only
-    /// reads: what, why, and what would let it answer.
+    /// When the program is missing, refuses or does not answer in time, or the question could change something.
     pub fn ask(&self, question: &Question) -> Result<String, Unread> {
         self.ask_as(question, Fix::Root)
     }
 
-    /// As [`HostView::ask`]; `rights` is what helps where the program says that it may not.
+    /// As [`HostView::ask`]; `rights` is the fix where the program lacks permission.
     pub(crate) fn ask_as(&self, question: &Question, rights: Fix) -> Result<String, Unread> {
-        let unread = |what: String, why: String, fix: Fix| Unread { what, why, mend: fix.words(self.reader()) };
+        let unread = |what: String, why: String, fix: Fix| Unread { what, why, mend: fix.remedy(self.reader()) };
         let Some(what) = question.shown(self.reader()) else {
             return Err(unread(format!("{question:?}"), Unanswered::NotReadOnly.to_string(), Fix::Do("report this")));
         };
@@ -142,11 +140,11 @@ impl<'a> HostView<'a> {
         }
     }
 
-    /// Asks a guest's monitor, for [`MONITOR_LIMIT`] at most from the connection to its end; gives
-    /// what `ask` made of it, and how long the monitor was held.
+    /// Queries a guest's monitor, for [`MONITOR_LIMIT`] at most from connecting to disconnecting. Returns the result of
+    /// `ask`, and how long the monitor was occupied.
     ///
     /// # Errors
-    /// When it is not there, may not be used, or does not greet in time; and how long it was held.
+    /// When it is missing, refuses or does not greet in time; and how long it was occupied.
     pub(crate) fn monitor<T>(
         &self,
         guest: &str,
@@ -156,7 +154,7 @@ impl<'a> HostView<'a> {
         let began = Instant::now();
         let refused = |why: String, fix: Fix| {
             let what = format!("monitor {}", socket.display());
-            (Unread { what, why, mend: fix.words(self.reader()) }, began.elapsed())
+            (Unread { what, why, mend: fix.remedy(self.reader()) }, began.elapsed())
         };
         match self.node.monitor(guest, socket, began + self.monitor_limit) {
             Ok(mut monitor) => {
@@ -176,8 +174,7 @@ impl<'a> HostView<'a> {
         }
     }
 
-    /// The processes as they were at the first call; threads and kernel threads' names included,
-    /// those that ended meanwhile left out.
+    /// The processes at the time of the first call, kernel threads included; those that ended meanwhile are left out.
     pub fn processes(&self) -> &[ProcessInfo] {
         &self.listed().0
     }
@@ -186,20 +183,20 @@ impl<'a> HostView<'a> {
     pub fn unseen(&self) -> Option<Unread> {
         let others = Others { hidden: self.listed().1, ..Others::default() };
         let why = others.unseen()?.to_owned();
-        Some(Unread { what: "processes".into(), why, mend: Fix::RootOnHost.words(self.reader()) })
+        Some(Unread { what: "processes".into(), why, mend: Fix::RootOnHost.remedy(self.reader()) })
     }
 
-    /// The processes, and whether others are hidden: no list, no process 1 in it, or some that may not
-    /// be read.
+    /// The processes, and whether some are hidden: no list, no process 1 in it, or one that may not be read.
     fn listed(&self) -> &(Vec<ProcessInfo>, bool) {
         self.processes.get_or_init(|| {
             let reader = self.reader();
             let pids = process::all(reader).unwrap_or_default();
             let mut hidden = !pids.contains(&1);
-            let mut told = |error: vmio_node::Error| hidden |= error.kind() == Some(ErrorKind::PermissionDenied);
+            let mut note_refusal =
+                |error: vmio_node::Error| hidden |= error.kind() == Some(ErrorKind::PermissionDenied);
             let seen = pids.into_iter().filter_map(|pid| {
-                let comm = process::comm(reader, pid).map_err(&mut told).ok()?;
-                let args = process::command_line(reader, pid).map_err(&mut told).ok();
+                let comm = process::comm(reader, pid).map_err(&mut note_refusal).ok()?;
+                let args = process::command_line(reader, pid).map_err(&mut note_refusal).ok();
                 Some(ProcessInfo { pid, comm, args })
             });
             let seen = seen.collect();
@@ -207,7 +204,7 @@ impl<'a> HostView<'a> {
         })
     }
 
-    /// A provenance of now.
+    /// A provenance with the time of this view.
     pub fn from(&self, guest: &str, read_from: impl Into<String>) -> Provenance {
         Provenance::Live { guest: guest.to_owned(), read_from: read_from.into(), at_unix_seconds: self.at_unix_seconds }
     }
@@ -217,6 +214,7 @@ impl<'a> HostView<'a> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use vmio_model::facts::Remedy;
     use vmio_node::fake::{Fake, fails, says};
 
     fn virsh(command: &str) -> Question {
@@ -238,7 +236,7 @@ mod tests {
         let denied = Fake::new("fake")
             .installed("virsh")
             .program("virsh", fails(1, "error: Failed to connect socket: Permission denied"));
-        assert_eq!(HostView::new(&denied).ask(&virsh("list")).unwrap_err().mend, "run as root");
+        assert_eq!(HostView::new(&denied).ask(&virsh("list")).unwrap_err().mend, Remedy::Root);
         let there = Fake::new("fake").installed("virsh").program("virsh", says(" 1 web1 running\n"));
         assert_eq!(HostView::new(&there).ask(&virsh("list")).unwrap(), " 1 web1 running\n");
     }

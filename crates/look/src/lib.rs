@@ -1,9 +1,8 @@
-//! Looks at the guests of a host and at the host itself, and cannot change either: it is handed a
-//! reader and a closed list of questions ([`vmio_node::Questions`]), and `clippy.toml` of this crate
-//! forbids what writes, starts programs or keeps a journal. The one exception is [`trace`]: its eBPF
-//! programs end with the process that loaded them.
+//! Reads guests and their host, and cannot change either: it has a reader and a closed list of questions
+//! ([`vmio_node::Questions`]), and `clippy.toml` of this crate forbids writing files, starting programs and keeping a
+//! journal. The one exception is [`trace`]: its eBPF programs end with the process that loaded them.
 
-// What is tested is set up by other means; the build without tests is held to clippy.toml all the same.
+// Tests write files and start programs; the build without tests obeys clippy.toml.
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 
 pub mod backing;

@@ -1,9 +1,8 @@
-//! Which guests of others run on this host: the reason for a measurement to be gentle.
+//! Other people's guests on this host: the reason for a measurement to be gentle.
 //!
-//! A guest is known by the program that runs it (first argument's file name, else the process
-//! name, both of proc(5)), a Xen domain by its back ends.
-//! Containers are counted apart: nearly every host runs some, and their requests are those of
-//! ordinary processes, so they are shown but do not by themselves make a run gentle.
+//! A guest is recognised by its program (the first argument's file name, else the process name, both of proc(5)), a Xen
+//! domain by its back ends. Containers are counted apart: nearly every host runs some, and their requests are those of
+//! ordinary processes, so they are shown but do not make a run gentle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +18,7 @@ use crate::qemu::options::CommandLine;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// QEMU, with KVM or without (also Proxmox's and Red Hat's names of it).
+    /// QEMU with KVM or TCG, also under Proxmox's and Red Hat's names.
     Qemu,
     /// Firecracker.
     Firecracker,
@@ -27,7 +26,7 @@ pub enum Kind {
     CloudHypervisor,
     /// crosvm.
     Crosvm,
-    /// A Xen domain that has its devices from this one.
+    /// A Xen domain whose devices this host serves.
     XenDomain,
     /// VirtualBox or VMware on this host.
     Other,
@@ -50,41 +49,41 @@ impl Kind {
 /// A guest that is not ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbour {
-    /// Process that runs it; for a Xen domain its first back-end thread or its QEMU, 0 if none.
+    /// Process that runs it; for a Xen domain its first back-end thread or its QEMU, 0 if neither.
     pub pid: u32,
     /// What runs it.
     pub kind: Kind,
     /// Its name as given to the hypervisor, else empty; for a Xen domain the domain's number.
     pub name: String,
-    /// Threads that existed when we looked. They come and go: see `vmio-rig`, `gentle/watch`.
+    /// Threads at the time of the scan. They come and go: see `vmio-rig`, `gentle/watch`.
     pub threads: Vec<u32>,
 }
 
 impl Neighbour {
-    /// How messages name it: `QEMU guest web1 (pid 812)`.
+    /// Name in messages: `QEMU guest web1 (pid 812)`.
     pub fn label(&self) -> String {
-        // Its owner chose it, and messages have lines.
+        // Its owner chose the name: keep it on one line.
         let name =
             if self.name.is_empty() { String::new() } else { format!(" {}", vmio_model::sanitize::line(&self.name)) };
         format!("{}{name} (pid {})", self.kind.name(), self.pid)
     }
 }
 
-/// What was found, and what could not be seen.
+/// The guests found, and what may be missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Others {
     /// Guests that are not ours.
     pub guests: Vec<Neighbour>,
-    /// Containers, by their monitor processes.
+    /// Number of containers, by their monitor processes.
     pub containers: u32,
-    /// Processes whose command line could not be read, and so might be guests.
+    /// Processes whose command line could not be read, which might be guests.
     pub unreadable: u32,
     /// Whether `/proc` shows only a part of the processes (`hidepid`, or a process namespace).
     pub hidden: bool,
 }
 
 impl Others {
-    /// Why there may be more guests than were found; to be told wherever the guests are.
+    /// Why there may be more guests than were found.
     pub fn unseen(&self) -> Option<&'static str> {
         (self.hidden || self.unreadable > 0).then_some(
             "/proc hides processes from this user (hidepid, or a process namespace): there may be more guests",
@@ -92,8 +91,8 @@ impl Others {
     }
 }
 
-/// The guests on this machine except those whose environment carries `VMIO_OWNER=cookie`. An
-/// environment that may not be read (another user's process) is not ours.
+/// The guests on this machine except those with `VMIO_OWNER=cookie` in their environment. A process whose environment
+/// may not be read (another user's) is not ours.
 pub fn others(reader: &dyn Reader, cookie: &str) -> Result<Others> {
     let mut found = Others::default();
     let mut domains = xen_domains(reader);
@@ -105,8 +104,8 @@ pub fn others(reader: &dyn Reader, cookie: &str) -> Result<Others> {
             found.unreadable += 1;
             continue;
         };
-        // Kernel threads have no command line. Those of Xen's block back end bear the domain's
-        // number: `3.xvda-0` (drivers/block/xen-blkback/xenbus.c).
+        // Kernel threads have no command line. Those of Xen's block back end have the domain's number in their names:
+        // `3.xvda-0` (drivers/block/xen-blkback/xenbus.c).
         if args.is_empty() {
             let domain = comm.split_once('.').and_then(|(id, _)| domains.get_mut(id));
             if let Some(domain) = domain {
@@ -139,8 +138,7 @@ pub fn others(reader: &dyn Reader, cookie: &str) -> Result<Others> {
     Ok(found)
 }
 
-/// Whether a guest has something open that lies on these disks; where they or its descriptors are not to be
-/// seen, it may have.
+/// Whether a guest has a file open on these disks; yes where its descriptors or the disks are not visible.
 pub fn uses(reader: &dyn Reader, guest: &Neighbour, backing: &Backing) -> bool {
     if backing.leaves.is_empty() {
         return true;
@@ -153,7 +151,7 @@ pub fn uses(reader: &dyn Reader, guest: &Neighbour, backing: &Backing) -> bool {
     let mut seen = BTreeSet::new();
     open.iter().map(|fd| dir.join(fd)).any(|fd| {
         let Ok(Some(stat)) = reader.stat_foreign(&fd) else { return false };
-        // Regular files lie on the device of their file system; of other kinds only block devices count.
+        // Regular files lie on their file system's device; of other types only block devices count.
         let number = match kind::of(stat.mode) {
             kind::FILE => stat.dev,
             kind::BLOCK => stat.rdev,
@@ -164,13 +162,13 @@ pub fn uses(reader: &dyn Reader, guest: &Neighbour, backing: &Backing) -> bool {
     })
 }
 
-/// Cookie of the owner, where vmio itself started the process.
+/// Cookie of the run that started the process.
 pub(crate) fn owner(reader: &dyn Reader, pid: u32) -> Option<String> {
     process::variable_of(reader, pid, OWNER_VARIABLE)
 }
 
-/// By the program's file name. `comm` is cut at 15 bytes and may have been renamed, so it only
-/// helps where the first argument says nothing (jailers).
+/// By the program's file name. `comm` is cut at 15 bytes and may have been renamed, so it is used only where the first
+/// argument is no help (jailers).
 pub(crate) fn kind_of(arg0: &str, comm: &str) -> Option<Kind> {
     let program = |name: &str| match name {
         "kvm" | "qemu-kvm" => Some(Kind::Qemu),
@@ -185,10 +183,10 @@ pub(crate) fn kind_of(arg0: &str, comm: &str) -> Option<Kind> {
     program(base).or_else(|| program(comm))
 }
 
-/// One such process stands for one container (or pod).
+/// Whether it is a container's monitor, of which each container (or pod) has one.
 fn is_container_monitor(arg0: &str) -> bool {
     let base = arg0.split(' ').next().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
-    // LXC and LXD write their title over the arguments: `[lxc monitor] /var/lib/lxc 101`.
+    // LXC and LXD write a title over their arguments: `[lxc monitor] /var/lib/lxc 101`.
     base.starts_with("containerd-shim")
         || matches!(base, "conmon" | "lxc-start" | "systemd-nspawn")
         || arg0.starts_with("[lxc monitor]")
@@ -320,7 +318,7 @@ mod tests {
         let of_device = host().block("/proc/10/fd/7", (8, 32));
         assert!(uses(&of_device, &guest, &disk("sdc", (8, 32))));
         assert!(!uses(&of_device, &guest, &disk("sdb", (8, 16))));
-        // Not to be seen.
+        // Its descriptors are not visible.
         assert!(uses(&host(), &guest, &disk("sda", (8, 0))));
         assert!(uses(&of_file, &guest, &Backing::default()));
     }

@@ -1,9 +1,9 @@
-//! The same for many things at once.
+//! Parallel map.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads even where there are fewer processors: what is done here waits for others now and then.
+/// Fewest threads, also with fewer processors: the work waits now and then.
 const LEAST: usize = 8;
 
 /// Maps all items on as many threads as the machine has processors; results in the items' order.
@@ -18,7 +18,7 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, act: impl Fn(T) -> R + Sync) -> Vec<
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(slot) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // Each slot is taken once, so nobody waits and nobody finds a poisoned one.
+                    // Each slot is taken once, so no lock is contended or poisoned.
                     let item = slot.lock().ok().and_then(|mut s| s.0.take());
                     let result = item.map(&act);
                     if let Ok(mut slot) = slot.lock() {

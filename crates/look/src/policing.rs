@@ -1,4 +1,4 @@
-//! What Open vSwitch polices: of each of its ports what may be sent into it (ovs-vswitchd.conf.db(5), table Interface,
+//! Ingress policing of Open vSwitch: limits on what its ports receive (ovs-vswitchd.conf.db(5), table Interface,
 //! "Ingress Policing"; Documentation/faq/qos.rst).
 
 use std::collections::BTreeMap;
@@ -12,19 +12,19 @@ use vmio_model::rate::BitRate;
 use crate::host_view::{HostView, Question};
 use crate::require;
 
-/// The socket of its database, whose directory is there where it runs.
+/// Sockets of its database; they exist where it runs.
 const SOCKETS: [&str; 2] = ["/run/openvswitch/db.sock", "/var/run/openvswitch/db.sock"];
 
-/// Limits by interface; none where it is not here.
+/// Limits by interface; empty without Open vSwitch.
 ///
 /// # Errors
-/// When it is here and does not answer, or makes no sense.
-pub fn policed(look: &HostView<'_>) -> Result<BTreeMap<String, RateLimit>, Unread> {
-    let runs = SOCKETS.iter().any(|socket| matches!(look.reader().stat(Path::new(socket)), Ok(Some(_))));
-    if !runs || require::find_program(look.reader(), Question::OvsPolicing.program()).is_none() {
+/// When it does not answer, or its answer cannot be parsed.
+pub fn policed(host: &HostView<'_>) -> Result<BTreeMap<String, RateLimit>, Unread> {
+    let runs = SOCKETS.iter().any(|socket| matches!(host.reader().stat(Path::new(socket)), Ok(Some(_))));
+    if !runs || require::find_program(host.reader(), Question::OvsPolicing.program()).is_none() {
         return Ok(BTreeMap::new());
     }
-    let said = look.ask(&Question::OvsPolicing)?;
+    let said = host.ask(&Question::OvsPolicing)?;
     limits(&said).ok_or_else(|| Unread {
         what: "policing of Open vSwitch".into(),
         why: "ovs-vsctl's answer is no table of name, rate and burst".into(),
@@ -32,7 +32,7 @@ pub fn policed(look: &HostView<'_>) -> Result<BTreeMap<String, RateLimit>, Unrea
     })
 }
 
-/// Of its JSON: a head of columns, and a row an interface. Rates are kbit/s of 1000, bursts kbit; 0 is none.
+/// Parses its JSON: headings, and a row an interface. Rates are kbit/s of 1000, bursts kbit; 0 is no limit.
 fn limits(said: &str) -> Option<BTreeMap<String, RateLimit>> {
     let table: Value = serde_json::from_str(said).ok()?;
     let head = table.get("headings")?.as_array()?;

@@ -1,10 +1,11 @@
-//! Preconditions as data: every entry of an extension point declares what it needs, `doctor`
-//! prints the list, and a run skips what is unmet and says so. Checking only looks: it is given
-//! a [`Reader`], which cannot change the machine.
+//! Preconditions as data: every entry of an extension point declares its requirements, `doctor` prints the list, and a
+//! run skips entries with unmet ones and says so. A check has a [`Reader`], which cannot change the machine.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
+pub use vmio_model::facts::AS_ROOT;
+use vmio_model::facts::Remedy;
 pub use vmio_node::find_program;
 use vmio_node::linux::process::Status;
 use vmio_node::{Error, Reader};
@@ -16,14 +17,14 @@ pub struct Requirement {
     pub name: &'static str,
     /// What it is needed for.
     pub why: &'static str,
-    /// What to do so that it is met.
+    /// How to meet it.
     pub fix: &'static str,
-    /// `Ok` when met, else what was found. What cannot be looked at is unmet. The helpers
-    /// [`program`], [`root`], [`readable`] and [`kernel`] are most checks.
+    /// `Ok` when met, else what was found. What cannot be read is unmet. Most checks use [`program`], [`root`],
+    /// [`readable`] or [`kernel`].
     pub check: fn(&dyn Reader) -> Result<(), Missing>,
 }
 
-/// What was found in place of a requirement.
+/// Why a requirement is unmet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum Missing {
@@ -31,7 +32,7 @@ pub enum Missing {
     Program(String),
     #[error("no program {0} beside vmio, where it is installed, or in PATH")]
     OwnProgram(&'static str),
-    /// Each of these would do, and none is there.
+    /// None of several alternatives.
     #[error("none of {0}")]
     NoneOf(String),
     #[error("this is user {0}, not root")]
@@ -44,10 +45,10 @@ pub enum Missing {
     Feature { feature: String, path: String },
     #[error("it is not there")]
     NotThere,
-    /// It cannot be looked at: what the node said.
+    /// The node's error.
     #[error("{0}")]
     Unreadable(String),
-    /// The host is not as it has to be: too old, of another kind, without a part, held back.
+    /// The host is too old, of another kind, lacks a part, or is restricted.
     #[error("{0}")]
     Unlike(String),
 }
@@ -58,22 +59,22 @@ impl From<vmio_node::Error> for Missing {
     }
 }
 
-/// Outcome of looking.
+/// Outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
-    /// It is there.
+    /// It is met.
     Met,
     /// It is not.
     Unmet {
-        /// What was found, and what it would be needed for.
+        /// What was found, and what it is needed for.
         why: String,
-        /// What to do about it.
+        /// How to meet it.
         fix: String,
     },
 }
 
 impl Requirement {
-    /// Looks whether the requirement is met on a node.
+    /// Checks the requirement on a node.
     pub fn look(&self, node: &dyn Reader) -> Check {
         match (self.check)(node) {
             Ok(()) => Check::Met,
@@ -87,7 +88,7 @@ impl Requirement {
     /// The fix for what was found, for the user of `node`: root is not told to become root.
     pub fn fix_for(&self, node: &dyn Reader, found: &Missing) -> String {
         match found {
-            Missing::RootOnly(_) => Fix::Root.words(node),
+            Missing::RootOnly(_) => Fix::Root.remedy(node).to_string(),
             _ => self.fix.to_owned(),
         }
     }
@@ -102,17 +103,17 @@ impl std::fmt::Display for Check {
     }
 }
 
-/// The unmet ones of a list, each with what is wrong and what to do.
+/// The unmet requirements of a list.
 pub fn unmet<'a>(node: &dyn Reader, list: impl IntoIterator<Item = &'a Requirement>) -> Vec<(&'a Requirement, Check)> {
     list.into_iter().map(|r| (r, r.look(node))).filter(|(_, c)| *c != Check::Met).collect()
 }
 
-/// A program that can be executed.
+/// Checks for an executable program.
 pub fn program(node: &dyn Reader, name: &str) -> Result<(), Missing> {
     find_program(node, name).map(drop).ok_or_else(|| Missing::Program(name.to_owned()))
 }
 
-/// Effective user id 0.
+/// Checks for effective user id 0.
 pub fn root(node: &dyn Reader) -> Result<(), Missing> {
     match effective_uid(node) {
         Some(0) => Ok(()),
@@ -121,65 +122,63 @@ pub fn root(node: &dyn Reader) -> Result<(), Missing> {
     }
 }
 
-/// A file whose content can be read.
+/// Checks for a readable file.
 pub fn readable(node: &dyn Reader, path: &str) -> Result<(), Missing> {
     Ok(node.read(Path::new(path)).map(drop)?)
 }
 
-/// A feature of the kernel that shows as a path in `/proc`, `/sys` or `/dev`.
+/// Checks for a kernel feature by its path in `/proc`, `/sys` or `/dev`.
 pub fn kernel(node: &dyn Reader, feature: &str, path: &str) -> Result<(), Missing> {
     let missing = || Missing::Feature { feature: feature.to_owned(), path: path.to_owned() };
     node.stat(Path::new(path))?.map(drop).ok_or_else(missing)
 }
 
-/// [`Fix::Root`], as whoever is not root is told it.
-pub const AS_ROOT: &str = "run as root";
-
-/// What helps who was refused something. What it takes is data; [`Fix::words`] tells it to who looks.
+/// What to do after a refusal. [`Fix::remedy`] adapts it to the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fix {
-    /// This, whoever looks.
+    /// This, for any user.
     Do(&'static str),
-    /// To be root.
+    /// Be root.
     Root,
-    /// To be the host's root.
+    /// Be root of the host.
     RootOnHost,
-    /// To be root, or of this group.
+    /// Be root, or of this group.
     RootOrGroup(&'static str),
-    /// To be root, or to look from there.
+    /// Be root, or work from this place.
     RootOrIn(&'static str),
-    /// To be root, and to look from there.
+    /// Be root, and work from this place.
     RootIn(&'static str),
-    /// To be root, and where that is no help, this.
+    /// Be root; where that does not help, this.
     RootThen(&'static str),
-    /// To be shown a process's own links (`/proc/PID/ns`, `/proc/PID/fd`): the kernel shows them to who may trace the
-    /// process (ptrace(2), "Ptrace access mode checking"). Who is root and may trace is refused by something else,
-    /// which nothing here can change.
+    /// Be allowed to read a process's links (`/proc/PID/ns`, `/proc/PID/fd`), which takes permission to trace it
+    /// (ptrace(2), "Ptrace access mode checking"). Root with that capability is refused by a sandbox or security
+    /// module.
     Links,
 }
 
 impl Fix {
-    /// After an error: to be root where it is a refusal, else this.
+    /// Be root where the error is a refusal, else this.
     pub fn of(error: &Error, otherwise: &'static str) -> Fix {
         if error.kind() == Some(ErrorKind::PermissionDenied) { Fix::Root } else { Fix::Do(otherwise) }
     }
 
-    /// In words, to who looks by this: whoever is root is not told to be.
-    pub fn words(self, node: &dyn Reader) -> String {
-        match self {
+    /// The remedy for the user of `node`: root is not told to become root.
+    pub fn remedy(self, node: &dyn Reader) -> Remedy {
+        let words = match self {
             Fix::Do(what) => what.to_owned(),
             _ if root(node).is_ok() => self.for_root(node),
-            Fix::Root => AS_ROOT.to_owned(),
+            Fix::Root => return Remedy::Root,
             Fix::RootOnHost => format!("{AS_ROOT} on the host"),
             Fix::RootOrGroup(group) => format!("{AS_ROOT} or as a member of group {group}"),
             Fix::RootOrIn(place) => format!("{AS_ROOT}, or in {place}"),
             Fix::RootIn(place) => format!("{AS_ROOT}, in {place}"),
             Fix::RootThen(what) => format!("{AS_ROOT}; {what}"),
             Fix::Links => format!("{AS_ROOT}, with all of its capabilities"),
-        }
+        };
+        words.into()
     }
 
-    /// What helps root: what refuses it is a container, a rule of a security module, or a file server.
+    /// The fix for root, whom a container, a security module or a file server refuses.
     fn for_root(self, node: &dyn Reader) -> String {
         const REFUSED: &str = "root was refused: look whether vmio runs in a container or without some of root's \
                                capabilities, under SELinux or AppArmor, or whether a file server maps root to nobody";
@@ -198,13 +197,13 @@ impl Fix {
     }
 }
 
-/// Whether the process that looks may trace others; `None` where it cannot be told.
+/// Whether this process may trace others; `None` where unknown.
 fn may_trace(node: &dyn Reader) -> Option<bool> {
     const SYS_PTRACE: u64 = 1 << 19;
     Some(Status::of(node, "self").ok()?.capabilities()? & SYS_PTRACE != 0)
 }
 
-/// Effective user id of the process that looks.
+/// Effective user id of this process.
 fn effective_uid(node: &dyn Reader) -> Option<u32> {
     let [_, effective, ..] = Status::of(node, "self").ok()?.users()?;
     Some(effective)
@@ -228,8 +227,9 @@ mod tests {
 
     #[test]
     fn root_is_not_told_to_be_root() {
-        let told = |uid: u32, fix: Fix| {
-            fix.words(&Fake::new("fake").file("/proc/self/status", format!("Uid:\t{uid}\t{uid}\t0\t0\n")))
+        let remedy = |uid: u32, fix: Fix| {
+            let fake = Fake::new("fake").file("/proc/self/status", format!("Uid:\t{uid}\t{uid}\t0\t0\n"));
+            fix.remedy(&fake).to_string()
         };
         let namespace = "the mount namespace of the guest's process";
         for (fix, user, root) in [
@@ -251,18 +251,18 @@ mod tests {
             (Fix::RootOnHost, "run as root on the host", "run it on the host itself, not in a container"),
             (Fix::Do("look again"), "look again", "look again"),
         ] {
-            assert_eq!((told(7, fix).as_str(), told(0, fix).as_str()), (user, root));
+            assert_eq!((remedy(7, fix).as_str(), remedy(0, fix).as_str()), (user, root));
         }
         for (fix, user) in
             [(Fix::Root, AS_ROOT), (Fix::RootOrGroup("libvirt"), "run as root or as a member of group libvirt")]
         {
-            let said = told(0, fix);
+            let said = remedy(0, fix);
             assert!(said.contains("root was refused") && !said.contains("as root"), "{said}");
-            assert_eq!(told(7, fix), user);
+            assert_eq!(remedy(7, fix), user);
         }
     }
 
-    /// Who is root and is refused what only root may is not told to be root.
+    /// Root that is refused is not told to become root.
     #[test]
     fn a_fix_follows_what_was_found() {
         let rights = Requirement { check: |_| Err(Missing::RootOnly("tracefs")), fix: AS_ROOT, ..FIO };
@@ -274,16 +274,16 @@ mod tests {
         assert!(fix(7) == AS_ROOT && fix(0).contains("root was refused"), "{}", fix(0));
     }
 
-    /// Whoever has what is asked for is not told to get it.
+    /// A user who has a privilege is not told to get it.
     #[test]
     fn links_of_a_process_are_refused_for_a_reason() {
-        let told = |uid: u32, set: &str| {
+        let remedy = |uid: u32, set: &str| {
             let status = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t{set}\n");
-            Fix::Links.words(&Fake::new("fake").file("/proc/self/status", status))
+            Fix::Links.remedy(&Fake::new("fake").file("/proc/self/status", status)).to_string()
         };
-        assert_eq!(told(7, "0000000000000000"), "run as root, with all of its capabilities");
-        assert!(told(0, "0000000000000000").starts_with("run it with all of its capabilities: CAP_SYS_PTRACE"));
-        let guarded = told(0, "000001fffeffffff");
+        assert_eq!(remedy(7, "0000000000000000"), "run as root, with all of its capabilities");
+        assert!(remedy(0, "0000000000000000").starts_with("run it with all of its capabilities: CAP_SYS_PTRACE"));
+        let guarded = remedy(0, "000001fffeffffff");
         assert!(guarded.contains("outside of this container or sandbox"), "{guarded}");
         assert!(!guarded.contains("as root") && !guarded.contains("capabilities"), "{guarded}");
     }

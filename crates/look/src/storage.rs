@@ -1,10 +1,10 @@
-//! What kind of storage a path is, by sysfs alone.
+//! The kind of storage of a file or device, by sysfs alone.
 
 use vmio_node::linux::block::Device;
 use vmio_node::linux::device::Number;
 use vmio_node::{FileStat, Reader};
 
-/// Some storage.
+/// A file's or device's storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
     /// Its kind: `file`, `lvm`, `lvm-thin`, `zvol`, `loop`, `partition`, `block`, …
@@ -15,7 +15,7 @@ pub struct Storage {
     pub bytes: Option<u64>,
     /// Block size in bytes of a ZFS volume.
     pub volblock_bytes: Option<u64>,
-    /// Whether it takes its blocks when they are first written; `None` where that cannot be told.
+    /// Whether blocks are allocated on the first write; `None` where unknown.
     pub thin: Option<bool>,
     /// Where this was read.
     pub read_from: String,
@@ -32,7 +32,7 @@ pub fn holds_data(stat: &FileStat) -> bool {
     stat.is_block() || stat.is_file()
 }
 
-/// The kind of what has this `stat`.
+/// The storage of a file with this status.
 pub fn of(reader: &dyn Reader, stat: &FileStat) -> Storage {
     if !stat.is_block() {
         let read_from = "stat".to_owned();
@@ -41,7 +41,7 @@ pub fn of(reader: &dyn Reader, stat: &FileStat) -> Storage {
     device(reader, stat.rdev)
 }
 
-/// The kind of a block device.
+/// The storage of a block device.
 pub fn device(reader: &dyn Reader, number: Number) -> Storage {
     let device = Device::numbered(reader, number);
     let name = device.node_name().ok().flatten().unwrap_or_default();
@@ -58,7 +58,7 @@ pub fn device(reader: &dyn Reader, number: Number) -> Storage {
 
 fn kind(device: &Device<'_>, name: &str) -> (&'static str, Option<bool>) {
     if let Some(uuid) = device.mapper_uuid() {
-        // `LVM-` and the ids of group and volume; what a thin volume lies on ends in `-tpool`.
+        // `LVM-` and the ids of group and volume; a thin volume's pool ends in `-tpool`.
         let is_pool = |slave: &String| {
             let below = device.inner("slaves").inner(slave);
             below.mapper_uuid().is_some_and(|uuid| uuid.ends_with("-tpool"))
@@ -71,7 +71,7 @@ fn kind(device: &Device<'_>, name: &str) -> (&'static str, Option<bool>) {
             _ => ("device-mapper", None),
         };
     }
-    // A partition has the name of its disk in front.
+    // A partition's name begins with its disk's.
     let numbered =
         |prefix: &str| name.strip_prefix(prefix).is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()));
     let known = [("zd", ("zvol", None)), ("rbd", ("rbd", Some(true))), ("nbd", ("nbd", None))];

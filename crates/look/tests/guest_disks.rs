@@ -1,5 +1,5 @@
-//! What lies below the disks of processes that run, on real files: chains of images, holes, the page
-//! cache. The processes are stand-ins with a QEMU's command line, so that there can be many.
+//! Storage of running processes' disks on real files: image chains, holes, the page cache. The processes are stand-ins
+//! with QEMU's command line, so that there can be many.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use vmio_model::facts::Guest;
 use vmio_node::Local;
 use vmio_testbed::scratch;
 
-/// A stand-in for a guest a disk, each named `PREFIX-N`; all have the image `below` open, too.
+/// A stand-in for each disk, named `PREFIX-N`; all have the image `below` open, too.
 fn stand_ins(prefix: &str, disks: &[(String, &str)], below: &Path) -> Vec<StandIn> {
     let start = |(i, (path, format)): (usize, &(String, &str))| {
         let (name, drive) = (format!("{prefix}-{i}"), format!("file={path},format={format},if=virtio"));
@@ -76,7 +76,7 @@ fn real_chains_holes_and_cached_pages_are_read() {
     );
     assert!(told(missing).why.contains("there is no image"), "{:?}", missing.unread);
     assert_eq!((*holes.disks[0].sparse, *full.disks[0].sparse), (Some(true), Some(false)));
-    // Written a moment ago and larger than any readahead: it is in the page cache.
+    // Just written and larger than any read-ahead: it is in the page cache.
     assert!(details(full).host_cached_bytes.is_some_and(|b| b >= 4 << 20), "{:?}", full.disks[0]);
     assert_eq!(details(holes).host_cached_bytes, Some(0));
 }

@@ -1,5 +1,4 @@
-//! Looks at QEMU processes that run: their monitors are asked where they are free, and left alone
-//! where they are not.
+//! Monitors of running QEMU processes: free ones are queried, others are left alone.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +21,7 @@ struct Qemu {
 }
 
 impl Qemu {
-    /// Starts one that does nothing, with a disk and these monitors (`{}` is its directory).
+    /// Starts an idle one with a disk and these monitors (`{}` is its directory).
     fn start(monitors: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let disk = dir.path().join("disk.raw");
@@ -41,15 +40,15 @@ impl Qemu {
         qemu
     }
 
-    /// Waits until it is past its start, and its monitor answers.
+    /// Waits until it has started and its monitor answers.
     fn settled(self) -> Self {
         let mut first = client(&self.socket());
         assert!(run(&mut first, r#"{"execute": "qmp_capabilities"}"#).contains("return"));
         self
     }
 
-    /// Looks until the monitor is free and answers in time: it is told by and by that somebody has
-    /// gone, and on a busy machine it may be late. No look holds it for long.
+    /// Scans until the monitor is free and answers in time: QEMU notices a disconnection late, and a busy machine is
+    /// slow. No scan occupies it for long.
     fn look_until_answered(&self) -> Guest {
         poll_for("its monitor answers in time", || {
             let guest = self.look();
@@ -70,7 +69,7 @@ impl Qemu {
         std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().count()
     }
 
-    /// The guest as a look sees it.
+    /// The guest as a scan sees it.
     fn look(&self) -> Guest {
         let node = Local::new();
         let look = HostView::new(&node);
@@ -99,7 +98,7 @@ fn monitor_unread(guest: &Guest) -> Vec<&Unread> {
     guest.unread.iter().filter(|u| u.what.starts_with("monitor ")).collect()
 }
 
-/// A client that stays: returns once QEMU has greeted it.
+/// A client that stays connected: returns once QEMU has greeted it.
 fn client(socket: &Path) -> BufReader<UnixStream> {
     let mut stream = BufReader::new(UnixStream::connect(socket).unwrap());
     let mut line = String::new();
@@ -108,7 +107,7 @@ fn client(socket: &Path) -> BufReader<UnixStream> {
     stream
 }
 
-/// Runs a command as the owner of the guest would.
+/// Runs a command as the guest's owner.
 fn run(client: &mut BufReader<UnixStream>, command: &str) -> String {
     client.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
     loop {
@@ -134,7 +133,7 @@ fn a_free_monitor_is_asked_and_left_as_it_was() {
     assert_eq!(disk.details.virtual_bytes, Some(64 << 20));
     let roles = |role: &str| guest.processors.as_ref().unwrap().threads.iter().filter(|t| t.role == role).count();
     assert_eq!((roles("vcpu"), roles("iothread")), (2, 1));
-    // Its owner changes a limit; the next look sees it. The look has taken nothing from the owner.
+    // The owner changes a limit, and the next scan sees it. The scan takes nothing from the owner.
     let mut owner = client(&qemu.socket());
     run(&mut owner, r#"{"execute": "qmp_capabilities"}"#);
     let limit = r#""bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": 123, "iops_rd": 0, "iops_wr": 0"#;
@@ -166,7 +165,7 @@ fn a_guest_that_waits_for_its_owner_is_not_started() {
     // Nothing happens after it.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(qemu.threads(), threads);
-    // It still waits: its owner is greeted, and only then processors appear.
+    // It still waits: its owner is greeted, and only then vCPUs appear.
     drop(client(&qemu.socket()));
     assert!(qemu.threads() > threads);
 }
@@ -182,7 +181,7 @@ fn a_guest_that_is_stopped_is_named_and_not_asked() {
     assert_eq!(held(&guest), None);
     assert!(monitor_unread(&guest)[0].why.contains("stopped"), "{:?}", guest.unread);
     assert_eq!(guest.disks[0].cache.as_deref(), Some("none"));
-    // Once it runs again its owner finds the monitor as it was.
+    // The owner's monitor is as before.
     let mut owner = client(&qemu.socket());
     assert!(run(&mut owner, r#"{"execute": "qmp_capabilities"}"#).contains("return"));
 }

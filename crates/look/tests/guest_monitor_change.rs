@@ -1,5 +1,5 @@
-//! What findings print for the monitor of a QEMU that runs is pasted into a shell as it is printed: QEMU takes
-//! it, however its disks were named, and the fault is gone.
+//! Commands that findings print for a running QEMU's monitor are pasted into a shell as printed: QEMU accepts them,
+//! whatever its disks' names, and the finding is gone.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ struct Qemu {
 }
 
 impl Qemu {
-    /// With a raw disk and a chain of qcow2 images, in a directory whose name a shell could stumble over.
+    /// With a raw disk and a chain of qcow2 images, in a directory whose name needs quoting in a shell.
     fn start(options: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("a, 'b' ").tempdir().unwrap();
         let images = "qemu-img create -q -f raw a.raw 4M && cp a.raw 'my, disk.raw' && qemu-img create -q -f qcow2 base.qcow2 4M && qemu-img create \
@@ -49,18 +49,18 @@ impl Qemu {
 
     fn until(&mut self, what: &str, mut there: impl FnMut(&mut Self) -> bool) {
         poll_for(what, || {
-            // A monitor that is asked again and again has no time for its work.
+            // Queries without a pause would keep the monitor from its work.
             std::thread::sleep(Duration::from_millis(100));
             if there(self) { Ok(()) } else { Err(Box::new(self.found(true))) }
         });
     }
 
-    /// The guest by its command line, or also by what its monitor says.
+    /// The guest by its command line, with `ask` also by its monitor.
     fn look(&self, ask: bool) -> Guest {
         self.found(ask).unwrap()
     }
 
-    /// [`Self::look`], `None` while it begins.
+    /// [`Self::look`]; `None` while it starts.
     fn found(&self, ask: bool) -> Option<Guest> {
         let node = Local::new();
         let look = HostView::new(&node);
@@ -80,7 +80,7 @@ impl Drop for Qemu {
     }
 }
 
-/// Words as a shell reads them.
+/// Words as a shell splits them.
 fn words(options: &str) -> Vec<String> {
     let out = Command::new("sh").args(["-c", &format!("printf '%s\\0' {options}")]).output().unwrap();
     String::from_utf8(out.stdout).unwrap().split_terminator('\0').map(str::to_owned).collect()
@@ -90,7 +90,7 @@ fn of(guest: &Guest, rule: &str) -> Option<Finding> {
     findings(&guest.facts()).into_iter().find(|f| f.rule == rule)
 }
 
-/// Pastes what a finding prints, with the keys of the command line left out, which are for the next start.
+/// Pastes what a finding prints, without the keys of the command line, which are for the next start.
 fn paste(finding: &Finding, dir: &Path) {
     let text = finding.change.qemu.split("\n# from the next start on").next().unwrap();
     let out = Command::new("sh").args(["-c", text]).current_dir(dir).output().unwrap();
@@ -102,7 +102,7 @@ fn paste(finding: &Finding, dir: &Path) {
 fn applied(qemu: Qemu, rule: &str) {
     let mut qemu = qemu;
     let of_line = of(&qemu.look(false), rule);
-    // On a busy machine a monitor may be late, and is let go then.
+    // On a busy machine a monitor may be late, and the scan gives up.
     let mut asked = None;
     qemu.until(rule, |qemu| {
         asked = of(&qemu.look(true), rule);
@@ -115,7 +115,7 @@ fn applied(qemu: Qemu, rule: &str) {
         let guest = qemu.look(true);
         guest.version.is_some() && of(&guest, rule).is_none()
     });
-    // The command line alone knows enough, too.
+    // The command line alone is enough, too.
     if let Some(finding) = of_line {
         assert!(finding.change.qemu.contains("socat"), "{}", finding.change.qemu);
         paste(&finding, &dir);
@@ -137,7 +137,7 @@ fn limits_are_taken_away_by_what_is_pasted() {
         &format!("{group} -device virtio-blk-pci,drive=t0,id=vd0"),
         &format!("{group} -device virtio-scsi-pci -device scsi-hd,drive=t0"),
     ];
-    // Set while it runs, on devices that only their paths name.
+    // Set while it runs, on devices known by their paths only.
     let set_later = [
         ("virtio-blk-pci,drive=n0", "/machine/peripheral-anon/device[0]/virtio-backend"),
         ("virtio-blk-pci,drive=n0,id=vd0", "/machine/peripheral/vd0/virtio-backend"),
@@ -152,7 +152,7 @@ fn limits_are_taken_away_by_what_is_pasted() {
         assert!(Command::new("sh").args(["-c", &set]).stdout(Stdio::null()).status().unwrap().success());
         applied(qemu, "limit-in-force");
     };
-    // Each waits for seconds, and computes for none.
+    // They wait most of their time, so they run at once.
     std::thread::scope(|scope| {
         for options in given {
             scope.spawn(|| applied(Qemu::start(options), "limit-in-force"));
@@ -183,8 +183,7 @@ fn chains_are_flattened_by_what_is_pasted() {
     });
 }
 
-/// The options with what a finding prints in their place. Keys go into the option that is named; new options take
-/// the place of those that are named.
+/// The options as a finding changes them. Keys go into the named option; new options replace the named ones.
 fn edited(options: &str, text: &str) -> String {
     let mut all = words(options);
     let mut said = String::new();
@@ -217,7 +216,7 @@ fn edited(options: &str, text: &str) -> String {
     all.iter().map(|word| change::shell(word)).collect::<Vec<String>>().join(" ")
 }
 
-/// What QEMU was given by options other than `-drive` and `-device`, or by none.
+/// Settings by other options than `-drive` and `-device`, or by none.
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn what_old_options_give_is_changed_where_it_is_given() {
@@ -249,7 +248,7 @@ fn given_otherwise(options: &str, rule: &str) {
     let after = edited(options, &finding.change.qemu);
     let guest = Qemu::start(&after).look(false);
     assert!(of(&guest, rule).is_none(), "{options}\n{}\n{after}", finding.change.qemu);
-    // Nothing got lost.
+    // Nothing is lost.
     assert_eq!(guest.disks.len(), usize::from(rule != "emulated-nic"), "{after}");
     let of_card = |g: &[Nic]| {
         g.iter()
@@ -260,7 +259,7 @@ fn given_otherwise(options: &str, rule: &str) {
     if rule == "emulated-driver" {
         assert_eq!(guest.disks[0].iothread, Some(true), "{after}");
     }
-    // What the format is was not said, so no engine that only suits some.
+    // The format is not stated, so no engine that suits only some formats is advised.
     let rules: Vec<String> = findings(&guest.facts()).into_iter().map(|f| f.rule).collect();
     assert!(
         !rules.contains(&"native-aio-that-waits".to_owned()) && !after.contains("aio=native"),
@@ -268,7 +267,7 @@ fn given_otherwise(options: &str, rule: &str) {
     );
 }
 
-/// Without PCI there are no notifiers under emulation: QEMU refuses such a device with an I/O thread.
+/// Without PCI there are no ioeventfds under TCG: QEMU refuses such a device with an I/O thread.
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn microvm_is_not_told_what_it_would_not_start_with() {
@@ -278,7 +277,7 @@ fn microvm_is_not_told_what_it_would_not_start_with() {
         let guest = microvm.look(asked);
         assert_eq!(guest.disks[0].details.transport.as_deref(), Some("mmio"));
         assert!(of(&guest, "missing-iothread").is_none());
-        // Nor has it a card that QEMU would add elsewhere.
+        // It also has no default card.
         assert_eq!(guest.nics, []);
     }
     drop(microvm);

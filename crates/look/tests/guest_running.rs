@@ -1,5 +1,5 @@
-//! Guests that others started are read from /proc and /sys: real QEMU processes (no system runs in
-//! them), with taps in the network namespace of the test. Run with `cargo test -- --ignored`.
+//! Running QEMU processes (without an operating system) are read from /proc and /sys, with taps in the network
+//! namespace of the test. Run with `cargo test -- --ignored`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use vmio_model::result::Accel;
 use vmio_node::Local;
 use vmio_testbed::{poll_until, scratch};
 
-/// A process that ends with the test.
+/// A process that is killed when dropped.
 struct Qemu(Child);
 
 impl Drop for Qemu {
@@ -28,8 +28,8 @@ impl Drop for Qemu {
     }
 }
 
-/// Starts QEMU, stopped before its first instruction, in mounts of its own with a sysfs of the
-/// test's network namespace, and waits until its threads are there.
+/// Starts QEMU, stopped before its first instruction, in a mount namespace with a sysfs of the test's network
+/// namespace, and waits for its threads.
 fn start(dir: &Path, name: &str, prepare: &str, args: &[&str]) -> Qemu {
     let pidfile = dir.join(format!("{name}.pid"));
     let script = format!("mount -t sysfs sysfs /sys && {prepare} exec \"$@\"");
@@ -93,7 +93,7 @@ fn real_guests_are_read_as_they_were_started() {
             "virtio-net-pci,netdev=h0,id=net0,mac=52:54:00:00:00:01,host_tso4=off",
         ],
     );
-    // A manager opens the tap and hands over its descriptor; here the kernel chooses the name.
+    // A manager opens the tap and passes its descriptor; here the kernel chooses the name.
     let plain = start(
         dir.path(),
         "plain",
@@ -168,7 +168,7 @@ fn real_guests_are_read_as_they_were_started() {
     let _ = Command::new("ip").args(["link", "del", "tap7"]).status();
 }
 
-/// Stand-ins: shells that bear the command line of a QEMU and wait.
+/// Stand-ins: waiting shells with QEMU's command line.
 #[test]
 #[ignore = "guest: needs QEMU"]
 #[allow(clippy::print_stdout)]
@@ -214,7 +214,7 @@ fn two_hundred_guests_are_read_with_what_each_of_fifty_takes() {
     reads::are_the_same_for_each(few_scanned, scanned);
 }
 
-/// CPU time of this process and of the programs that it has run (proc_pid_stat(5), fields 14 to 17).
+/// CPU time of this process and of its children (proc_pid_stat(5), fields 14 to 17).
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(4);

@@ -1,7 +1,7 @@
-//! All tests that need root, guests or what looks like one, in one program. A file has its line here.
+//! All tests that need root or guests, in one program. Each file has its line here.
 
 #![allow(missing_docs)]
-// What is tested here is set up by other means than a look has.
+// The tests start programs, which the crate itself must not.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 #[path = "common/reads.rs"]

@@ -1,4 +1,4 @@
-//! A container that runs: a process in namespaces and a control group of its own.
+//! A running container: a process in its own namespaces and control group.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use vmio_model::facts::Guest;
 use vmio_node::Local;
 use vmio_testbed::{must_be_root, poll_for, poll_until};
 
-/// A process in namespaces of its own, ended with this, and its control group with it.
+/// A process in its own namespaces; it and its control group end when this is dropped.
 struct Container {
     child: Child,
     group: Option<PathBuf>,
@@ -63,7 +63,7 @@ fn a_process_in_namespaces_and_a_group_of_its_own_is_a_container() {
         .unwrap();
     let parent = child.id();
     let mut container = Container { child, group: None };
-    // `unshare` itself is in the namespaces, too, until it has become the program.
+    // `unshare` itself is in the namespaces until it executes the program.
     let runs = |g: &Guest| g.pid.is_some_and(|pid| children(parent).contains(&pid) && comm(pid) == "sleep\n");
     let new = |g: &Guest| g.ids["engine"] == "namespaces" && before.iter().all(|b| b.name != g.name);
     let guest = found("a container of this test", |g| new(g) && runs(g));
@@ -71,7 +71,7 @@ fn a_process_in_namespaces_and_a_group_of_its_own_is_a_container() {
     assert!(guest.disks[0].place.source.is_some(), "{:?}", guest.disks);
     assert_eq!(guest.nics.len(), 0);
     assert!(!guest.processors.unwrap().threads[0].cpus.is_empty());
-    // In a group as an engine names it, it has that name.
+    // In a group named as an engine names it, it has that name.
     let roots = ["/sys/fs/cgroup/blkio", "/sys/fs/cgroup"];
     let root = roots.iter().map(Path::new).find(|r| r.join("cgroup.procs").exists()).unwrap();
     let name = format!("vmio-test-{}", std::process::id());

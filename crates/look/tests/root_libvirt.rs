@@ -1,6 +1,5 @@
-//! A real libvirt daemon with a guest under software emulation: what `scan` makes of it. Its files
-//! lie in file systems in memory, in mount, network and process namespaces of the test's own, which
-//! end with it: nothing stays behind, however it ends.
+//! A real libvirt daemon with a guest under TCG, as `scan` sees it. Its files lie in tmpfs, in mount, network and
+//! process namespaces that end with the test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,10 +14,10 @@ use vmio_testbed::libvirt::{self, Libvirtd};
 use vmio_testbed::must_be_root;
 use vmio_testbed::process::in_namespaces;
 
-/// Said to the test's own child, which is in the namespaces.
+/// Set for the test's child process in the namespaces.
 const INSIDE: &str = "VMIO_TEST_IN_NAMESPACES";
 
-/// Planted: IDE, the host's page cache, an emulated network card.
+/// With planted faults: IDE, the host's page cache, an emulated network card.
 const DOMAIN: &str = r#"<domain type='qemu'>
   <name>shop &amp; "co"</name>
   <uuid>4f1d8a52-6b1c-4a7e-9d0f-7c7f0b9d5a11</uuid>
@@ -65,7 +64,7 @@ fn a_guest_of_a_real_daemon() {
 
 fn run(program: &str, args: &[&str]) -> String {
     let output = Local::new().exec(&Exec::new(program).args(args.iter().copied())).unwrap();
-    assert!(output.ok(), "{program} {args:?}: {}\n{}", output.err(), libvirt::said());
+    assert!(output.ok(), "{program} {args:?}: {}\n{}", output.err(), libvirt::log());
     output.out()
 }
 
@@ -92,7 +91,7 @@ fn inside() {
     virsh(&["define", domain]);
     let name = "shop & \"co\"";
     virsh(&["start", name]);
-    // Asked for, and not in force before the next start.
+    // Configured, and not in force before the next start.
     let better = DOMAIN.replace("cache='writeback'", "cache='none'").replace("cpuset='0'>1<", "cpuset='0'>2<");
     std::fs::write(domain, better).unwrap();
     virsh(&["define", domain]);
@@ -103,7 +102,7 @@ fn inside() {
     assert_eq!((guest.name.as_str(), guest.kind.as_str(), guest.manager.as_deref()), (name, "qemu", Some("libvirt")));
     assert_eq!((guest.ids["domain"].as_str(), guest.ids["title"].as_str()), (name, "shop front"));
     assert_eq!(guest.os.as_deref(), Some("windows"));
-    // The file of its number bears another name (`&amp;`): the guest is found by its UUID.
+    // The pid file has another name (`&amp;`): the guest is found by its UUID.
     let record = || std::fs::read_to_string(format!("/run/libvirt/qemu/{name}.xml")).unwrap();
     assert!(record().contains(&format!("pid='{}'", guest.pid.unwrap())), "{:?}", guest.pid);
     assert_eq!(virsh(&["domuuid", name]).trim(), guest.uuid.as_deref().unwrap());
@@ -136,7 +135,7 @@ fn inside() {
     assert_eq!((*processors.vcpus, *processors.accel), (Some(1), Some(Accel::Tcg)));
     assert_eq!(processors.place.domain.as_deref(), Some(name));
     assert_eq!(processors.overridden, [waits(Setting::Vcpus, "2", "1")]);
-    // All of it is bound to one processor, the thread of QEMU's monitor too: that one serves no disk.
+    // All threads are bound to one processor, also the monitor's, which serves no disk.
     let comm = |tid: u32| std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", guest.pid.unwrap())).unwrap();
     let monitors: Vec<&PlacedThread> =
         processors.threads.iter().filter(|t| comm(t.tid).trim() == "IO mon_iothread").collect();
@@ -144,11 +143,11 @@ fn inside() {
     let rules: Vec<String> = rules::findings(&guest.facts()).into_iter().map(|f| f.rule).collect();
     assert!(!rules.contains(&"iothread-on-vcpu-core".to_owned()), "{rules:?}");
 
-    // With leave to ask the monitor nothing else is said, and nobody was asked: no mark is left.
+    // With permission to query the monitor the result is the same, and no query left a taint.
     assert_eq!(look(true).guests[0].disks[0].cache, vda.cache);
     assert!(!record().contains("custom-monitor"), "libvirt marks the guest");
 
-    // A limit with a burst is taken away by what is pasted, now and for later.
+    // The printed commands remove a limit with a burst, now and for the next start.
     let burst = "--total-iops-sec 0 --read-iops-sec 100 --read-iops-sec-max 200 --read-iops-sec-max-length 3";
     virsh(
         &[&["blkdeviotune", name, "vda", "--live", "--config"], &burst.split(' ').collect::<Vec<&str>>()[..]].concat(),
@@ -164,17 +163,16 @@ fn inside() {
 
     moved_as_printed();
 
-    // A guest that ends while others look is no error.
+    // A guest that ends during a scan is no error.
     virsh(&["destroy", name]);
     assert_eq!(look(false).guests, []);
     drop(daemon);
-    // Its socket is still there, and nobody answers: that is said.
+    // A socket without a daemon is reported.
     let left = look(false);
     assert!(left.unread.iter().any(|u| u.what.contains("qemu:///system")), "{:?}", left.unread);
 }
 
-/// The element of a measured disk stands for one of the reader's own, whose kind and format nobody knows: as
-/// long as one of them is not written in, libvirt takes no such domain.
+/// The printed element has placeholders for the reader's own disk: libvirt refuses the domain as long as one is left.
 fn placeholders_are_refused() {
     let element = rules::change::libvirt(&rules::change::recommended());
     let (threads, disk) = element.split_once("\n").unwrap();
@@ -211,8 +209,8 @@ fn placeholders_are_refused() {
 
 const MOVED: &str = "5f1d8a52-6b1c-4a7e-9d0f-7c7f0b9d5a12";
 
-/// A system disk on IDE beside a virtio disk: all its changes as one, at the places that are named. The next start
-/// has them in force and boots from the same disk.
+/// A system disk on IDE beside a virtio disk, with all changes as one. After the next start they are in force and the
+/// guest boots from the same disk.
 fn moved_as_printed() {
     let images = "/var/lib/libvirt/images";
     for (name, size) in [("system", "300G"), ("data", "1M")] {

@@ -1,10 +1,9 @@
-//! Who gets how much of a pool: pure functions from a capacity, members and their demands to
-//! rates. Two algorithms behind one signature: [`exact`](fn@exact), vmio's own, and [`dba`], the published
-//! one (A. Amamou et al., *A Dynamic Bandwidth Allocator for Virtual Machines in a Cloud
-//! Environment*, CCNC 2012, section V.A).
+//! Allocation of a pool's capacity: pure functions from a capacity, members and their demands to rates. Two algorithms
+//! with one signature: [`exact`](fn@exact), vmio's own, and [`dba`], the published one (A. Amamou et al., *A Dynamic
+//! Bandwidth Allocator for Virtual Machines in a Cloud Environment*, CCNC 2012, section V.A).
 //!
-//! All rates are whole bit/s, rounded down. What rounding leaves over (fewer bit/s than there are
-//! members) stays unused: given to anybody it would make the result depend on the members' order.
+//! All rates are whole bit/s, rounded down. The remainder of rounding (fewer bit/s than there are members) stays
+//! unused: giving it to a member would make the result depend on the members' order.
 
 pub mod dba;
 mod exact;
@@ -18,36 +17,36 @@ use crate::rate::BitRate;
 
 pub use exact::exact;
 
-/// One member of a pool: the contract that an interface has in one direction.
+/// A member of a pool: an interface's contract in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     /// 1 is served first, 8 last.
     pub priority: u8,
-    /// Guaranteed. The *effective* minimum: all of a pool's together fit its capacity.
+    /// Guaranteed rate: the effective minimum. The minima of a pool fit its capacity.
     pub min: BitRate,
-    /// Not exceeded, unless `over_max`; at least `min`.
+    /// Limit, unless `over_max`; at least `min`.
     pub max: BitRate,
-    /// Its part of what is spare inside a priority, beside the others' weights; at least 1.
+    /// Weight in sharing spare capacity within a priority; at least 1.
     pub weight: u32,
-    /// An unused minimum is kept free, not lent.
+    /// An unused minimum is reserved and not lent.
     pub hard: bool,
-    /// May use what is left when every maximum is met.
+    /// May use capacity that is left when every maximum is met.
     pub over_max: bool,
 }
 
 impl Member {
-    /// A member that wants `demand` is served up to here before anything goes beyond maxima.
+    /// What a member with this demand gets before anything is given beyond maxima.
     fn ceiling(&self, demand: Demand) -> BitRate {
         demand.up_to(self.max.max(self.min))
     }
 }
 
-/// What a member asks for.
+/// Demand of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// So much.
+    /// This rate.
     Rate(BitRate),
-    /// All that it can get: it was held back, or had a backlog.
+    /// As much as possible: it was held back, or had a backlog.
     Unbounded,
 }
 
@@ -61,14 +60,14 @@ impl Demand {
     }
 }
 
-/// What a member gets.
+/// Allocation of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grant {
-    /// All that it gets: `guaranteed + spare`.
+    /// The whole: `guaranteed + spare`.
     pub rate: BitRate,
-    /// The part that it is owed.
+    /// The guaranteed part.
     pub guaranteed: BitRate,
-    /// The part that others leave.
+    /// The part lent by others or left over.
     pub spare: BitRate,
 }
 
@@ -78,8 +77,8 @@ impl Grant {
     }
 }
 
-/// The limit for a plane that knows only limits: the granted rate, and never less than the effective
-/// minimum, so that a member that wakes up, or a loop that died, breaks no guarantee.
+/// The limit for a plane that only sets limits: the granted rate, and at least the effective minimum, so that a member
+/// that starts to send, or a loop that died, breaks no guarantee.
 pub fn cap(member: &Member, grant: &Grant) -> BitRate {
     grant.rate.max(member.min)
 }

@@ -13,7 +13,7 @@ use crate::run::Run;
 use crate::stats::Ratio;
 use crate::summary::{Share, Summary, overall};
 
-/// The set-up that did best in a run, for whoever wants it as a configuration.
+/// The set-up with the highest shares of a run, as a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Best {
     /// The target that it was measured on.
@@ -24,23 +24,23 @@ pub struct Best {
     pub workloads: Vec<String>,
     /// Geometric mean of its shares of native over these workloads.
     pub share_value: f64,
-    /// What it gets over each other set-up on the same target, over these workloads.
+    /// Its gain over each other set-up on the same target, over these workloads.
     pub over: Vec<Over>,
 }
 
-/// What the best set-up gets over another one.
+/// Gain of the best set-up over another one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Over {
-    /// The other one.
+    /// The other set-up.
     pub attachment: Attachment,
     /// Best over other: geometric mean over the workloads, paired by round.
     pub ratio: Ratio,
-    /// Whether that is told apart from "equal".
+    /// Whether the difference is significant.
     pub sure: bool,
 }
 
-/// The best set-up; `None` when no guest has a share. Left out are set-ups that lose what they
-/// acknowledged (`cache=unsafe`), that a cache served, or that libvirt and Proxmox cannot have.
+/// The best set-up; `None` when no guest has a share. Set-ups that lose acknowledged writes (`cache=unsafe`), that a
+/// cache served, or that libvirt and Proxmox cannot configure are left out.
 pub fn best(run: &Run, summary: &Summary) -> Option<Best> {
     let fit: Vec<&Share> = summary.shares.iter().filter(|s| fits(summary, s)).collect();
     let target = target_of_most(&fit)?;
@@ -48,7 +48,7 @@ pub fn best(run: &Run, summary: &Summary) -> Option<Best> {
     for share in fit.into_iter().filter(|s| s.cell.target() == Some(&target)) {
         ran.entry(share.cell.attachment()?).or_default().insert(share.cell.workload(), share);
     }
-    // One that skipped a workload would be judged by the easier rest.
+    // A set-up that skipped a workload would be judged by the easier rest.
     let most = ran.values().map(BTreeMap::len).max()?;
     ran.retain(|_, shares| shares.len() == most);
     let common = ran
@@ -84,7 +84,7 @@ fn fits(summary: &Summary, share: &Share) -> bool {
     let cached = summary
         .cell(&share.key)
         .is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|marked| 2 * marked >= c.samples));
-    // By itself, as the study's own guest, with nothing set around it, against the host itself.
+    // Alone, with the study's own guest, without settings, compared with the host itself.
     let plain = share.cell.settings.is_empty() && share.cell.lead.side.shape.is_plain();
     let natively = share.baseline == share.cell.natively().key();
     let had = |a: &Attachment| !a.cache.no_flush() && known_everywhere(a);
@@ -130,7 +130,7 @@ mod tests {
                 .cell(native("device", "seq-write"), 700e6)
                 .cell(guest("device", "lsi53c895a", "seq-write"), 250e6)
                 .cell(virtio("device", "seq-write"), 240e6)
-                // Measured on one workload alone: not comparable.
+                // Measured on one workload only: not comparable.
                 .cell(guest("device", "ahci", "seq-write"), 690e6),
         )
         .unwrap();
@@ -158,7 +158,7 @@ mod tests {
         assert!(best_of(Bench::new().cell(native("device", "seq-write"), 1e6)).is_none());
     }
 
-    /// A configuration of a disk has nothing that is set around a cell, no other guest, and no shape.
+    /// A disk's configuration cannot express settings of a cell, other guests, or a shape.
     #[test]
     fn only_what_a_disk_alone_can_be_given_is_best() {
         let plain = guest("device", "ahci", "seq-write");

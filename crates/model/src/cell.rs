@@ -27,7 +27,7 @@ pub use side::{Shape, Side};
 pub use state::State;
 pub use subject::{Nic, Subject};
 
-/// What is set around a cell, by the names of the entries of `vmio-rig`'s `settings`, in their own words:
+/// Settings around a cell, by the names of the entries of `vmio-rig`'s `settings`, with values as they write them:
 /// `read-ahead` -> `4096k`.
 pub type Settings = BTreeMap<String, String>;
 
@@ -37,24 +37,24 @@ pub struct Cell {
     /// The actor that the cell is named and judged by.
     #[serde(flatten)]
     pub lead: Actor,
-    /// Those that work at the same time.
+    /// Actors that work at the same time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Actor>,
-    /// What is set around it; what is not named is as it was found.
+    /// Its settings; anything else stays as found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: Settings,
 }
 
-/// A cell of one actor on a disk, as most rules look at it.
+/// A cell of one actor on a disk, as most rules use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OnDisk<'a> {
-    /// Who works.
+    /// The side.
     pub side: &'a Side,
-    /// On which target.
+    /// The target.
     pub target: &'a str,
-    /// How the guest sees it; `None` on the native side.
+    /// How the guest sees it; `None` natively.
     pub attachment: Option<&'a Attachment>,
-    /// With which workload.
+    /// The workload.
     pub workload: &'a str,
 }
 
@@ -65,8 +65,7 @@ impl Cell {
         Self { lead, beside: Vec::new(), settings: Settings::new() }
     }
 
-    /// A cell of one actor on a disk: a guest of this kind with this attachment, or the native side with
-    /// none.
+    /// A cell of one actor on a disk: a guest of this kind with this attachment, or native without one.
     pub fn on(kind: &str, target: impl Into<String>, attachment: Option<Attachment>, workload: &str) -> Self {
         Self::of(Side::of(kind), Subject::Disk { target: target.into(), attachment, state: None }, workload)
     }
@@ -76,17 +75,24 @@ impl Cell {
         std::iter::once(&self.lead).chain(&self.beside)
     }
 
-    /// Its actors, and the guests that they send to or with: all that need a machine, and a place in a network.
+    /// What the hypervisor of the guests in these cells is called in messages: that of the first. Where there are none,
+    /// of the guests that vmio would make.
+    pub fn hypervisor<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> &'a str {
+        let named = cells.into_iter().flat_map(Cell::actors).find_map(|actor| actor.side.hypervisor());
+        named.unwrap_or(Kind::QEMU.hypervisor)
+    }
+
+    /// Its actors and their neighbours: all that need a machine and a place in a network.
     pub fn with_neighbours(&self) -> impl Iterator<Item = Actor> {
         self.actors().flat_map(|actor| [actor.clone()].into_iter().chain(actor.neighbour()))
     }
 
-    /// The same to amend.
+    /// Its actors, mutable.
     pub fn actors_mut(&mut self) -> impl Iterator<Item = &mut Actor> {
         std::iter::once(&mut self.lead).chain(&mut self.beside)
     }
 
-    /// The cell as one actor's on a disk, if it is that. What a page cache serves is not the disk's.
+    /// The cell as one actor on a disk; `None` for any other, and where a page cache serves it.
     pub fn disk(&self) -> Option<OnDisk<'_>> {
         let Actor { side, subject: Subject::Disk { target, attachment, .. }, workload, .. } = &self.lead else {
             return None;
@@ -95,7 +101,7 @@ impl Cell {
         of_a_disk.then_some(OnDisk { side, target, attachment: attachment.as_ref(), workload })
     }
 
-    /// The target that the leading actor works on; `None` where it works on no disk.
+    /// The leading actor's target; `None` where it works on no disk.
     pub fn target(&self) -> Option<&str> {
         self.lead.target()
     }
@@ -105,7 +111,7 @@ impl Cell {
         self.lead.attachment()
     }
 
-    /// The same to amend.
+    /// The same, mutable.
     #[cfg(test)]
     pub(crate) fn attachment_mut(&mut self) -> Option<&mut Attachment> {
         match &mut self.lead.subject {
@@ -119,19 +125,19 @@ impl Cell {
         &self.lead.workload
     }
 
-    /// The same with another workload of the leading actor.
+    /// The same cell with another workload of the leading actor.
     #[must_use]
     pub fn running(mut self, workload: impl Into<String>) -> Self {
         self.lead.workload = workload.into();
         self
     }
 
-    /// Whether no guest is in it.
+    /// Whether it has no guest.
     pub fn is_native(&self) -> bool {
         self.actors().all(|a| a.side.is_native())
     }
 
-    /// Whether nobody works beside the leading actor.
+    /// Whether it has one actor only.
     pub fn is_alone(&self) -> bool {
         self.beside.is_empty()
     }
@@ -146,7 +152,7 @@ impl Cell {
         self.actors().filter_map(Actor::target)
     }
 
-    /// The same cell on the host itself: what it is compared with where the study says nothing else.
+    /// The same cell on the host itself: the default baseline.
     pub fn natively(&self) -> Self {
         let mut cell = self.clone();
         cell.actors_mut().for_each(Actor::go_native);

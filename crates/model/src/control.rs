@@ -1,10 +1,10 @@
-//! The guard's loop: what was seen of each member in a period, to the limits of the next. Simulation and
-//! daemon run this one; what a daemon recorded gives the same limits here.
+//! The guard's loop: from the traffic of each member in a period to the limits of the next. Simulation and daemon run
+//! the same code, so that a daemon's record can be replayed.
 //!
-//! A plane that knows only limits is told one a member each period. Round a plane that shares by itself
-//! ([`Hierarchy`]) the loop does what that cannot (`crate::policy::compile`): idle hard minima are taken off
-//! the root's rate, and ceilings rise while all maxima are met. No limit is ever below a member's effective
-//! minimum, so that a loop that died breaks no guarantee.
+//! A plane that only sets limits gets one for each member every period. With a plane that shares by itself
+//! ([`Hierarchy`]) the loop adds what that cannot do (`crate::policy::compile`): idle hard minima are subtracted from
+//! the root's rate, and ceilings rise while all maxima are met. No limit is ever below a member's effective minimum, so
+//! that a loop that died breaks no guarantee.
 
 use crate::allocate::dba::{Loop, Measures};
 use crate::allocate::{Demand, Member, cap, exact};
@@ -17,10 +17,10 @@ mod stage;
 
 use stage::Stage;
 
-/// Who sets the limits.
+/// What sets the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allocator {
-    /// Nobody: there are none, and the host serves its queues in turn.
+    /// Nothing: there are no limits, and the host serves its queues in turn.
     None,
     /// The published loop.
     Dba(Measures),
@@ -29,7 +29,7 @@ pub enum Allocator {
 }
 
 impl Allocator {
-    /// What is left of a plane's abilities for it: the published loop sets limits, and nothing else shares.
+    /// The abilities of a plane that it uses: the published loop uses limits only.
     pub fn asks_of(self, plane: Abilities) -> Abilities {
         match self {
             Allocator::Dba(_) => Abilities { form: Form::Limits, ..plane },
@@ -37,7 +37,7 @@ impl Allocator {
         }
     }
 
-    /// As the command line, a status and a metric call it.
+    /// Name on the command line, in the status and in metrics.
     pub fn word(self) -> &'static str {
         match self {
             Allocator::None => "none",
@@ -46,7 +46,7 @@ impl Allocator {
         }
     }
 
-    /// What it counts as a member's traffic, where that is asked.
+    /// What it measures as a member's traffic, where it measures.
     pub fn measures(self) -> Option<Measures> {
         match self {
             Allocator::Dba(measures) => Some(measures),
@@ -54,7 +54,7 @@ impl Allocator {
         }
     }
 
-    /// As a report calls it.
+    /// Name in reports.
     pub fn label(self) -> &'static str {
         match self {
             Allocator::None => "unshaped",
@@ -65,38 +65,38 @@ impl Allocator {
     }
 }
 
-/// What a member sent in one period of the loop.
+/// A member's traffic in one period of the loop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PeriodSample {
     /// Bits that the guest tried to send.
     pub offered: u64,
     /// Bits that passed the limit.
     pub passed: u64,
-    /// Something had to wait for the limit, or was dropped at it: it wants more than it got.
+    /// Something waited for the limit or was dropped at it: the member wants more.
     pub held_back: bool,
 }
 
 /// Limits in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedLimits {
-    /// What all together get of a plane that shares by itself.
+    /// Rate of the root, in a plane that shares by itself.
     pub root: BitRate,
-    /// What the members in a stage before the uplink get together; `None` where there is none.
+    /// Rate of all members in a stage before the uplink; `None` without a stage.
     pub stage: Option<BitRate>,
-    /// By member; [`BitRate::MAX`] for none.
+    /// Limit by member; [`BitRate::MAX`] for none.
     pub caps: Vec<BitRate>,
 }
 
-/// The loop with what it remembers.
+/// The loop and its state.
 #[derive(Debug, Clone)]
 pub struct Control {
     kind: Kind,
-    /// What the members share.
+    /// Capacity that the members share.
     capacity: BitRate,
     members: Vec<Member>,
     in_force: AppliedLimits,
     stage: Option<Stage>,
-    /// A period's measure cannot tell less than this apart, in bits.
+    /// Resolution of a period's measurement, in bits.
     packet_bits: u64,
 }
 
@@ -105,15 +105,15 @@ enum Kind {
     /// No loop.
     None,
     Dba(Box<Loop>, Measures),
-    /// The demands that the limits in force follow from.
+    /// The demands that gave the limits in force.
     Exact(Vec<Demand>),
-    /// Round a plane that shares: what it was told, and the demands that the limits in force follow from.
+    /// With a plane that shares: its hierarchy, and the demands that gave the limits in force.
     Round(Box<Hierarchy>, Vec<Demand>),
 }
 
 impl Control {
-    /// For a plane that knows only limits. `capacity` is what the members share, their minima are effective
-    /// ones; packets have `packet_bits`.
+    /// For a plane that only sets limits. `capacity` is what the members share, with effective minima; packets have
+    /// `packet_bits`.
     pub fn of_limits(capacity: BitRate, members: Vec<Member>, allocator: Allocator, packet_bits: u64) -> Control {
         let (kind, caps) = match allocator {
             Allocator::None => (Kind::None, vec![BitRate::MAX; members.len()]),
@@ -122,7 +122,7 @@ impl Control {
                 let caps = state.rates().to_vec();
                 (Kind::Dba(Box::new(state), measures), caps)
             }
-            // Nothing is known yet, so all may want everything.
+            // Nothing is known yet, so any member may want everything.
             Allocator::Exact => {
                 let demands = vec![Demand::Unbounded; members.len()];
                 let caps = caps(capacity, &members, &demands);
@@ -133,7 +133,7 @@ impl Control {
         Control { kind, capacity, members, in_force, stage: None, packet_bits }
     }
 
-    /// As it is, where these members are no guests: the published loop counts ranks without them.
+    /// Marks members that are no guests: the published loop leaves them out of its ranks.
     #[must_use]
     pub fn ranked_without(mut self, apart: &[bool]) -> Control {
         if let Kind::Dba(state, _) = &mut self.kind {
@@ -142,7 +142,7 @@ impl Control {
         self
     }
 
-    /// Round a plane that shares by itself and was told `program`, with a leaf a member.
+    /// With a plane that shares by itself and runs `program`, which has a leaf for each member.
     ///
     /// # Panics
     /// When there are not as many leaves as members.
@@ -154,8 +154,8 @@ impl Control {
         Control { kind, capacity, members, in_force, stage: None, packet_bits }
     }
 
-    /// As [`Control::round`], where all members but those that are `apart` have their leaves in a stage before the uplink:
-    /// the loop says what they get together.
+    /// As [`Control::round`], with the leaves of all members that are not `apart` in a stage before the uplink, whose
+    /// rate the loop sets.
     ///
     /// # Panics
     /// When there are not as many leaves, or not as many of `apart`, as members.
@@ -169,7 +169,7 @@ impl Control {
         assert_eq!(members.len(), apart.len(), "one word a member");
         let mut control = Control::round(capacity, members, program, packet_bits);
         let stage = Stage::new(apart, program);
-        // Nobody else was seen to want anything; what is his own he gets at the uplink.
+        // No traffic of others is known yet; they get their own minima at the uplink.
         control.in_force.stage = Some(stage.rest(control.in_force.root, BitRate::ZERO));
         control.stage = Some(stage);
         control
@@ -180,8 +180,8 @@ impl Control {
         &self.in_force
     }
 
-    /// The end of a period of `time` picoseconds; one entry of `seen` a member. `waiting` bits wait at the uplink that came
-    /// out of a stage.
+    /// The end of a period of `time` picoseconds, with one entry of `seen` for each member. `waiting` bits from the
+    /// stage wait at the uplink.
     pub fn tick_staged(&mut self, seen: &[PeriodSample], waiting: u64, time: u64) {
         self.tick(seen, time);
         if let (Some(stage), Kind::Round(_, demands)) = (&mut self.stage, &self.kind) {
@@ -190,14 +190,14 @@ impl Control {
         }
     }
 
-    /// The end of a period of `time` picoseconds; one entry of `seen` a member.
+    /// The end of a period of `time` picoseconds, with one entry of `seen` for each member.
     pub fn tick(&mut self, seen: &[PeriodSample], time: u64) {
         match &mut self.kind {
             Kind::None => {}
             Kind::Dba(state, measures) => {
                 let measured = |(s, cap): (&PeriodSample, &BitRate)| match measures {
                     Measures::Offered => rate_of(s.offered, time),
-                    // Held back is to have used all that it had, whatever rounding to packets says.
+                    // A member that was held back used all its rate, whatever the rounding to packets says.
                     Measures::Passed if s.held_back => *cap,
                     Measures::Passed => rate_of(s.passed, time).min(*cap),
                 };
@@ -223,9 +223,9 @@ impl Control {
     }
 }
 
-/// What each member wants, as far as a period shows it.
+/// Each member's demand, by the traffic of a period.
 fn observed(seen: &[PeriodSample], time: u64, packet_bits: u64) -> Vec<Demand> {
-    // A limit at just what was seen would hold back the next packet that comes early.
+    // A limit at exactly the measured rate would hold back a packet that comes early.
     let room = |bits: u64| bits.saturating_add(bits / 32).saturating_add(packet_bits);
     let demand = |s: &PeriodSample| match (s.held_back, s.passed) {
         (true, _) => Demand::Unbounded,
@@ -237,13 +237,13 @@ fn observed(seen: &[PeriodSample], time: u64, packet_bits: u64) -> Vec<Demand> {
 
 fn caps(capacity: BitRate, members: &[Member], demands: &[Demand]) -> Vec<BitRate> {
     let grants = exact(capacity, members, demands);
-    // An idle member without a minimum must be able to show that it wakes up: a thousandth of the
-    // capacity is set aside for that, so that it does not matter how many there are.
+    // An idle member without a minimum must be able to show demand: a thousandth of the capacity is shared for that,
+    // independent of the number of members.
     let least = (capacity / 1000 / members.len().max(1) as u64).max(BitRate::ONE);
     members.iter().zip(&grants).map(|(m, g)| cap(m, g).max(least)).collect()
 }
 
-/// What a hierarchy is told beyond what it was compiled to.
+/// The program with what the loop changes.
 fn round(capacity: BitRate, members: &[Member], program: &Hierarchy, demands: &[Demand]) -> AppliedLimits {
     let idle = |(m, d): (&Member, &Demand)| if m.hard { m.min - d.up_to(m.min) } else { BitRate::ZERO };
     let reserved = members.iter().zip(demands).map(idle).fold(BitRate::ZERO, BitRate::saturating_add);
@@ -298,10 +298,11 @@ mod tests {
         assert_eq!(control.in_force().root, 100 * M, "nothing is known yet");
         control.tick(&[seen(0, false), seen(100, true)], PERIOD);
         assert_eq!(*control.in_force(), AppliedLimits { root: 60 * M, stage: None, caps: vec![100 * M; 2] });
-        // It wakes up: it is served out of its own rate whatever the root has, and the root has all again.
+        // It starts to send: it is served from its own rate whatever the root has, and the root gets its full rate
+        // back.
         control.tick(&[seen(40, true), seen(60, true)], PERIOD);
         assert_eq!(control.in_force().root, 100 * M);
-        // Half of it used, with 3 % and a packet of room.
+        // Half of it is used, plus 3 % and a packet.
         control.tick(&[seen(20, false), seen(60, true)], PERIOD);
         assert_eq!(control.in_force().root, 60 * M + 20 * M + 20 * M / 32 + BitRate::new(1_200_000));
     }

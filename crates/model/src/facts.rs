@@ -1,6 +1,5 @@
-//! Facts: what the rules look at. The same rules serve a run (measured cells and what they
-//! gain over each other), a look at guests that run now (settings only), and a transcript in a
-//! test. Each fact carries where it comes from; a rule that misses a fact abstains.
+//! Facts: the input of the rules. The same rules serve a run (measured cells and gains), running guests (settings
+//! only), and a transcript in a test. Each fact has its source; a rule that lacks a fact abstains.
 
 mod fact;
 mod guest;
@@ -11,6 +10,7 @@ mod rate_limit;
 mod setting;
 mod source;
 mod subject;
+mod unread;
 
 use std::collections::BTreeSet;
 
@@ -25,13 +25,14 @@ use crate::summary::steady::settled_run;
 use crate::summary::{CellRow, Share, Summary, judge_of, pairs};
 
 pub use fact::{Blank, Fact, Sourced, Sources};
-pub use guest::{DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Unread};
+pub use guest::{DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors};
 pub use names::{called, tell_apart};
 pub use place::Place;
 pub use rate_limit::RateLimit;
 pub use setting::Setting;
 pub use source::{CommandLineOption, Source};
 pub use subject::{DeviceId, DeviceKind, GuestId, Subject};
+pub use unread::{AS_ROOT, Remedy, Unread};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +43,7 @@ pub enum Provenance {
         /// Its number.
         run: i64,
     },
-    /// The set-up of a guest that runs now.
+    /// The settings of a running guest.
     Live {
         /// Name of the guest.
         guest: String,
@@ -59,7 +60,7 @@ pub enum Provenance {
 }
 
 impl Provenance {
-    /// The place alone: `virsh dumpxml db1`.
+    /// The source alone: `virsh dumpxml db1`.
     pub fn place(&self) -> String {
         match self {
             Provenance::Live { read_from, .. } => read_from.clone(),
@@ -86,27 +87,27 @@ pub enum Changed {
     Driver,
     /// The target alone.
     Target,
-    /// Cache mode, AIO engine, or both as a pair.
+    /// Cache mode, AIO engine, or both.
     CacheAio,
     /// The I/O thread alone.
     Iothread,
-    /// Queues, discard, zeroes: what [`crate::cell::Options`] holds.
+    /// Queues, discard, zeroes: [`crate::cell::Options`].
     Options,
-    /// The workload's requests in flight alone.
+    /// The workload's queue depth alone.
     Depth,
     /// How the workload submits its requests alone: libaio, io_uring.
     Engine,
-    /// Whether the workload goes through its side's page cache alone.
+    /// Whether the workload uses its side's page cache, alone.
     PageCache,
     /// The network device alone.
     Nic,
-    /// One thing that is set around the cell, alone.
+    /// One setting of the cell, alone.
     Setting,
-    /// The processors that its actors are held to, alone.
+    /// The pinning of its actors, alone.
     Pins,
 }
 
-/// What one cell gets over another of the same side that differs in one thing, paired by round.
+/// Gain of one cell over another of the same side that differs in one thing, paired by round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// What differs.
@@ -117,8 +118,8 @@ pub struct Gain {
     pub after: Cell,
     /// After over before: above 1 is faster.
     pub ratio: Ratio,
-    /// Whether it may be cited: it has the fewest pairs and boots, and the share of each side that is compared with a
-    /// baseline converged. Whether its interval excludes a threshold is for the rule to see.
+    /// Whether it may be cited: it has the fewest pairs and boots, and each side that has a baseline has a converged
+    /// share. The rule compares its interval with a threshold.
     pub citable: bool,
 }
 
@@ -129,10 +130,10 @@ pub struct Measured {
     pub run: i64,
     /// Whether the guests ran under software emulation.
     pub emulated: bool,
-    /// Whether each workload was held to a cap (`--gentle`): then shares are of that cap.
+    /// Whether each workload was capped (`--gentle`): then shares are of that cap.
     #[serde(default)]
     pub capped: bool,
-    /// Virtual CPUs of a guest whose cell does not say how many.
+    /// vCPUs of a guest whose cell does not name a number.
     #[serde(default)]
     pub vcpus: u32,
     /// Rows of the run's table, of cells with one actor.
@@ -140,31 +141,31 @@ pub struct Measured {
     /// Their shares of native.
     pub shares: Vec<Share>,
     /// Gains between cells of the same side, in both directions: guest cells, and native cells. Of cells with several
-    /// actors only those by the processors that they are held to.
+    /// actors only gains by pinning.
     pub gains: Vec<Gain>,
     /// The workloads' traits.
     pub workloads: Vec<WorkloadTraits>,
-    /// When a share counted as known.
+    /// When a share counted as converged.
     pub convergence: Convergence,
 }
 
-/// All that is known when the rules are asked.
+/// Everything that the rules can use.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Facts {
-    /// Whose settings the guest has that they are of; QEMU's where nobody says.
+    /// The monitor whose settings the guest has; QEMU by default.
     pub vmm: Vmm,
-    /// Disks of guests as they are set up; empty for a run of vmio's own guests.
+    /// Disks of guests; empty for a run of vmio's own guests.
     pub disks: Vec<Disk>,
-    /// Network devices of guests that run now.
+    /// Network devices of running guests.
     pub nics: Vec<Nic>,
-    /// Processors of guests that run now, and where their threads may run.
+    /// Processors of running guests, with their threads' affinity.
     pub processors: Vec<Processors>,
     /// A run; `None` when nothing was measured.
     pub measured: Option<Measured>,
 }
 
 impl Facts {
-    /// Whether the set-up of any guest is known.
+    /// Whether settings of any guest are known.
     pub fn has_settings(&self) -> bool {
         !(self.disks.is_empty() && self.nics.is_empty() && self.processors.is_empty())
     }
@@ -186,19 +187,18 @@ impl Measured {
         self.workloads.iter().find(|w| w.name == workload)?.disk.as_ref()
     }
 
-    /// The row of what a share is against.
+    /// The row of a share's baseline.
     pub fn baseline(&self, share: &Share) -> Option<&CellRow> {
         self.cells.iter().find(|c| c.key == share.baseline)
     }
 
-    /// Gains of guest cells of one kind that may be cited and whose interval lies wholly above the
-    /// bound.
+    /// Citable gains of guest cells of one kind, whose interval lies wholly above the bound.
     pub fn sure_gains(&self, changed: Changed, bound: f64) -> impl Iterator<Item = &Gain> {
         let sure = move |g: &&Gain| g.changed == changed && g.citable && g.ratio.surely_above(bound);
         self.gains.iter().filter(|g| !g.before.is_native()).filter(sure)
     }
 
-    /// What one cell gets over another of the same side, guest or native, if it may be cited.
+    /// The citable gain of one cell over another of the same side, guest or native.
     pub fn gain(&self, before: &Cell, after: &Cell) -> Option<&Gain> {
         self.gains.iter().find(|g| g.citable && g.before == *before && g.after == *after)
     }
@@ -212,16 +212,16 @@ impl Measured {
 /// The facts of a run.
 pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
     let run = &*settled_run(run);
-    // What a page cache served says nothing of a disk.
+    // A cell that a page cache served is no measure of a disk.
     let rows = || summary.asked_for().filter(|row| !row.cell.is_warm());
-    // What several did at once says nothing of one of them.
+    // A cell of several actors is no measure of one of them.
     let alone = || rows().filter(|row| row.cell.is_alone());
     let native = |share: &Share| share.cell.is_alone() && share.baseline == share.cell.natively().key();
     let of_native = |share: &&Share| !share.cell.is_warm() && native(share);
     let mut gains = Vec::new();
     for before in rows() {
         for after in rows() {
-            // Each workload has a cap of its own: between two of them the caps would be compared.
+            // Each workload has its own cap: between two workloads the caps would be compared.
             let capped = run.environment.cap_ratio.is_some() && before.cell.workload() != after.cell.workload();
             if let Some(changed) = changed(&before.cell, &after.cell, &run.workloads)
                 && (before.cell.is_alone() || changed == Changed::Pins)
@@ -247,7 +247,7 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
     }
 }
 
-/// The one thing in which two cells of a side differ, if it is one.
+/// What differs between two cells of a side, if it is one thing.
 pub(crate) fn changed(before: &Cell, after: &Cell, workloads: &[WorkloadTraits]) -> Option<Changed> {
     let (a, b) = (&before.lead, &after.lead);
     if before != after && unpinned(before) == unpinned(after) {
@@ -289,31 +289,31 @@ pub(crate) fn changed(before: &Cell, after: &Cell, workloads: &[WorkloadTraits])
     }
 }
 
-/// The cell with all of its actors free on all processors.
+/// The cell without pinning.
 fn unpinned(cell: &Cell) -> Cell {
     let mut free = cell.clone();
     free.actors_mut().for_each(|actor| actor.side.shape.pins.clear());
     free
 }
 
-/// Whether two settings of cells differ in one.
+/// Whether two cells differ in exactly one setting.
 fn setting(a: &Settings, b: &Settings) -> bool {
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     names.into_iter().filter(|name| a.get(*name) != b.get(*name)).count() == 1
 }
 
-/// The one thing in which two jobs on a disk differ.
+/// What differs between two disk workloads, if it is one thing.
 fn job(x: &DiskTraits, y: &DiskTraits) -> Option<Changed> {
     let jobs = [
         (Changed::Depth, DiskTraits { depth: y.depth, ..x.clone() }),
         (Changed::Engine, DiskTraits { engine: y.engine.clone(), ..x.clone() }),
         (Changed::PageCache, DiskTraits { direct: y.direct, ..x.clone() }),
     ];
-    // One job by two names: nothing differs.
+    // Two names of one workload: nothing differs.
     jobs.into_iter().find(|(_, job)| x != y && job == y).map(|(changed, _)| changed)
 }
 
-/// The one thing in which two ways to see a disk differ.
+/// What differs between two attachments, if it is one thing.
 fn disk(a: &Attachment, b: &Attachment) -> Option<Changed> {
     let ways = [
         (Changed::Driver, Attachment { driver: b.driver.clone(), ..a.clone() }),
@@ -324,8 +324,8 @@ fn disk(a: &Attachment, b: &Attachment) -> Option<Changed> {
     ways.into_iter().find(|(_, way)| way == b).map(|(changed, _)| changed)
 }
 
-/// What one cell gets over another in the same run, paired by round, by the figure of the first
-/// one's workload; `None` without a round that both ran in.
+/// Gain of one cell over another in the same run, paired by round, by the figure that judges `before`'s workload;
+/// `None` without a common round.
 pub fn gain_ratio(run: &Run, before: &Cell, after: &Cell) -> Option<Ratio> {
     let judge = judge_of(&run.workloads, before);
     let of_round = pairs(&run.samples, before, after, |s| judge.rising(s));
@@ -336,7 +336,7 @@ fn gain(run: &Run, summary: &Summary, changed: Changed, before: &CellRow, after:
     let ratio = gain_ratio(run, &before.cell, &after.cell)?;
     let rule = &summary.convergence;
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
-    // A native cell, or any in a study that compares nothing, has no share that could be unknown.
+    // A native cell, or any in a study without a baseline, has no share that could be unknown.
     let known = |cell: &Cell| {
         let compared = summary.baseline.of(cell).is_some_and(|base| base != *cell);
         !compared || summary.shares.iter().any(|s| s.cell == *cell && s.converged)

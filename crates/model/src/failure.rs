@@ -1,23 +1,23 @@
-//! How a command ends: the exit codes, and errors that know theirs.
+//! How a command ends: exit codes, and errors that have one.
 
 use std::fmt;
 
 /// Exit codes, the same for every verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// 0: done; also when something optional was skipped or did not converge: the result says so.
+    /// 0: done; also when something optional was skipped or did not converge, which the result says.
     Done,
     /// 1: failed.
     Failed,
     /// 2: usage, or a refused configuration.
     Usage,
-    /// 3: a precondition is unmet.
+    /// 3: a precondition is not met.
     Precondition,
-    /// 4: broken off with a partial result, or nothing of what was asked is known.
+    /// 4: interrupted with a partial result, or no requested figure is known.
     Partial,
     /// 5: a finding at or above `--fail-on`.
     Finding,
-    /// A check plugin ends with its own codes, which mean something else.
+    /// Code of a check plugin, which has meanings of its own.
     Plugin(u8),
 }
 
@@ -36,7 +36,7 @@ impl Exit {
     }
 }
 
-/// An error that knows its exit code and what to do about it.
+/// An error with its exit code and fix.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The code to end with.

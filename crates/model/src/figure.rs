@@ -1,14 +1,13 @@
-//! Figures: what workloads and probes measure. Who measures one declares it: name, unit, which way is
-//! better, how two of them are compared, and in which form its values come. All that judges (shares,
-//! intervals, comparison, reports) asks the declaration and knows no workload.
+//! Figures that workloads and probes measure. Each declares its figures: name, unit, which way is better, how two are
+//! compared, and the form of its values. Shares, intervals, comparison and reports use the declaration and know no
+//! workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// In what a figure is counted. Bits and bytes, and what is counted a second, are units of their own,
-/// so that none is taken for another.
+/// Unit of a figure. Bits and bytes, and amounts and rates, have units of their own, so that they are not confused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -32,7 +31,7 @@ pub enum Unit {
     Seconds,
     /// A share, 0 to 1.
     Ratio,
-    /// A number of something that the figure's name says.
+    /// A number of what the figure's name says.
     Count,
     /// Joules.
     Joules,
@@ -79,18 +78,18 @@ pub enum Compared {
     Ratio,
     /// As a difference: 0 % of packets lost has no ratio to anything.
     Difference,
-    /// Not at all: it says what was done, not how well. One of which less is better is shown all the same.
+    /// Not at all: an amount of work, not its quality. Reports show it only where less is better.
     No,
 }
 
 impl Compared {
-    /// Whether a report shows such a figure of its own accord: how well something was done, not how much.
+    /// Whether reports show such a figure by default.
     pub fn is_shown(self, better: Better) -> bool {
         self != Compared::No || better == Better::Less
     }
 }
 
-/// In which form values come.
+/// Form of a figure's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
@@ -98,30 +97,28 @@ pub enum Form {
     Scalar,
     /// Mean and percentiles.
     Distribution,
-    /// Numbers with their times.
-    Series,
 }
 
-/// A figure as whoever measures it declares it.
+/// A figure's declaration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
     /// Its name, unique in the workload or probe: `bandwidth`, `latency`, `loss`.
     pub name: String,
-    /// In what it is counted.
+    /// Its unit.
     pub unit: Unit,
     /// Which way is better.
     pub better: Better,
-    /// How two of it are compared.
+    /// How two of them are compared.
     pub compared: Compared,
-    /// In which form its values come.
+    /// The form of its values.
     pub form: Form,
-    /// Names of the labels that tell its values apart: `direction`, `thread`, `component`.
+    /// Names of the labels of its values: `direction`, `thread`, `component`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
 }
 
 impl Figure {
-    /// One number of which more is better, compared as a ratio.
+    /// A number of which more is better, compared as a ratio.
     pub fn rate(name: &str, unit: Unit) -> Self {
         Self {
             name: name.to_owned(),
@@ -143,12 +140,12 @@ impl Figure {
         Self { better: Better::Less, compared: Compared::Difference, ..Self::rate(name, Unit::Ratio) }
     }
 
-    /// An amount that says what was done, not how well.
+    /// An amount of work, not its quality.
     pub fn amount(name: &str, unit: Unit) -> Self {
         Self { compared: Compared::No, ..Self::rate(name, unit) }
     }
 
-    /// The same told apart by these labels.
+    /// The same with these labels.
     #[must_use]
     pub fn by(mut self, labels: &[&str]) -> Self {
         self.labels = labels.iter().map(|l| (*l).to_owned()).collect();
@@ -156,7 +153,7 @@ impl Figure {
     }
 }
 
-/// Percentiles that differ by less are the same one.
+/// Percentiles that differ by less are equal.
 pub(crate) const SAME_PERCENTILE: f64 = 1e-6;
 
 /// Mean and percentiles.
@@ -164,12 +161,12 @@ pub(crate) const SAME_PERCENTILE: f64 = 1e-6;
 pub struct Distribution {
     /// Mean.
     pub mean: f64,
-    /// (percentile 0 to 100, value), rising.
+    /// (percentile 0 to 100, value), ascending.
     pub percentiles: Vec<(f64, f64)>,
 }
 
 impl Distribution {
-    /// The value at a percentile that was recorded.
+    /// The value at a recorded percentile.
     pub fn at(&self, percentile: f64) -> Option<f64> {
         self.percentiles.iter().find(|(p, _)| (p - percentile).abs() < SAME_PERCENTILE).map(|&(_, value)| value)
     }
@@ -183,17 +180,14 @@ pub enum Value {
     Scalar(f64),
     /// Mean and percentiles.
     Distribution(Distribution),
-    /// (seconds from the start, number), rising.
-    Series(Vec<(f64, f64)>),
 }
 
 impl Value {
-    /// In which form it comes.
+    /// Its form.
     pub fn form(&self) -> Form {
         match self {
             Value::Scalar(_) => Form::Scalar,
             Value::Distribution(_) => Form::Distribution,
-            Value::Series(_) => Form::Series,
         }
     }
 
@@ -201,40 +195,36 @@ impl Value {
     pub fn distribution(&self) -> Option<&Distribution> {
         match self {
             Value::Distribution(d) => Some(d),
-            Value::Scalar(_) | Value::Series(_) => None,
+            Value::Scalar(_) => None,
         }
     }
 
-    /// The one number that stands for it: itself, the median (the mean where none was recorded), the mean
-    /// of a series. `None` for a series of nothing.
-    pub fn typical(&self) -> Option<f64> {
+    /// One representative number: the scalar itself, or the median (the mean where no median was recorded).
+    pub fn typical(&self) -> f64 {
         match self {
-            Value::Scalar(value) => Some(*value),
-            Value::Distribution(d) => Some(d.at(50.0).unwrap_or(d.mean)),
-            Value::Series(all) if all.is_empty() => None,
-            Value::Series(all) => Some(all.iter().map(|(_, value)| value).sum::<f64>() / all.len() as f64),
+            Value::Scalar(value) => *value,
+            Value::Distribution(d) => d.at(50.0).unwrap_or(d.mean),
         }
     }
 
-    /// Whether all of it is finite.
+    /// Whether all numbers are finite.
     pub fn is_finite(&self) -> bool {
         match self {
             Value::Scalar(value) => value.is_finite(),
             Value::Distribution(d) => {
                 d.mean.is_finite() && d.percentiles.iter().all(|(p, v)| p.is_finite() && v.is_finite())
             }
-            Value::Series(all) => all.iter().all(|(t, v)| t.is_finite() && v.is_finite()),
         }
     }
 }
 
-/// What tells values of one figure apart, by the names that the figure declares: `direction` -> `read`.
+/// Labels of a value, by the names that the figure declares: `direction` -> `read`.
 pub type Labels = BTreeMap<String, String>;
 
-/// The label that tells the actors of a cell apart, from 1; no workload has one of this name.
+/// The label with an actor's number in its cell, from 1; no workload has one of this name.
 pub const ACTOR: &str = "actor";
 
-/// The label that tells the runs of a series apart, from 1 in their order.
+/// The label with the number of a run in a series, from 1.
 pub const RUN: &str = "run";
 
 /// A value of a figure.
@@ -242,7 +232,7 @@ pub const RUN: &str = "run";
 pub struct Reading {
     /// Name of the figure.
     pub figure: String,
-    /// What tells it from others of the same figure.
+    /// Its labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: Labels,
     /// The value.
@@ -270,15 +260,15 @@ impl Reading {
 
 /// The one number of this figure without labels.
 pub fn scalar(readings: &[Reading], figure: &str) -> Option<f64> {
-    readings.iter().find(|r| r.figure == figure && r.labels.is_empty()).and_then(|r| r.value.typical())
+    readings.iter().find(|r| r.figure == figure && r.labels.is_empty()).map(|r| r.value.typical())
 }
 
-/// Figures by their names; of two of one name the first.
+/// Figures by name; of duplicates the first.
 pub(crate) fn by_name(figures: &[Figure]) -> BTreeMap<&str, &Figure> {
     figures.iter().rev().map(|figure| (figure.name.as_str(), figure)).collect()
 }
 
-/// In what values differ from those that are declared.
+/// How values differ from their declaration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum NotAsDeclared {
@@ -296,11 +286,10 @@ pub enum NotAsDeclared {
     NotFinite(String),
 }
 
-/// Whether the values are those that are declared, else what is not: each figure is there with the
-/// declared form and labels, and no other.
+/// Whether the values are as declared: each figure is present with its declared form and labels, and no other.
 ///
 /// # Errors
-/// What differs.
+/// The first difference.
 pub fn check(declared: &[Figure], readings: &[Reading]) -> Result<(), NotAsDeclared> {
     let given: BTreeSet<&str> = readings.iter().map(|r| r.figure.as_str()).collect();
     if let Some(missing) = declared.iter().find(|f| !given.contains(f.name.as_str())) {
@@ -356,8 +345,6 @@ mod tests {
     fn one_number_stands_for_a_value() {
         let d = Distribution { mean: 3.0, percentiles: vec![(50.0, 2.0), (99.0, 9.0)] };
         assert_eq!((d.at(99.0), d.at(1.0)), (Some(9.0), None));
-        assert_eq!(Value::Distribution(d).typical(), Some(2.0));
-        assert_eq!(Value::Series(vec![(0.0, 1.0), (1.0, 3.0)]).typical(), Some(2.0));
-        assert_eq!(Value::Series(Vec::new()).typical(), None);
+        assert_eq!(Value::Distribution(d).typical(), 2.0);
     }
 }

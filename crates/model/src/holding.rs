@@ -1,10 +1,9 @@
-//! Where the excess of an interface waits: what it sends beyond its limit stays in the guest, in a queue on the
-//! host, or goes lost. A pure function of the guest's network device ([`Nic`]), of the way from it to the uplink, and
+//! Where an interface's excess waits: in the guest, in a queue on the host, or nowhere. A pure function of the guest's
+//! network device ([`Nic`]), the path from it to the uplink, and the plane's abilities.
 //! of what the plane can hold.
-//!
-//! A packet that waits on the host is charged to the tap that it came through until somebody orphans it
-//! (Linux `skb_orphan`). With a finite send buffer (`TUNSETSNDBUF`) a guest's hypervisor then stops taking packets,
-//! the guest's own ring fills, and the excess has cost the host nothing. What was measured, topology by topology, is
+//! A packet that waits on the host is charged to its tap until something orphans it (Linux `skb_orphan`). With a finite
+//! send buffer (`TUNSETSNDBUF`) the guest's hypervisor then stops taking packets, the guest's own ring fills, and the
+//! excess costs the host nothing. Measurements by topology are in `docs/guard-linux.md`.
 //! in `docs/guard-linux.md`.
 
 use schemars::JsonSchema;
@@ -14,7 +13,7 @@ use crate::facts::{Fact, Nic};
 use crate::policy::{Abilities, Direction};
 use crate::rate::BitRate;
 
-/// Where the excess waits.
+/// Where excess waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Waits")]
@@ -25,12 +24,12 @@ pub enum QueueingPoint {
     Queued,
     /// In the network card.
     Nic,
-    /// Nothing limits it.
+    /// Nowhere: there is no limit.
     None,
 }
 
 impl QueueingPoint {
-    /// As JSON and metrics name it.
+    /// Name in JSON and metrics.
     pub fn word(self) -> &'static str {
         match self {
             QueueingPoint::Held => "held",
@@ -41,36 +40,35 @@ impl QueueingPoint {
     }
 }
 
-/// Where the queue stands that an interface's packets wait in.
+/// Device with the queue in which an interface's packets wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {
-    /// On the uplink: the cheaper one.
+    /// The uplink: the cheaper one.
     Uplink,
-    /// On an intermediate device (IFB): of what is sent right behind the interface, before anything can orphan a packet;
-    /// of what is received at the uplink, where it arrives. About twice the cost a packet.
+    /// An intermediate device (IFB). Transmitted packets are redirected right behind the interface, before anything can
+    /// orphan them; received ones where they arrive at the uplink. About twice the cost per packet.
     Ifb,
 }
 
-/// What lies between an interface and the uplink, as far as it decides whether a packet that waits at the uplink is
-/// still charged to the interface. What nobody could read is `None`.
+/// What lies between an interface and the uplink and decides whether a packet that waits at the uplink is still charged
+/// to the interface. `None` for unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[schemars(rename = "Way")]
 pub struct PacketPath {
-    /// A bridge on it hands its packets to the IP firewall (`bridge-nf-call-*`), as Proxmox' firewall needs it.
+    /// A bridge on it passes its packets to the IP firewall (`bridge-nf-call-*`), as Proxmox's firewall needs it.
     pub bridge_netfilter: Option<bool>,
     /// The host routes or translates between them.
     pub routed: Option<bool>,
-    /// There is none in this kernel: the guest drives this virtual function of the uplink's own card (SR-IOV).
+    /// The guest drives this virtual function of the uplink's card (SR-IOV), so that no packet passes the kernel.
     pub card: Option<u32>,
 }
 
 impl PacketPath {
-    /// Whether a packet at the uplink is still charged to the interface that it came through; `None` where it cannot
-    /// be told without a packet that tries it.
+    /// Whether a packet at the uplink is still charged to its interface; `None` where only a test could tell.
     fn keeps_charge(self) -> Option<bool> {
         match (self.bridge_netfilter, self.routed) {
-            // Both go through the IP layer's receive path, which orphans (net/ipv4/ip_input.c, `ip_rcv_core`).
+            // Both use the IP layer's receive path, which orphans packets (net/ipv4/ip_input.c, `ip_rcv_core`).
             (Some(true), _) | (_, Some(true)) => Some(false),
             (Some(false), Some(false)) => Some(true),
             _ => None,
@@ -78,16 +76,16 @@ impl PacketPath {
     }
 }
 
-/// How one interface is limited in one direction.
+/// How an interface is limited in one direction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Holding {
-    /// Where the excess waits.
+    /// Where excess waits.
     pub waits: QueueingPoint,
-    /// Where the queue stands; `None` where vmio has none.
+    /// The queue's device; `None` where vmio has no queue.
     pub queue: Option<Queue>,
-    /// The send buffer that the tap gets, in bytes; `None` where it is left alone.
+    /// Send buffer for the tap, in bytes; `None` where it is not changed.
     pub send_buffer_bytes: Option<u32>,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub reason: String,
 }
 
@@ -97,19 +95,19 @@ impl Holding {
     }
 }
 
-/// Smallest send buffer of a tap, in bytes: with less a packet that is segmented late (64 KiB) still passes, but a
-/// buffer of 1 stalls the guest. 20,000 to 65,536 held at 20 Mbit/s.
+/// Smallest send buffer of a tap, in bytes: packets that are segmented late (64 KiB) still pass with less, but a buffer
+/// of 1 stalls the guest. 20,000 to 65,536 worked at 20 Mbit/s.
 const LEAST_SEND_BUFFER: u64 = 20_000;
-/// Largest, in bytes.
+/// Largest send buffer of a tap, in bytes.
 const MOST_SEND_BUFFER: u64 = 4 << 20;
 
-/// The send buffer for a limit: what passes in 10 ms.
+/// The send buffer for a limit: 10 ms of it.
 pub fn send_buffer_bytes(limit: BitRate) -> u32 {
     let bytes = (limit.bytes().bytes() / 100).clamp(LEAST_SEND_BUFFER, MOST_SEND_BUFFER);
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// How an interface is limited: `limit` is its maximum there.
+/// How an interface with this limit is held.
 pub fn holding(nic: &Nic, way: PacketPath, plane: &Abilities, direction: Direction, limit: BitRate) -> Holding {
     let backend = known(&nic.backend);
     let Some(backend) = backend else {
@@ -136,8 +134,8 @@ pub fn holding(nic: &Nic, way: PacketPath, plane: &Abilities, direction: Directi
     }
 }
 
-/// How an interface is limited behind which no guest is known: a container's, one that nobody uses yet, or a guest's that
-/// could not be looked at. Whatever it is, its packets pass this host.
+/// How an interface without a known guest is held: a container's, an unused one, or one of a guest that could not be
+/// read. Its packets pass this host in any case.
 pub fn of_nobody(plane: &Abilities, direction: Direction) -> Holding {
     match direction {
         Direction::GuestRx if !plane.receive => {
@@ -190,7 +188,7 @@ fn sends(nic: &Nic, backend: &str, way: PacketPath, limit: BitRate) -> Holding {
         ),
         _ => {
             let reason = match way.keeps_charge() {
-                // The same place that takes a tap's packets off its account takes a socket's.
+                // What orphans a tap's packets orphans a socket's too.
                 Some(false) => {
                     "the firewall or a route on the way takes packets off its programs' sockets' account: their excess fills \
                      the queue, which drops"
@@ -204,7 +202,7 @@ fn sends(nic: &Nic, backend: &str, way: PacketPath, limit: BitRate) -> Holding {
     }
 }
 
-/// A card that was passed through: its packets do not pass this host's kernel.
+/// A card passed through: its packets bypass this host's kernel.
 fn card(way: PacketPath, plane: &Abilities, direction: Direction) -> Holding {
     let what = match direction {
         Direction::GuestRx => "and cards limit only what their virtual functions send",

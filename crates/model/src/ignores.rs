@@ -1,4 +1,4 @@
-//! The configuration of `vmio scan`: findings that are meant to be so and are left out.
+//! The configuration of `vmio scan`: findings to leave out.
 //!
 //! ```toml
 //! ignore = ["no-discard", "sparse-file@db1"]
@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use crate::problem::TextError;
 use crate::toml_reader;
 
-/// The entries of `ignore`. `check` says what is wrong with one, if anything is.
+/// The entries of `ignore`. `check` returns what is wrong with one, if anything.
 ///
 /// # Errors
 /// When it is no TOML, has an unknown key, or an entry that `check` refuses.

@@ -1,20 +1,19 @@
-//! What kind of run it is. The store and the exports have it as one word; what that means is read here, once, and
-//! matched everywhere else.
+//! Kind of a run. Store and exports have one word for it, which is parsed here only.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What a run is of.
+/// Kind of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RunKind {
-    /// A study, by its name: `quick`, `shafer2010-storage`, one's own.
+    /// A study by name: `quick`, `shafer2010-storage`, a file's.
     Study(String),
-    /// A study against itself (A/A), which shows how small a difference counts; the study's name.
+    /// A study compared with itself (A/A) to measure noise; the study's name.
     Noise(String),
-    /// A finding's set-up with and without its change; the run that has the finding.
+    /// A finding's set-up with and without its change; the number of the run with the finding.
     Proof(i64),
-    /// The set-up of a guest that ran, and what its findings advise; the guest's name without spaces.
+    /// A running guest's set-up, and the changes that its findings advise; the guest's name without spaces.
     Like(String),
 }
 
@@ -23,12 +22,12 @@ const PROOF: &str = "prove-";
 const LIKE: &str = "like-";
 
 impl RunKind {
-    /// A run like the guest of this name.
+    /// A run like this guest.
     pub fn like(guest: &str) -> Self {
         RunKind::Like(guest.replace(char::is_whitespace, "-"))
     }
 
-    /// Name of the study that was run as it is; `None` for what was made for another purpose.
+    /// Name of an unchanged study; `None` for runs with another purpose.
     pub fn study(&self) -> Option<&str> {
         match self {
             RunKind::Study(name) => Some(name),
@@ -36,7 +35,7 @@ impl RunKind {
         }
     }
 
-    /// Whether cells differ in what a change would do: not so where each is measured against itself.
+    /// Whether cells can differ by a change; not where each is compared with itself.
     pub fn compares_cells(&self) -> bool {
         match self {
             RunKind::Study(_) | RunKind::Proof(_) | RunKind::Like(_) => true,
@@ -57,7 +56,7 @@ impl fmt::Display for RunKind {
 }
 
 impl From<&str> for RunKind {
-    /// Reads the word; [`fmt::Display`] gives the very same again.
+    /// Parses the word that [`fmt::Display`] writes.
     fn from(word: &str) -> Self {
         let number = |text: &str| text.parse::<i64>().ok().filter(|n| n.to_string() == text);
         let proof = || word.strip_prefix(PROOF).and_then(number).map(RunKind::Proof);

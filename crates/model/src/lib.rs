@@ -1,8 +1,7 @@
-//! The pure part of vmio: no I/O, no async, no clock. What a study is, what a result is,
-//! statistics, and the rules that turn facts into findings. Everything here can be tested
-//! with no machine at all.
+//! The pure part of vmio, without I/O, async and clock: studies, results, statistics, the guard's policy, and the rules
+//! that turn facts into findings. All of it can be tested without a machine.
 
-// What is tested is set up by other means; the build without tests is held to clippy.toml all the same.
+// Tests read files; the build without tests obeys clippy.toml.
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 
 pub mod allocate;

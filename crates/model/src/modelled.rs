@@ -1,43 +1,42 @@
-//! A modelled disk: one actuator that serves one request at a time. Each costs a fixed overhead, a seek where it does
-//! not begin where the one before ended, and its size over the bandwidth, as in the simplest model of a disk with
-//! one arm (Ruemmler and Wilkes, "An Introduction to Disk Drive Modeling", IEEE Computer 27(3), 1994). Cache,
-//! rotation and distance are left out on purpose: what a modelled disk is for is to be the bottleneck, one and the
-//! same for every side.
+//! A modelled disk: one actuator that serves one request at a time. Each takes a fixed overhead, a seek where it does
+//! not begin at the end of the one before, and its size over the bandwidth, as in the simplest model of a disk
+//! (Ruemmler and Wilkes, "An Introduction to Disk Drive Modeling", IEEE Computer 27(3), 1994). Cache, rotation and seek
+//! distance are left out on purpose: a modelled disk is to be the same bottleneck for every side.
 //!
-//! Deadlines are absolute: a late reply makes the next one no later, and who idles saves nothing up.
+//! Deadlines are absolute: a late reply does not delay the next one, and idle time is not credited.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The lateness from which a reply counts as late, in nanoseconds.
+/// A reply is late from this lateness on, in nanoseconds.
 const LATE_NS: u64 = 200_000;
-/// The share of late replies from which a run says so.
+/// Share of late replies from which a run reports them.
 const LATE_SHARE: f64 = 0.01;
-/// What the parameters are where they are not given: a disk of 7,200 turns a minute.
+/// Default parameters: a disk with 7,200 rpm.
 const OVERHEAD_US: f64 = 150.0;
 /// See [`OVERHEAD_US`].
 const SEEK_US: f64 = 8_000.0;
 
-/// What a modelled disk is like.
+/// Parameters of a modelled disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelledDisk {
-    /// Bytes a second that one request moves.
+    /// Bandwidth in bytes a second.
     pub bytes_per_second: f64,
-    /// Microseconds that each request takes beside that.
+    /// Overhead of each request in microseconds.
     pub overhead_microseconds: f64,
-    /// Microseconds more where it does not begin where the one before ended.
+    /// Seek time in microseconds, where a request does not begin at the end of the one before.
     pub seek_microseconds: f64,
-    /// Its size in bytes; `None` where the run takes what its targets need.
+    /// Size in bytes; `None` for what the run's targets need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// How well the model was kept; `None` until the run ended.
+    /// Accuracy of the replies; `None` until the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept: Option<Kept>,
+    pub kept: Option<ModelAccuracy>,
 }
 
-/// What of a modelled disk's description cannot be read.
+/// Why a modelled disk's description cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum ModelledError {
@@ -54,10 +53,10 @@ pub enum ModelledError {
 }
 
 impl ModelledDisk {
-    /// Reads `40MB/s,overhead=150us,seek=8ms,size=4GiB`: all but the rate may be left out.
+    /// Parses `40MB/s,overhead=150us,seek=8ms,size=4GiB`; only the rate is required.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// The first invalid part.
     pub fn parse(text: &str) -> Result<Self, ModelledError> {
         let mut words = text.split(',');
         let rate = words.next().unwrap_or_default();
@@ -65,13 +64,13 @@ impl ModelledDisk {
         let bytes_per_second = within(scaled(per_second, BYTES), rate, 1e5..=1e11, "100kB/s to 100GB/s")?;
         let (overhead_microseconds, seek_microseconds) = (OVERHEAD_US, SEEK_US);
         let mut disk = Self { bytes_per_second, overhead_microseconds, seek_microseconds, bytes: None, kept: None };
-        let mut told = Vec::new();
+        let mut given = Vec::new();
         for word in words {
             let (name, value) = word.split_once('=').ok_or_else(|| ModelledError::NoPair(word.to_owned()))?;
-            if told.contains(&name) {
+            if given.contains(&name) {
                 return Err(ModelledError::Twice(name.to_owned()));
             }
-            told.push(name);
+            given.push(name);
             match name {
                 "overhead" => {
                     disk.overhead_microseconds = within(scaled(value, TIMES), word, 0.0..=1e6, "0us to 1s")?;
@@ -79,7 +78,7 @@ impl ModelledDisk {
                 "seek" => disk.seek_microseconds = within(scaled(value, TIMES), word, 0.0..=1e6, "0us to 1s")?,
                 "size" => {
                     let bytes = within(scaled(value, BYTES), word, 67_108_864.0..=1.1e12, "64MiB to 1TiB")?;
-                    // Whole pages, as memory is had.
+                    // Whole pages, as memory is allocated.
                     disk.bytes = Some(bytes as u64 / PAGE * PAGE);
                 }
                 _ => return Err(ModelledError::Unknown(name.to_owned())),
@@ -88,17 +87,17 @@ impl ModelledDisk {
         Ok(disk)
     }
 
-    /// Seconds that a request of so many bytes takes at least, where it is contiguous.
+    /// Seconds of a contiguous request of this size.
     pub fn seconds(&self, bytes: u64) -> f64 {
         self.overhead_microseconds / 1e6 + bytes as f64 / self.bytes_per_second
     }
 
-    /// The headline's words for it: `a modelled disk of 40 MB/s`.
+    /// Name in the headline: `a modelled disk of 40 MB/s`.
     pub fn headline(&self) -> String {
         format!("a modelled disk of {}", rate(self.bytes_per_second))
     }
 
-    /// What may and may not be concluded on it.
+    /// What may and may not be concluded from measurements on it.
     pub fn statement(&self) -> String {
         format!(
             "The disk was modelled, {self}: one and the same for every side, served by vmio from memory. What may be \
@@ -109,9 +108,9 @@ impl ModelledDisk {
         )
     }
 
-    /// What is to be said where the model was not kept.
+    /// A warning where too many replies were late.
     pub fn not_kept(&self) -> Option<String> {
-        let kept = self.kept.filter(Kept::too_late)?;
+        let kept = self.kept.filter(ModelAccuracy::too_late)?;
         Some(format!(
             "The modelled disk was not kept: {} of {} requests ({:.1} %) were answered more than {} µs after the \
              model's time ({:.0} µs late on average); on it, shares are too near to each other. A quieter machine or a \
@@ -168,23 +167,23 @@ fn time(microseconds: f64) -> String {
     if microseconds >= 1000.0 { format!("{} ms", microseconds / 1000.0) } else { format!("{microseconds} µs") }
 }
 
-/// The actuator: from a request and the time of its arrival to the time of its reply.
+/// The actuator: computes the time of the reply from a request and its arrival.
 #[derive(Debug, Clone)]
 pub struct Actuator {
     disk: ModelledDisk,
-    /// When it has done all that it was asked for, in nanoseconds.
+    /// When all its requests are done, in nanoseconds.
     free_ns: u64,
     /// Where the last request ended, in bytes.
     head: Option<u64>,
 }
 
 impl Actuator {
-    /// One that has nothing to do; its head is nowhere, so the first request seeks.
+    /// An idle one; without a head position, so that the first request seeks.
     pub fn new(disk: ModelledDisk) -> Self {
         Self { disk, free_ns: 0, head: None }
     }
 
-    /// A request to read or write `bytes` at `offset`, which came at `now_ns`: when it is done.
+    /// Time at which a read or write of `bytes` at `offset`, arrived at `now_ns`, is done.
     pub fn moves(&mut self, offset: u64, bytes: u64, now_ns: u64) -> u64 {
         let seek = if self.head == Some(offset) { 0.0 } else { self.disk.seek_microseconds };
         self.head = Some(offset + bytes);
@@ -192,36 +191,37 @@ impl Actuator {
         self.takes(cost_ns.ceil() as u64, now_ns)
     }
 
-    /// A request that moves nothing and costs the overhead alone (a discard).
+    /// The same for a request without data (a discard), which takes the overhead alone.
     pub fn notes(&mut self, now_ns: u64) -> u64 {
         self.takes((self.disk.overhead_microseconds * 1e3).ceil() as u64, now_ns)
     }
 
-    /// A flush: done when all before it is, for what is written is written.
+    /// The same for a flush, which is done when all requests before it are.
     pub fn flushes(&mut self, now_ns: u64) -> u64 {
         self.takes(0, now_ns)
     }
 
-    /// One after another, and none before it came.
+    /// Adds a request after all earlier ones.
     fn takes(&mut self, cost_ns: u64, now_ns: u64) -> u64 {
         self.free_ns = self.free_ns.max(now_ns) + cost_ns;
         self.free_ns
     }
 }
 
-/// How well a model was kept.
+/// Accuracy of a model's replies.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Kept {
+#[schemars(rename = "Kept")]
+pub struct ModelAccuracy {
     /// Requests that the model timed.
     pub requests: u64,
-    /// Those of them that were answered more than 200 µs after their time.
+    /// Replies more than 200 µs late.
     pub late_requests: u64,
-    /// Mean of all requests' lateness, in microseconds.
+    /// Mean lateness of all replies, in microseconds.
     pub mean_lateness_microseconds: f64,
 }
 
-impl Kept {
-    /// Takes a reply in.
+impl ModelAccuracy {
+    /// Adds a reply.
     pub fn add(&mut self, late_ns: u64) {
         self.requests += 1;
         self.late_requests += u64::from(late_ns > LATE_NS);
@@ -229,7 +229,7 @@ impl Kept {
         self.mean_lateness_microseconds += (late_ns as f64 / 1e3 - mean) / self.requests as f64;
     }
 
-    /// Takes another part of the same run in.
+    /// Adds another part of the same run.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         let requests = self.requests + other.requests;
@@ -243,7 +243,7 @@ impl Kept {
         if self.requests == 0 { 0.0 } else { self.late_requests as f64 / self.requests as f64 }
     }
 
-    /// Whether more were late than a run passes over.
+    /// Whether too many replies were late to go unmentioned.
     fn too_late(&self) -> bool {
         self.late_share() > LATE_SHARE
     }
@@ -283,8 +283,8 @@ mod tests {
             ("40MB/s,spin=1ms", "none of"),
             ("40MB/s,seek=1ms,seek=2ms", "twice"),
         ] {
-            let told = ModelledDisk::parse(wrong).unwrap_err().to_string();
-            assert!(told.contains(word), "{wrong}: {told}");
+            let text = ModelledDisk::parse(wrong).unwrap_err().to_string();
+            assert!(text.contains(word), "{wrong}: {text}");
         }
     }
 
@@ -299,13 +299,13 @@ mod tests {
         assert_eq!(arm.moves(0, 0, at), free + 25_100_000 + 8_100_000, "back again");
         assert_eq!(arm.flushes(at), free + 25_100_000 + 8_100_000, "a flush waits for what is before it");
         assert_eq!(arm.notes(at), free + 25_100_000 + 8_200_000);
-        // Who idles saves nothing up.
+        // Idle time is not credited.
         assert_eq!(arm.flushes(2 * at), 2 * at);
         assert_eq!(arm.moves(0, 1_000_000, 2 * at), 2 * at + 25_100_000);
     }
 
     proptest! {
-        /// Whatever comes when, replies are in order and all takes as long as its parts at least.
+        /// In any order of arrivals, replies are in order and take at least the sum of their parts.
         #[test]
         fn never_faster_than_its_parts(
             requests in proptest::collection::vec((0u64..1 << 40, 0u64..1 << 20, 0u64..50_000_000), 1..100),
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn lateness_is_told_from_one_in_a_hundred_on() {
-        let mut kept = Kept::default();
+        let mut kept = ModelAccuracy::default();
         assert!(!kept.too_late());
         (0..99).for_each(|_| kept.add(0));
         kept.add(LATE_NS + 1);
@@ -338,10 +338,10 @@ mod tests {
         kept.add(400_000);
         assert!(kept.too_late(), "{kept:?}");
         let of = |kept| ModelledDisk { kept, ..disk("40MB/s") };
-        let told = of(Some(kept)).not_kept().unwrap();
-        assert!(told.contains("2 of 101 requests (2.0 %)") && told.contains("200 µs"), "{told}");
-        assert_eq!((of(None).not_kept(), of(Some(Kept::default())).not_kept()), (None, None));
-        let both = kept.with(Kept { requests: 101, late_requests: 0, mean_lateness_microseconds: 0.0 });
+        let text = of(Some(kept)).not_kept().unwrap();
+        assert!(text.contains("2 of 101 requests (2.0 %)") && text.contains("200 µs"), "{text}");
+        assert_eq!((of(None).not_kept(), of(Some(ModelAccuracy::default())).not_kept()), (None, None));
+        let both = kept.with(ModelAccuracy { requests: 101, late_requests: 0, mean_lateness_microseconds: 0.0 });
         assert_eq!((both.requests, both.late_requests), (202, 2));
         assert!((both.mean_lateness_microseconds * 2.0 - kept.mean_lateness_microseconds).abs() < 1e-9);
     }

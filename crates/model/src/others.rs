@@ -1,9 +1,9 @@
-//! Limits that others than vmio have set on interfaces of a policy (libvirt, Proxmox VE, Open vSwitch): what they mean beside
-//! it, the policy that holds in their place, and the commands that take them off.
+//! Rate limits that others have set on interfaces of a policy (libvirt, Proxmox VE, Open vSwitch): their effect on it,
+//! the policy that replaces them, and the commands that remove them.
 //!
-//! Two limits in a row are never better than one: the lower one holds, what the other promises is not true, and one that
-//! drops makes TCP with a short round trip fall far below either. In place of a policer of 100 Mbit/s a queue gave TCP 95.7
-//! Mbit/s; behind the policer it got 2.3 (burst of 1 ms) to 54 (burst of 100 ms).
+//! Two limits in a row are never better than one: the lower one applies, the other is not met, and a policer makes TCP
+//! with a short round trip fall far below both. Instead of a policer of 100 Mbit/s a queue gave TCP 95.7 Mbit/s; behind
+//! the policer it got 2.3 (burst of 1 ms) to 54 (burst of 100 ms).
 
 use serde::Serialize;
 
@@ -13,43 +13,43 @@ use crate::policy::{Class, Direction, Entry, Kind, Matcher, Policy};
 use crate::rate::BitRate;
 use crate::rules::change::{Names, shell, slot_without};
 
-/// An interface that others limit.
+/// An interface with others' limits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limited {
-    /// Which.
+    /// The interface.
     pub interface: Interface,
-    /// Its guest, where one is known.
+    /// Its guest, if known.
     pub guest: Option<String>,
-    /// The uplink that it shares, where that is known.
+    /// Its uplink, if known.
     pub uplink: Option<String>,
-    /// What its manager calls it.
+    /// Its names in its manager's configuration.
     pub place: Place,
     /// The limits.
     pub limits: Vec<RateLimit>,
 }
 
-/// A limit beside the policy.
+/// A limit besides the policy's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Conflict {
     /// The interface.
     pub interface: String,
-    /// Its guest, where one is known.
+    /// Its guest, if known.
     pub guest: Option<String>,
-    /// The limit of the others.
+    /// The other limit.
     pub limit: RateLimit,
-    /// Its class in this direction; null where the policy has it in none.
+    /// Its class in this direction; null without one.
     pub class: Option<String>,
     /// The minimum of that class, in bit/s.
     pub min_bps: Option<BitRate>,
     /// Its maximum, in bit/s.
     pub max_bps: Option<BitRate>,
-    /// What both together mean, a sentence each.
+    /// The effects of both together, a sentence each.
     pub why: Vec<String>,
-    /// The command that takes the limit off, for a shell.
+    /// The shell command that removes the limit.
     pub take_off: String,
 }
 
-/// Each limit beside the policy.
+/// All limits besides the policy's.
 pub fn conflicts(policy: &Policy, all: &[Limited]) -> Vec<Conflict> {
     all.iter().flat_map(|limited| limited.limits.iter().map(|limit| conflict(policy, limited, limit))).collect()
 }
@@ -97,7 +97,7 @@ fn conflict(policy: &Policy, limited: &Limited, limit: &RateLimit) -> Conflict {
     }
 }
 
-/// As people call who set a limit.
+/// Display name of a limit's owner.
 pub fn shown(by: &str) -> &str {
     match by {
         "proxmox" => "Proxmox VE",
@@ -106,7 +106,7 @@ pub fn shown(by: &str) -> &str {
     }
 }
 
-/// The command that takes off what somebody has set on an interface: virsh(1), `domiftune`; qm(1), `--net[n]`;
+/// The command that removes a limit from an interface: virsh(1), `domiftune`; qm(1), `--net[n]`;
 /// ovs-vswitchd.conf.db(5), "Ingress Policing".
 fn take_off(limited: &Limited, by: &str) -> String {
     let names = Names(&limited.place);
@@ -122,7 +122,7 @@ fn take_off(limited: &Limited, by: &str) -> String {
         }
         "proxmox" => {
             let (vmid, slot) = (names.vmid(), names.slot("net0"));
-            // The line is written anew from itself, so that all else of it stays.
+            // The line is rewritten from itself, which keeps everything else.
             let read = slot_without(&vmid, &slot, &["rate"]).replace("disk", "card");
             format!("{read} && \\\nqm set {vmid} --{slot} \"$card\"")
         }
@@ -133,10 +133,10 @@ fn take_off(limited: &Limited, by: &str) -> String {
     }
 }
 
-/// The policy that holds in place of both, and what of the limits it could not take over, a sentence each.
+/// The policy that replaces both, and the parts of the limits that it could not take over, a sentence each.
 ///
-/// An interface gets a class of its own kind where the others' limit is below its class's maximum: the same class with
-/// that maximum, and no higher minimum. Who was in no class gets one with that maximum alone.
+/// An interface whose other limit is below its class's maximum gets a class of its own: the same with that maximum, and
+/// a minimum that is not higher. An interface without a class gets one with that maximum only.
 pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Policy, Vec<String>) {
     let (mut next, mut left) = (policy.clone(), Vec::new());
     for limited in all {
@@ -171,7 +171,7 @@ pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Polic
             left.push(format!("{name}: no entry can mean it alone beside those that are there; let those match less"));
             continue;
         };
-        // The first that matches holds, in the order of the file.
+        // The first match in the order of the file applies.
         let place = found.and_then(|e| next.entries.iter().position(|n| n.matcher == e.matcher));
         let entry = Entry { matcher, class, rx_class, uplink, place: String::new() };
         next.entries.insert(place.unwrap_or(next.entries.len()), entry);
@@ -180,7 +180,7 @@ pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Polic
     (next, left)
 }
 
-/// The name of a class like that one, or like none, with a lower maximum.
+/// Name of a class like this one (or without any), with a lower maximum.
 fn lowered(policy: &mut Policy, class: Option<&str>, most: BitRate, capacity: BitRate) -> String {
     let old = class.map_or_else(Class::default, |name| policy.class(name).clone());
     if old.max.unwrap_or(capacity) <= most
@@ -193,7 +193,7 @@ fn lowered(policy: &mut Policy, class: Option<&str>, most: BitRate, capacity: Bi
     let rate = max.to_string().replace(' ', "").replace("/s", "");
     let stem: String = class.unwrap_or("limit").chars().take(32).collect();
     let mut name = format!("{stem}-{rate}");
-    // Another class of that name says something else.
+    // A different class has that name.
     while policy.classes.get(&name).is_some_and(|other| *other != new) {
         name.push('x');
     }
@@ -201,7 +201,7 @@ fn lowered(policy: &mut Policy, class: Option<&str>, most: BitRate, capacity: Bi
     name
 }
 
-/// What means this interface alone, and no name that another entry of its kind matches.
+/// A matcher for this interface alone, and for no name that another entry of its kind matches.
 fn own_matcher(policy: &Policy, interface: &Interface, there: &[Interface]) -> Option<Matcher> {
     let others = || there.iter().filter(|other| (other.index, &other.name) != (interface.index, &interface.name));
     let vm = interface.vms.iter().filter(|vm| others().all(|o| !o.vms.contains(vm))).map(|vm| (Kind::Vm, vm));
@@ -213,15 +213,18 @@ fn own_matcher(policy: &Policy, interface: &Interface, there: &[Interface]) -> O
     all.filter_map(|(kind, text)| Matcher::new(kind, text).ok()).find(free)
 }
 
-/// Minima of interfaces that are named must fit, those of patterns need not: what was a pattern's loses its minimum where
-/// it would not.
+/// Minima of named interfaces must fit, those of patterns need not: an interface taken out of a pattern loses a minimum
+/// that would not fit.
 fn fit(next: &mut Policy, policy: &Policy, left: &mut Vec<String>) {
-    for (uplink, told) in policy.uplinks.clone() {
+    for (uplink, written) in policy.uplinks.clone() {
         for way in Direction::ALL {
-            while next.minima(&uplink, way, told.capacity).iter().map(|(_, m)| *m).sum::<BitRate>() > told.capacity {
+            while next.minima(&uplink, way, written.capacity).iter().map(|(_, m)| *m).sum::<BitRate>()
+                > written.capacity
+            {
                 let new = |e: &Entry| !policy.entries.iter().any(|old| old.matcher == e.matcher);
-                let min =
-                    |e: &Entry| e.class_in(way).map_or(BitRate::ZERO, |class| next.class(class).min_on(told.capacity));
+                let min = |e: &Entry| {
+                    e.class_in(way).map_or(BitRate::ZERO, |class| next.class(class).min_on(written.capacity))
+                };
                 let last = next.entries.iter().rposition(|e| e.uplink == uplink && new(e) && min(e) > BitRate::ZERO);
                 let Some(last) = last else { break };
                 let name = next.entries[last].class_in(way).unwrap_or_default().to_owned();
@@ -234,7 +237,7 @@ fn fit(next: &mut Policy, policy: &Policy, left: &mut Vec<String>) {
             }
         }
     }
-    // Classes of this that nobody is in any more.
+    // Removes its classes that are no longer used.
     let used = |name: &String| next.entries.iter().any(|e| [&e.class, &e.rx_class].contains(&&Some(name.clone())));
     let gone: Vec<String> =
         next.classes.keys().filter(|name| !policy.classes.contains_key(*name) && !used(name)).cloned().collect();

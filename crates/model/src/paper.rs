@@ -1,6 +1,6 @@
-//! A published paper as data (`papers/*.toml`): the figures of its tables, the slips in them, and
-//! the effects that it states. Its own figures are set beside those of a run ([`tables()`]), and its
-//! effects are tested on the run's samples ([`judge`]).
+//! A published paper as data (`papers/*.toml`): the figures of its tables, its errors, and the effects that it states.
+//! Its figures are shown beside those of a run ([`tables()`]), and its effects are tested on the run's samples
+//! ([`judge`]).
 
 mod effects;
 mod pattern;
@@ -31,20 +31,20 @@ pub struct Paper {
     pub key: String,
     /// Author, title, where, when.
     pub citation: String,
-    /// Where its figures stand.
+    /// Section with its figures.
     pub section: String,
-    /// The studies that measure the same here; the first one is what is started where none is named.
+    /// Studies that measure the same; the first one is the default.
     pub studies: Vec<String>,
     /// Its tables.
     #[serde(default, rename = "table")]
     pub tables: Vec<Caption>,
-    /// What it was measured on.
+    /// Circumstances of its measurements.
     #[serde(rename = "circumstance")]
     pub circumstances: Vec<Circumstance>,
-    /// Where its words leave open what was measured: what we take them for.
+    /// Our readings of ambiguous words.
     #[serde(default, rename = "reading", skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<Reading>,
-    /// Where it contradicts itself; rows name them by their place, from 1.
+    /// Its contradictions; rows refer to them by number, from 1.
     #[serde(default, rename = "footnote")]
     pub footnotes: Vec<Footnote>,
     /// Effects that it states.
@@ -53,30 +53,30 @@ pub struct Paper {
     /// Rows of its tables, in its order and words.
     #[serde(default, rename = "row")]
     pub rows: Vec<Row>,
-    /// What it says that a guest gets in groups of workloads.
+    /// Its guest's shares in groups of workloads.
     #[serde(default, rename = "score")]
     pub scores: Vec<PrintedScore>,
-    /// What it says that the host and a guest send, held to processors.
+    /// Its transfers of host and guest under pinning.
     #[serde(default)]
     pub transfers: Vec<Transfers>,
-    /// What it says of a program that it ran again and again.
+    /// Its tables of a program that ran repeatedly.
     #[serde(default)]
     pub series: Vec<Series>,
 }
 
-/// What a guest gets of the host in a group of workloads, as the paper has it.
+/// A guest's share of the host in a group of workloads, as published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrintedScore {
-    /// The group, as workloads name it.
+    /// The group, by our workloads' name.
     pub group: String,
     /// The paper's word for it.
     pub word: String,
-    /// The guest's over the host's.
+    /// Guest over host.
     pub ratio: f64,
-    /// How far ours may be from it for both to be the same: our reading, since the paper prints no spread.
+    /// How far our ratio may differ and still agree: our choice, since the paper prints no spread.
     pub tolerance: f64,
-    /// Where it stands.
+    /// Where it is printed.
     pub citation: String,
 }
 
@@ -84,27 +84,27 @@ pub struct PrintedScore {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Caption {
-    /// Which rows are its own.
+    /// Key of its rows.
     pub direction: String,
     /// `Table 1`, and what it holds.
     pub title: String,
-    /// The workload that measures the same here.
+    /// The workload here.
     pub workload: String,
 }
 
-/// Something around the paper's measurements that may be different here.
+/// A circumstance of the paper's measurements that may differ here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Circumstance {
-    /// What.
+    /// Its name.
     pub what: String,
-    /// In the paper.
+    /// Its value in the paper.
     pub paper: String,
-    /// Where it is found in a run.
+    /// Its source in a run.
     pub here: Here,
 }
 
-/// What of a run's environment a circumstance is set beside.
+/// Part of a run's environment that is shown beside a circumstance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Here {
@@ -112,35 +112,35 @@ pub enum Here {
     Hypervisor,
     /// CPU model and number.
     Cpu,
-    /// What each side may use.
+    /// Resources of each side.
     Sides,
     /// The backing device.
     Storage,
     /// Bytes that the workload moved.
     Moved,
-    /// How guests' disks were cached by the host.
+    /// Cache modes of the guests' disks.
     CacheModes,
 }
 
-/// A word of the paper that leaves open what was measured, and what we take it for.
+/// An ambiguous word of the paper, and our reading.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PaperReading")]
 pub struct Reading {
     /// The paper's word.
     pub word: String,
-    /// What we take it for.
+    /// Our reading.
     #[serde(rename = "as")]
     pub taken_for: String,
 }
 
-/// A slip of the paper.
+/// An error in the paper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Footnote {
-    /// Which figures it is about.
+    /// The figures concerned.
     pub about: String,
-    /// What contradicts what.
+    /// The contradiction.
     pub text: String,
 }
 
@@ -148,7 +148,7 @@ pub struct Footnote {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// Of which table.
+    /// Key of its table.
     pub direction: String,
     /// The paper's words.
     pub vmm: String,
@@ -166,16 +166,16 @@ pub struct Row {
     pub avgqu_sz_requests: Option<f64>,
     /// Time with any request outstanding, in per cent.
     pub util_percent: Option<f64>,
-    /// Places of its footnotes, from 1.
+    /// Numbers of its footnotes, from 1.
     #[serde(default)]
     pub notes: Vec<usize>,
-    /// The cell that measures the same here.
+    /// The cell that measures the same.
     pub cell: Option<Pattern>,
-    /// Or why there is none.
+    /// Why there is none.
     pub not_run: Option<String>,
 }
 
-/// What an effect is measured by.
+/// The figure by which an effect is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
@@ -185,17 +185,17 @@ pub enum Measure {
     QueueDepth,
     /// Bytes of a request at the disk.
     RequestSize,
-    /// What small requests cost natively: control cells of the numerator's cell.
+    /// Native cost of small requests, by the control cells of the numerator's cell.
     SmallRequests,
 }
 
-/// How an effect's ratio stands to its bound.
+/// Relation of an effect's ratio to its bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Relation {
-    /// The ratio lies below it.
+    /// The ratio is below it.
     Below,
-    /// The ratio reaches it.
+    /// The ratio is at least the bound.
     AtLeast,
 }
 
@@ -205,44 +205,44 @@ pub enum Relation {
 pub struct Effect {
     /// Short name.
     pub id: String,
-    /// What the paper states, in our words.
+    /// The paper's statement, in our words.
     pub text: String,
-    /// Where it stands.
+    /// Where it is printed.
     pub citation: String,
-    /// The paper's figure of the numerator.
+    /// The paper's numerator.
     pub published_numerator: f64,
-    /// The paper's figure of the denominator.
+    /// The paper's denominator.
     pub published_denominator: f64,
     /// Unit of both.
     pub unit: String,
     /// The workload of both cells.
     pub workload: String,
-    /// That of the denominator, where it has another one.
+    /// Workload of the denominator, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub denominator_workload: Option<String>,
-    /// What is compared.
+    /// The figure that is compared.
     pub measure: Measure,
-    /// The cell above the line.
+    /// The cell of the numerator.
     pub numerator: Pattern,
-    /// The cell below the line; for `small-requests` there is none.
+    /// The cell of the denominator; none for `small-requests`.
     pub denominator: Option<Pattern>,
-    /// How the ratio must stand to the bound.
+    /// Required relation to the bound.
     pub relation: Relation,
     /// The bound.
     pub bound: f64,
-    /// What of this test is our reading of the paper, where its words or figures do not say it.
+    /// Our reading in this test, where the paper's words or figures leave it open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
 }
 
 impl Effect {
-    /// The workload of the cell below the line.
+    /// Workload of the denominator.
     pub fn below(&self) -> &str {
         self.denominator_workload.as_deref().unwrap_or(&self.workload)
     }
 }
 
-/// Why a file is no whole paper.
+/// Why a file is no valid paper.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum PaperError {
@@ -265,10 +265,10 @@ impl Paper {
         study.is_some_and(|study| self.studies.iter().any(|own| own == study))
     }
 
-    /// Reads a paper and checks that it is whole.
+    /// Parses and validates a paper.
     ///
     /// # Errors
-    /// What is wrong first.
+    /// The first problem.
     pub fn parse(text: &str) -> Result<Paper, PaperError> {
         let paper: Paper = toml::from_str(text)?;
         if paper.studies.is_empty() {

@@ -1,13 +1,12 @@
-//! The guard's policy: uplinks with their capacity, classes with minimum, maximum and priority, and
-//! which interface is in which class. TOML, from one file or several that add up; the keys are in
-//! `docs/guard.md`. Texts in, a policy or every problem in them out: nothing here looks at a machine.
+//! The guard's policy: uplinks with their capacity, classes with minimum, maximum and priority, and the class of each
+//! interface. TOML, from one or several files that add up; `docs/guard.md` has the keys. The input are texts, the
+//! result a policy or all problems: nothing here reads a machine.
 //!
-//! A class is a contract for each interface in it, not a pool that they share. A **pool** is one
-//! direction of one uplink; every uplink has both, [`Direction::ALL`]. Two members are in every pool
-//! besides the interfaces: `host`, the host's own traffic, and `default`, all traffic that nothing
-//! matches, as one member. They are in both directions, since the host's own traffic (SSH, storage,
-//! corosync) is sent and received over the same wire as the guests', and a guest that floods either
-//! direction would starve it. An interface is in the pools of the directions in which it has a class.
+//! A class is a contract for each of its interfaces, not a pool that they share. A **pool** is one direction of one
+//! uplink; every uplink has both, [`Direction::ALL`]. Every pool has two further members: `host`, the host's own
+//! traffic, and `default`, all unmatched traffic as one member. They are in both directions, since the host's own
+//! traffic (SSH, storage, corosync) uses the same wire as the guests', and a guest that floods either direction would
+//! starve it. An interface is in the pools of the directions in which it has a class.
 
 mod abilities;
 pub mod assign;
@@ -41,22 +40,22 @@ pub use effective::effective_minima;
 pub use matcher::{Kind, Matcher, NameError, interface_name, label};
 pub use program::Framing;
 
-/// The class of the host's own traffic, and its member in each pool.
+/// Class of the host's own traffic, and its member in each pool.
 pub const HOST: &str = "host";
-/// The class of all that nothing matches, and its one member in each pool.
+/// Class of all unmatched traffic, and its member in each pool.
 pub const DEFAULT: &str = "default";
-/// Without a written minimum the host is guaranteed one part in so many of the capacity: 2 %.
+/// Default minimum of the host: one part in this many of the capacity, 2 %.
 pub const HOST_PART: u64 = 50;
-/// Priority of a class that does not say.
+/// Default priority of a class.
 const DEFAULT_PRIORITY: u8 = 4;
 
-/// Which way the traffic goes, seen from the guest.
+/// Direction of traffic, seen from the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// What guests transmit: the uplink sends it.
+    /// Transmitted by guests: the uplink sends it.
     GuestTx,
-    /// What guests receive: the uplink receives it.
+    /// Received by guests: the uplink receives it.
     GuestRx,
 }
 
@@ -64,7 +63,7 @@ impl Direction {
     /// Both.
     pub const ALL: [Direction; 2] = [Direction::GuestTx, Direction::GuestRx];
 
-    /// As JSON and messages name it.
+    /// Name in JSON and messages.
     pub fn word(self) -> &'static str {
         match self {
             Direction::GuestTx => "guest_tx",
@@ -73,25 +72,25 @@ impl Direction {
     }
 }
 
-/// A policy, read and checked as a whole.
+/// A checked policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Uplinks by name.
     pub uplinks: BTreeMap<String, Uplink>,
     /// Classes by name; [`HOST`] and [`DEFAULT`] are always among them.
     pub classes: BTreeMap<String, Class>,
-    /// Who is in which class, in the order of the files. No two match the same interface.
+    /// The interfaces' classes, in the order of the files. No two match the same interface.
     pub entries: Vec<Entry>,
-    /// How the guard works.
+    /// Settings of the guard.
     pub guard: Guard,
 }
 
 /// An interface of the host over which guests reach the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uplink {
-    /// In each direction: as written, else the link speed that the kernel knows.
+    /// Capacity of each direction: as written, else the link speed of the kernel.
     pub capacity: BitRate,
-    /// How a frame counts on it: as written, else with preamble and gap on a port that is known to be physical.
+    /// Framing of its packets: as written, else preamble and gap on a physical port.
     pub framing: Framing,
 }
 
@@ -100,17 +99,17 @@ pub struct Uplink {
 pub struct Class {
     /// 1 is served first, 8 last.
     pub priority: u8,
-    /// Guaranteed. `None` stands for the host's 2 % of the capacity.
+    /// Guaranteed rate. `None` for the host's 2 % of the capacity.
     pub min: Option<BitRate>,
-    /// Upper limit. `None` stands for the uplink's capacity.
+    /// Limit. `None` for the uplink's capacity.
     pub max: Option<BitRate>,
-    /// Share of spare inside a priority; at least 1.
+    /// Weight in sharing spare capacity within a priority; at least 1.
     pub weight: u32,
-    /// An unused minimum is kept free, not lent.
+    /// An unused minimum is reserved and not lent.
     pub hard: bool,
-    /// May use what is left when every maximum is met.
+    /// May use capacity that is left when every maximum is met.
     pub over_max: bool,
-    /// What else each guest with such an interface is owed, on its control group.
+    /// Limits on each guest's control group.
     pub group: groups::Limits,
 }
 
@@ -129,7 +128,7 @@ impl Default for Class {
 }
 
 impl Class {
-    /// What a class is before anything is written of it.
+    /// The default class of this name.
     pub fn named(name: &str) -> Class {
         match name {
             HOST => Class { priority: 1, min: None, ..Class::default() },
@@ -138,14 +137,13 @@ impl Class {
         }
     }
 
-    /// The minimum on an uplink of this capacity. The host's own 2 % give way to a lower maximum that
-    /// was written.
+    /// The minimum on an uplink of this capacity. The host's default of 2 % is limited by a written maximum.
     pub fn min_on(&self, capacity: BitRate) -> BitRate {
         self.min.unwrap_or_else(|| (capacity / HOST_PART).min(self.max.unwrap_or(BitRate::MAX)))
     }
 
-    /// The member that an interface of this class is on an uplink of this capacity; its minimum is
-    /// the class's, see [`effective_minima`].
+    /// The member of an interface of this class on an uplink of this capacity. Its minimum is the class's; see
+    /// [`effective_minima`].
     pub fn member(&self, capacity: BitRate) -> Member {
         Member {
             priority: self.priority,
@@ -161,13 +159,13 @@ impl Class {
 /// One `[[interface]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Which interfaces.
+    /// The interfaces.
     pub matcher: Matcher,
-    /// Class of what the guest transmits; `None`: not limited.
+    /// Class of transmitted traffic; `None` for no limit.
     pub class: Option<String>,
-    /// Class of what it receives; `None`: not limited.
+    /// Class of received traffic; `None` for no limit.
     pub rx_class: Option<String>,
-    /// The uplink that it shares.
+    /// Its uplink.
     pub uplink: String,
     /// Where it was written: `file:line:column`.
     pub place: String,
@@ -183,12 +181,12 @@ impl Entry {
     }
 }
 
-/// How the guard works.
+/// Settings of the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
     /// Period of the loop, 1 ms to 10 s.
     pub period: Duration,
-    /// Admit interfaces that this host cannot hold.
+    /// Admit interfaces that cannot be limited on this host.
     pub allow_unenforced: bool,
 }
 
@@ -198,17 +196,16 @@ impl Default for Guard {
     }
 }
 
-/// What is known of links besides the policy. An uplink whose capacity is neither written nor
-/// known here is refused.
+/// Link properties beside the policy. An uplink without a written or known capacity is refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Links {
-    /// Speeds that the kernel knows, by interface: the capacity where none is written.
+    /// Link speeds of the kernel by interface, used where no capacity is written.
     pub speeds: BTreeMap<String, BitRate>,
-    /// Interfaces that are physical Ethernet ports: a frame takes more of them than its own bytes.
+    /// Physical Ethernet ports, which have framing.
     pub physical: BTreeSet<String>,
 }
 
-/// A policy with what deserves a warning in it.
+/// A policy with its warnings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     /// The policy.
@@ -217,42 +214,42 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
 }
 
-/// Everything that is wrong in a policy, in the order of the files.
+/// All problems of a policy, in the order of the files.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct PolicyError {
     /// The problems; never empty.
     pub problems: Vec<Problem>,
-    /// What deserves a warning besides.
+    /// Warnings besides.
     pub warnings: Vec<Problem>,
 }
 
 impl Policy {
-    /// Reads the files, given as (name, text), as one policy; later ones add to earlier ones.
+    /// Parses the files, given as (name, text), as one policy; later ones add to earlier ones.
     ///
     /// # Errors
-    /// Every problem in all files at once. Where a text is no TOML, only what can be said without
-    /// it: its syntax, and the other files' own keys and values.
+    /// All problems of all files. A file that is no TOML has its syntax errors only; the other files' keys and values
+    /// are still checked.
     pub fn read(files: &[(&str, &str)], links: &Links) -> Result<Loaded, PolicyError> {
         check::read(files, None, links)
     }
 
-    /// As [`Policy::read`], with another text over the files: what it says of a class that they know goes before what
-    /// they say (`vmio guard set`). It says nothing else.
+    /// As [`Policy::read`], with a text that overrides keys of existing classes (`vmio guard set`) and contains nothing
+    /// else.
     ///
     /// # Errors
-    /// As [`Policy::read`]; those of what is over the files come last.
+    /// As [`Policy::read`]; those of the overriding text come last.
     pub fn read_under(files: &[(&str, &str)], over: (&str, &str), links: &Links) -> Result<Loaded, PolicyError> {
         check::read(files, Some(over), links)
     }
 
-    /// The entry that matches what an interface is known by.
+    /// The entry that matches an interface by one of its names.
     pub fn find(&self, kind: Kind, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.matcher.matches(kind, name))
     }
 
-    /// The minima above 0 of all who are surely in a pool, each with who it is: the host, `default`,
-    /// and the interfaces that are named without a pattern. They fit the capacity.
+    /// The minima above 0 of the certain members of a pool, with their names: the host, `default`, and interfaces named
+    /// without a pattern. They fit the capacity.
     pub fn minima(&self, uplink: &str, direction: Direction, capacity: BitRate) -> Vec<(String, BitRate)> {
         let host = self.class(HOST);
         let why = if host.min.is_some() { "class host" } else { "2 % of the capacity" };
@@ -270,7 +267,7 @@ impl Policy {
         minima
     }
 
-    /// A class that an entry names.
+    /// The class of an entry.
     pub fn class(&self, name: &str) -> &Class {
         self.classes.get(name).expect("a checked policy has every class that its entries name")
     }

@@ -1,6 +1,5 @@
-//! What is wrong in a text that a person wrote: which file, line and column, which key, what would
-//! be right. One type for every kind of text (studies, the guard's policy), shown either in one
-//! line or as a compiler shows it, with the line and a caret.
+//! Problems in a text that a person wrote: file, line and column, key, and what would be right. One type for every kind
+//! of text (studies, the guard's policy), shown in one line or like a compiler's message, with the line and a caret.
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
@@ -8,10 +7,10 @@ use std::ops::Range;
 /// Columns of a source line that a snippet shows; longer lines are cut around the caret.
 const SHOWN: usize = 92;
 
-/// One thing that is wrong, or that deserves a warning.
+/// A mistake, or a warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// File as it was named by the caller.
+    /// File as named by the caller.
     pub file: String,
     /// Line, from 1.
     pub line: usize,
@@ -19,13 +18,13 @@ pub struct Problem {
     pub column: usize,
     /// Dotted key, for example `matrix.drivers`; may be empty where the text is no TOML.
     pub key: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be right.
     pub what: String,
-    /// Further lines, each shown as a note: the arithmetic, other places, what to do.
+    /// Further lines, shown as notes: the arithmetic, other places, what to do.
     pub notes: Vec<String>,
-    /// It is a key that nobody knows.
+    /// Whether the key is unknown.
     pub(crate) is_unknown_key: bool,
-    /// The source line (cut where it is long), the caret's column in it, and its width.
+    /// The source line (cut where long), the caret's column in it, and its width.
     excerpt: (String, usize, usize),
 }
 
@@ -36,8 +35,8 @@ impl Problem {
         self
     }
 
-    /// The problem as a compiler would show it; `label` is its first word (`error`, `warning`),
-    /// which may carry escape sequences.
+    /// The problem like a compiler's message; `label` is its first word (`error`, `warning`), which may have escape
+    /// sequences.
     pub fn snippet(&self, label: &str) -> String {
         let key = if self.key.is_empty() { String::new() } else { format!("{}: ", self.key) };
         let number = self.line.to_string();
@@ -65,7 +64,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong in a text, in its order.
+/// All problems of a text, in its order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct TextError {
@@ -73,14 +72,14 @@ pub struct TextError {
     pub problems: Vec<Problem>,
 }
 
-/// A text with its name: turns byte ranges into problems.
+/// A text with its name: converts byte ranges to problems.
 #[derive(Debug, Clone)]
 pub struct Source<'a> {
-    /// Name of the file, only shown.
+    /// Name of the file, for display.
     pub file: &'a str,
-    /// What is in it.
+    /// The text.
     pub text: &'a str,
-    /// Where each line begins, in bytes.
+    /// Byte offset of each line.
     starts: Vec<usize>,
 }
 
@@ -91,20 +90,20 @@ impl<'a> Source<'a> {
         Source { file, text, starts }
     }
 
-    /// `file:line:column` of the beginning of a byte range.
+    /// `file:line:column` of a byte range's start.
     pub fn place(&self, span: &Range<usize>) -> String {
         let (line, column, _) = self.locate(span.start);
         format!("{}:{line}:{column}", self.file)
     }
 
-    /// A problem at a byte range; a range that lies outside the text is moved to its end.
+    /// A problem at a byte range; a range outside of the text is moved to its end.
     pub fn problem(&self, span: &Range<usize>, key: &str, what: impl AsRef<str>) -> Problem {
         let (line, column, start) = self.locate(span.start);
         let whole = self.text[start..].lines().next().unwrap_or("");
         let from = self.boundary(span.start) - start;
         let to = self.boundary(span.end).saturating_sub(start).clamp(from, whole.len().max(from));
         let width = self.text[start + from..start + to].trim_end().chars().count().max(1);
-        // A long line is cut so that the caret stays in view.
+        // A long line is cut so that the caret stays visible.
         let skipped = if column + 20 > SHOWN { column - SHOWN / 2 } else { 0 };
         let mut line_text: String = printable(whole).chars().skip(skipped).take(SHOWN).collect();
         if whole.chars().count() > skipped + SHOWN {
@@ -121,7 +120,7 @@ impl<'a> Source<'a> {
         self.starts.partition_point(|s| *s <= self.boundary(at))
     }
 
-    /// Line and column from 1, and the byte where the line begins.
+    /// Line and column from 1, and the line's byte offset.
     fn locate(&self, at: usize) -> (usize, usize, usize) {
         let at = self.boundary(at);
         let line = self.starts.partition_point(|s| *s <= at);
@@ -135,7 +134,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Control characters would reach the reader's terminal: each becomes one visible character.
+/// Replaces control characters, which a terminal would execute, by a visible one.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| {

@@ -1,7 +1,7 @@
-//! Rates as types, so that bits and bytes are not taken for each other: networks and policies count bits a second
-//! ([`BitRate`]), disks and the queues of the kernel bytes a second ([`ByteRate`]).
+//! Types for rates, so that bits and bytes are not confused: networks and policies use bits a second ([`BitRate`]),
+//! disks and the kernel's queues bytes a second ([`ByteRate`]).
 //!
-//! In JSON both are bare numbers; the unit is in the name of the field (`…_bps` is bit/s).
+//! In JSON both are bare numbers; the field's name has the unit (`…_bps` is bit/s).
 
 use std::fmt;
 use std::iter::Sum;
@@ -28,12 +28,12 @@ pub const MBIT: BitRate = BitRate(1_000_000);
 impl BitRate {
     /// Nothing.
     pub const ZERO: BitRate = BitRate(0);
-    /// The least that is not nothing: 1 bit/s.
+    /// The smallest rate above 0.
     pub const ONE: BitRate = BitRate(1);
     /// No limit.
     pub const MAX: BitRate = BitRate(u64::MAX);
 
-    /// So many bit/s.
+    /// From bit/s.
     pub const fn new(bits: u64) -> BitRate {
         BitRate(bits)
     }
@@ -45,11 +45,11 @@ impl BitRate {
     pub const fn bytes(self) -> ByteRate {
         ByteRate(self.0 / 8)
     }
-    /// What so many bytes in so many seconds come to.
+    /// The rate of this many bytes in this many seconds.
     pub fn of_bytes(bytes: u64, seconds: f64) -> BitRate {
         BitRate((bytes as f64 * 8.0 / seconds) as u64)
     }
-    /// A sum that may be more than a rate can be: that is the highest.
+    /// A sum, at most the highest rate.
     pub fn of_sum(bits: u128) -> BitRate {
         BitRate(u64::try_from(bits).unwrap_or(u64::MAX))
     }
@@ -58,18 +58,18 @@ impl BitRate {
     pub const fn saturating_add(self, other: BitRate) -> BitRate {
         BitRate(self.0.saturating_add(other.0))
     }
-    /// What is left, at least 0.
+    /// The difference, at least 0.
     #[must_use]
     pub const fn saturating_sub(self, other: BitRate) -> BitRate {
         BitRate(self.0.saturating_sub(other.0))
     }
-    /// The next lower whole multiple of a step; a step of 0 counts as one of 1 bit/s.
+    /// Rounded down to a multiple of a step; a step of 0 counts as 1 bit/s.
     #[must_use]
     pub fn rounded_down(self, step: BitRate) -> BitRate {
         let step = step.0.max(1);
         BitRate(self.0 / step * step)
     }
-    /// The next higher whole multiple of a step, at most the highest rate; a step of 0 counts as one of 1 bit/s.
+    /// Rounded up to a multiple of a step, at most the highest rate; a step of 0 counts as 1 bit/s.
     #[must_use]
     pub fn rounded_up(self, step: BitRate) -> BitRate {
         let step = step.0.max(1);
@@ -78,7 +78,7 @@ impl BitRate {
 }
 
 impl ByteRate {
-    /// So many bytes a second.
+    /// From bytes a second.
     pub const fn new(bytes: u64) -> ByteRate {
         ByteRate(bytes)
     }
@@ -86,7 +86,7 @@ impl ByteRate {
     pub const fn bytes(self) -> u64 {
         self.0
     }
-    /// The same in bit/s, at most the highest rate.
+    /// In bit/s, at most the highest rate.
     pub const fn bits(self) -> BitRate {
         BitRate(self.0.saturating_mul(8))
     }
@@ -121,7 +121,7 @@ impl Div<u64> for BitRate {
     }
 }
 
-/// How often the other fits in it.
+/// How often the other rate fits in it.
 impl Div for BitRate {
     type Output = u64;
     fn div(self, other: BitRate) -> u64 {
@@ -141,7 +141,7 @@ impl From<BitRate> for u128 {
     }
 }
 
-/// Prefixes with their factors, those of a thousand in falling order first.
+/// Prefixes with their factors, powers of a thousand first, descending.
 pub(crate) const PREFIXES: [(&str, u64); 8] = [
     ("T", 1_000_000_000_000),
     ("G", 1_000_000_000),
@@ -153,7 +153,7 @@ pub(crate) const PREFIXES: [(&str, u64); 8] = [
     ("Gi", 1 << 30),
 ];
 
-/// As it reads back exactly: `2.5 Gbit/s`, `1.234567 Mbit/s`.
+/// In a form that reads back exactly: `2.5 Gbit/s`, `1.234567 Mbit/s`.
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (prefix, factor) = PREFIXES[..5].iter().find(|(_, factor)| self.0 >= *factor).copied().unwrap_or(("", 1));

@@ -1,4 +1,4 @@
-//! Where settings in force were read: the keys of [`crate::run::Run::effective`]. They are made and understood here alone.
+//! Where settings in force were read: the keys of [`crate::run::Run::effective`], made and parsed here only.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use crate::cell::{Actor, Attachment, Kind, Nic, Side};
 
 /// Setting of a target ([`ReadAt::Target`]): `queue/write_cache` of the disks below.
 pub const WRITE_CACHE: &str = "device write_cache";
-/// Likewise: the file server that holds it, as `server:/export`.
+/// The same: the file server of a target, as `server:/export`.
 pub const FILE_SERVER: &str = "file server";
-/// Likewise: the least that can be read or written at once, in bytes.
+/// The same: the logical block size of a target, in bytes.
 pub const LOGICAL_BLOCK_BYTES: &str = "logical_block_bytes";
 
 /// Where settings were read. Its `Display` is the key in stores and JSON.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadAt {
-    /// Of a target, on the host: `device/native`.
+    /// Settings of a target, read on the host: `device/native`.
     Target(String),
-    /// Of a guest's disk, told by its hypervisor: `device/qemu/virtio-blk,none,native`.
+    /// Settings of a guest's disk, by its hypervisor: `device/qemu/virtio-blk,none,native`.
     Disk(String),
-    /// Of a side, told by its own kernel: `qemu`, `device/container`, `veth/qemu/virtio-net`.
+    /// Settings of a side, by its own kernel: `qemu`, `device/container`, `veth/qemu/virtio-net`.
     Side(String),
-    /// As read back at a place: what a cell's setting has made of it, `device/native [read-ahead=128]`, or what a cell found
-    /// and left as it was, `device/native (seq-read)`.
+    /// Read back: the result of a cell's setting, `device/native [read-ahead=128]`, or a value that a cell found and
+    /// did not change, `device/native (seq-read)`.
     ReadBack(String),
 }
 
@@ -30,7 +30,7 @@ impl ReadAt {
     pub fn target(name: &str) -> ReadAt {
         ReadAt::Target(name.to_owned())
     }
-    /// A target as a guest sees it, by a disk of its hypervisor's or, where it shares the host's kernel, by nothing.
+    /// A target as a guest sees it: by its attachment, or without one where it shares the host's kernel.
     pub fn disk(target: &str, side: &Side, seen_by: Option<&Attachment>) -> ReadAt {
         match seen_by {
             Some(attachment) => ReadAt::Disk(format!("{target}/{side}/{}", attachment.label())),
@@ -41,11 +41,11 @@ impl ReadAt {
     pub fn card(network: &str, side: &Side, nic: &Nic) -> ReadAt {
         ReadAt::Side(format!("{network}/{side}/{}", nic.label()))
     }
-    /// A side by itself: its processors.
+    /// A side's processors.
     pub fn side(side: &Side) -> ReadAt {
         ReadAt::Side(side.to_string())
     }
-    /// A setting of an actor's cell that was set.
+    /// A setting that an actor's cell set.
     pub fn set(actor: &Actor, name: &str, value: &str) -> ReadAt {
         ReadAt::ReadBack(format!("{} [{name}={value}]", actor.place_key()))
     }
@@ -54,17 +54,23 @@ impl ReadAt {
         ReadAt::ReadBack(format!("{} ({})", actor.place_key(), actor.workload))
     }
 
-    /// Reads a key of a stored run.
+    /// Parses a key of a stored run.
     pub fn of(key: &str) -> ReadAt {
         if key.contains(" [") || key.ends_with(')') {
             return ReadAt::ReadBack(key.to_owned());
         }
         match key.rsplit_once('/') {
             Some((target, side)) if Kind::of(side).is_host => ReadAt::Target(target.to_owned()),
-            // A disk is named by its driver, its cache mode and how its requests are made; a card by its model.
+            // A disk is named by driver, cache mode and AIO engine, a card by its model.
             Some((_, seen_by)) if seen_by.split(',').count() == 3 => ReadAt::Disk(key.to_owned()),
             _ => ReadAt::Side(key.to_owned()),
         }
+    }
+
+    /// The kind of guest whose hypervisor told it; `None` where none did.
+    pub fn guest_kind(&self) -> Option<&str> {
+        let ReadAt::Disk(key) = self else { return None };
+        key.rsplit('/').nth(1)?.split([':', '#']).next()
     }
 }
 
@@ -97,5 +103,9 @@ mod tests {
         ] {
             assert_eq!(ReadAt::of(&at.to_string()), at);
         }
+        let attachment = Attachment::new("virtio-blk", Cache::None, Aio::Native);
+        let second = Side { nth: 1, ..Side::of("cloud-hypervisor") };
+        assert_eq!(ReadAt::disk("device", &second, Some(&attachment)).guest_kind(), Some("cloud-hypervisor"));
+        assert_eq!(ReadAt::target("device").guest_kind(), None);
     }
 }

@@ -1,30 +1,29 @@
-//! How a guest that runs differs from the reference guest of `vmio tax`: what that one's figures do not
-//! say about this one.
+//! Differences between a running guest and the reference guest of `vmio tax`, whose figures do not cover them.
 
 use crate::cell::Attachment;
 use crate::facts::{Disk, Guest, Subject};
 use crate::rules::change::recommended;
 
-/// A setting in which a guest differs.
+/// A setting that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The guest's device.
     pub subject: Subject,
     /// The setting: `driver`, `cache`, `aio`, `iothread`, `format`, `storage`.
     pub setting: String,
-    /// What the guest has.
+    /// The guest's value.
     pub guest: String,
-    /// What the reference guest has.
+    /// The reference guest's value.
     pub reference: String,
 }
 
-/// In what a guest's disks differ from the reference guest's: a whole device as raw disk by virtio-blk
-/// with `cache=none`, `aio=native` and an I/O thread. What is not known of the guest is left out.
+/// How a guest's disks differ from the reference guest's: a whole device as raw disk with virtio-blk, `cache=none`,
+/// `aio=native` and an I/O thread. Unknown settings of the guest are left out.
 pub fn differences(guest: &Guest) -> Vec<Difference> {
     differences_from(guest, &recommended())
 }
 
-/// The same against a reference guest with another attachment.
+/// The same for a reference guest with another attachment.
 fn differences_from(guest: &Guest, reference: &Attachment) -> Vec<Difference> {
     guest.disks.iter().flat_map(|disk| of_disk(disk, reference)).collect()
 }

@@ -1,9 +1,8 @@
-//! The rules: facts in, findings out. An extension point: one file a rule, one line in
-//! [`RULES`]; `docs/rules.md` says how to add one.
+//! The rules: from facts to findings. An extension point: one file for each rule, one line in [`RULES`];
+//! `docs/rules.md` explains how to add one.
 //!
-//! A rule cites a measured figure only if it has enough pairs and its interval excludes the
-//! rule's threshold; else it abstains. From settings alone (a live guest that nobody measured) it may
-//! give advice, marked as not measured.
+//! A rule cites a measured figure only with enough pairs and an interval that excludes the rule's threshold; else it
+//! abstains. From settings alone (a guest that was not measured) it may give advice, marked as not measured.
 
 mod about;
 mod backing_chain;
@@ -46,6 +45,7 @@ mod placement;
 pub mod proof;
 mod qcow2_l2_cache;
 mod setting_overridden;
+mod severity;
 mod shared_iothread;
 mod single_queue;
 mod small_requests;
@@ -72,56 +72,12 @@ pub use change::Change;
 pub use disk_remedy::DiskRemedy;
 pub use live::Live;
 pub use proof::{Proof, Proven};
+pub use severity::Severity;
 
-/// How much a finding matters. Ordered: `--fail-on` takes the least that fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Severity {
-    /// Something to know when reading the figures; no setting of the host is wrong.
-    Note,
-    /// Known to cost elsewhere, by how much depends on the load; not measured here.
-    Advice,
-    /// It costs: measured here, or a setting that costs much under any load (software emulation where
-    /// there is KVM, an emulated controller or network card, an I/O thread on a vCPU's core).
-    Warning,
-    /// Measured here, it costs half of the speed or more, or a figure is not what it seems; or, in any
-    /// guest, what it takes for durable may be lost.
-    Severe,
-}
-
-impl Severity {
-    /// All of them, the least first.
-    pub const ALL: [Severity; 4] = [Severity::Note, Severity::Advice, Severity::Warning, Severity::Severe];
-
-    /// The word on the command line and in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Severity::Note => "note",
-            Severity::Advice => "advice",
-            Severity::Warning => "warning",
-            Severity::Severe => "severe",
-        }
-    }
-
-    /// `1 warning`, `2 warnings`, `2 severe`: so many findings of it.
-    pub fn counted(self, n: usize) -> String {
-        match self {
-            Severity::Note | Severity::Warning => crate::words::count(n, self.name()),
-            Severity::Advice | Severity::Severe => format!("{n} {self}"),
-        }
-    }
-}
-
-impl std::fmt::Display for Severity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A figure that a finding rests on.
+/// A figure in a finding.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cited {
-    /// What it is, in words.
+    /// Its description.
     pub label: String,
     /// The figure.
     pub value: f64,
@@ -129,44 +85,44 @@ pub struct Cited {
     pub unit: String,
     /// Its 95 % interval; `None` for a count or a setting.
     pub interval: Option<Interval>,
-    /// Where it comes from.
+    /// Its source.
     pub from: Provenance,
 }
 
-/// A setting that a finding rests on, and where it was read.
+/// A setting in a finding, with its source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
     /// The setting: `driver`, `vCPU threads`.
     pub setting: String,
-    /// What it is.
+    /// Its value.
     pub value: String,
-    /// Where that was read: `/proc/812/cmdline, -device`.
+    /// Its source: `/proc/812/cmdline, -device`.
     pub from: String,
 }
 
-/// What the change may be expected to bring, from elsewhere than the guest itself.
+/// Expected gain of a change, known from elsewhere than the guest itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Expected {
     /// In words: `4 KiB random reads at depth 32 were 9.4 times faster by virtio-blk`.
     pub text: String,
-    /// How many times faster; `None` where no single figure says it.
+    /// The factor; `None` where there is no single figure.
     pub times: Option<f64>,
-    /// Who says so: `run 12 on this host, 2026-11-21`, `shafer2010, Table 1`.
+    /// Its source: `run 12 on this host, 2026-11-21`, `shafer2010, Table 1`.
     pub source: String,
 }
 
-/// A workload for which a change was measured, and does not pay.
+/// A workload for which a change was measured and does not pay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Unpaid {
     /// The workload.
     pub workload: String,
-    /// What it got with the change over without: the interval includes 1 or lies below it, and both shares converged.
+    /// With the change over without: the interval includes 1 or is below it, and both shares converged.
     pub ratio: Ratio,
-    /// Whether it surely lost by the change; else nothing could be told from "equal".
+    /// Whether it certainly lost by the change; else no difference was found.
     pub loses: bool,
 }
 
-/// What a rule found.
+/// A finding of a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Finding {
     /// Id of the rule.
@@ -175,33 +131,33 @@ pub struct Finding {
     pub title: String,
     /// How much it matters.
     pub severity: Severity,
-    /// What it is about.
+    /// Its subject.
     pub subject: About,
-    /// The cause in plain sentences, with this run's figures.
+    /// The cause in plain sentences, with figures.
     pub cause: String,
-    /// The figures that it rests on.
+    /// The figures it rests on.
     pub figures: Vec<Cited>,
-    /// Settings that it rests on, with the place that each was read from.
+    /// The settings it rests on, with their sources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
-    /// Workloads of the same run for which the change does not pay, also said in the cause.
+    /// Workloads of the same run for which the change does not pay, also named in the cause.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpaid: Vec<Unpaid>,
-    /// What the change may be expected to bring where this was not measured.
+    /// Expected gain of the change, where it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
-    /// What to change.
+    /// The change.
     pub change: Change,
     /// Where to read more.
     pub references: Vec<String>,
-    /// How many times faster the changed set-up was, measured; findings are sorted by it. `None`
-    /// when nothing was measured or there is nothing to gain.
+    /// Measured gain of the change, by which findings are sorted. `None` when nothing was measured or there is nothing
+    /// to gain.
     pub cost_ratio: Option<Ratio>,
-    /// What `--prove` would re-run.
+    /// What `--prove` re-runs.
     pub proof: Option<Proof>,
 }
 
-/// What a rule cannot do without.
+/// Facts that a rule requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Need {
@@ -213,16 +169,16 @@ pub enum Need {
     MeasuredOrSettings,
     /// A guest's settings.
     Settings,
-    /// Settings of a run's guests or of a live guest: no measured figure decides.
+    /// Settings of a run's guests or of a running guest, without measured figures.
     AnySettings,
 }
 
-/// The guests that a rule is about, by what runs them.
+/// Guests that a rule concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kinds {
-    /// QEMU's and its settings.
+    /// QEMU's, with its settings.
     Qemu,
-    /// It holds whatever runs the guest.
+    /// Guests of any hypervisor.
     Any,
 }
 
@@ -232,52 +188,51 @@ pub struct Rule {
     pub id: &'static str,
     /// A short title.
     pub title: &'static str,
-    /// What it cannot do without.
+    /// Facts that it requires.
     pub needs: Need,
-    /// How much it matters in a guest that runs now and was not measured.
+    /// Severity in a running guest that was not measured.
     pub severity: Severity,
-    /// Documents and sections that it rests on.
+    /// Documents and sections on which it rests.
     pub references: &'static [&'static str],
-    /// Where it looks.
+    /// Its checks.
     pub checks: &'static [Check],
-    /// The guests that it is about.
+    /// The guests that it concerns.
     pub kinds: Kinds,
-    /// Whether what it finds in several guests has one cause, which is the host's.
+    /// Whether findings in several guests have one cause, on the host.
     pub host_wide: bool,
-    /// What its change does to a disk, where that can be measured.
+    /// Its change to a disk, where that can be measured.
     pub remedy: Option<DiskRemedy>,
-    /// Whether a published effect speaks of it: two disks of one guest, the slower first.
+    /// Whether a published effect supports it: two disks of one guest, the slower first.
     pub published: Option<fn(&paper::Pattern, &paper::Pattern) -> bool>,
-    /// Facts in which it must find something, and facts much like them in which it must find nothing:
-    /// the contract test asks for them.
+    /// Facts in which it must find something, and similar facts in which it must find nothing, for the contract test.
     #[cfg(test)]
-    pub fixture: (Made, Made),
+    pub fixture: (MakeFacts, MakeFacts),
 }
 
-/// Facts made for a test.
+/// Facts of a test.
 #[cfg(test)]
-type Made = fn() -> Facts;
+type MakeFacts = fn() -> Facts;
 
-/// A place where a rule looks, and what it says of what is there. A missing fact gives no finding.
+/// A check and the facts that it examines. A missing fact gives no finding.
 pub enum Check {
     /// A run.
     Run(fn(&Rule, &Measured) -> Vec<Finding>),
     /// Each cell of a run.
     Cell(fn(&Rule, &Measured, &CellRow) -> Option<Finding>),
-    /// Each share of a run that may be cited.
+    /// Each citable share of a run.
     Share(fn(&Rule, &Measured, &Share) -> Option<Finding>),
-    /// Each disk of guests that run now.
+    /// Each disk of running guests.
     Disk(fn(&Rule, &Disk) -> Option<Finding>),
-    /// Each of their network devices.
+    /// Each network device of running guests.
     Nic(fn(&Rule, &Nic) -> Option<Finding>),
-    /// The processors of each.
+    /// The processors of each running guest.
     Processors(fn(&Rule, &Processors) -> Option<Finding>),
-    /// Several devices of guests that run now, at once.
+    /// All devices of running guests together.
     Guests(fn(&Rule, &Facts) -> Vec<Finding>),
 }
 
 impl Check {
-    /// Whether it looks at guests that run now.
+    /// Whether it examines running guests.
     pub fn is_live(&self) -> bool {
         !matches!(self, Check::Run(_) | Check::Cell(_) | Check::Share(_))
     }
@@ -300,7 +255,7 @@ impl Check {
 }
 
 impl Rule {
-    /// What most rules are: of each of QEMU's guests by itself, with no change that could be measured alone.
+    /// Defaults of rules: QEMU's guests, each alone, with no change to a disk that can be measured.
     pub(in crate::rules) const PLAIN: Rule = Rule {
         id: "",
         title: "",
@@ -321,12 +276,12 @@ impl Rule {
         RULES.iter().copied().find(|rule| rule.id == id)
     }
 
-    /// The id that was meant, if any is near enough to this.
+    /// The id that was probably meant.
     pub fn nearest(id: &str) -> Option<&'static str> {
         crate::words::nearest(id, RULES.iter().map(|rule| rule.id))
     }
 
-    /// What it finds in these facts.
+    /// Its findings.
     pub fn check(&self, facts: &Facts) -> Vec<Finding> {
         if facts.vmm != Vmm::Qemu && self.kinds == Kinds::Qemu {
             return Vec::new();
@@ -340,7 +295,7 @@ pub const RULES: &[&Rule] = &[
     &deleted_file::RULE,
     &disk_in_memory::RULE,
     &unsafe_cache::RULE,
-    // Of equal weight the earlier comes first: this one costs whatever the guest does.
+    // Of equal severity the earlier comes first: this one costs speed under any load.
     &emulation_though_kvm::RULE,
     &emulated_driver::RULE,
     &sparse_file::RULE,
@@ -383,8 +338,8 @@ pub const RULES: &[&Rule] = &[
     &windows_no_enlightenments::RULE,
 ];
 
-/// Asks every rule whose needs are met. The most severe findings come first, among them the one that
-/// costs most: which setting to change first.
+/// Findings of all rules whose required facts are known. The most severe come first, among them those with the largest
+/// gain.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
     let mut all: Vec<Finding> = RULES.iter().filter(|r| r.needs.met(facts)).flat_map(|r| r.check(facts)).collect();
     let cost = |f: &Finding| f.cost_ratio.map_or(0.0, |r| r.value);
@@ -393,7 +348,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
 }
 
 impl Need {
-    /// Whether the facts hold it.
+    /// Whether the required facts are known.
     pub fn met(self, facts: &Facts) -> bool {
         match self {
             Need::Measured => facts.measured.is_some(),

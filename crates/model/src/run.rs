@@ -1,4 +1,4 @@
-//! A run as it comes out of the store: its study, where it was made, and all its samples.
+//! A stored run: its study, environment and samples.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use crate::kind::RunKind;
 use crate::result::{Environment, RunState, Sample, Skipped, WorkloadTraits};
 use crate::study::Study;
 
-/// A whole run as it comes out of the store.
+/// A stored run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// Number in the store.
     pub id: i64,
-    /// What it is of: the study, or what was made of one.
+    /// Kind of the run.
     #[serde(rename = "study")]
     pub kind: RunKind,
-    /// The study as it was resolved, as TOML text (for resume and for the report).
+    /// The study as TOML text (for resuming and reports).
     #[serde(rename = "study_toml", with = "crate::study::as_text")]
     #[schemars(with = "String")]
     pub study: Study,
@@ -27,13 +27,13 @@ pub struct Run {
     pub started_unix: f64,
     /// How it ended.
     pub state: RunState,
-    /// Where it was made.
+    /// Its environment.
     pub environment: Environment,
-    /// The workloads' traits at the time.
+    /// Traits of the workloads at the time.
     pub workloads: Vec<WorkloadTraits>,
-    /// Effective disk settings as QEMU reported them, by attachment key `target/guest/attachment`.
+    /// Settings in force as read back, by place and name.
     pub effective: BTreeMap<String, BTreeMap<String, String>>,
-    /// All samples, in the order in which they were taken.
+    /// All samples, in order of measurement.
     pub samples: Vec<Sample>,
     /// Cells that did not run.
     pub skipped: Vec<Skipped>,

@@ -1,19 +1,17 @@
-//! Words of others, made safe to be shown: names of guests, paths, serials, what a monitor or a program
-//! said. Whoever chose them may have put characters in that a terminal obeys, or that make a reader see
-//! another text than is there: control characters (C0, DEL, C1: ECMA-48, section 5), line and paragraph
-//! separators, and those that turn the direction of a text (Unicode Standard Annex 9, section 2; the
-//! "Trojan Source" attacks of Boucher and Anderson, 2021).
+//! Makes others' words safe to show: names of guests, paths, serials, output of monitors and programs. They may contain
+//! characters that a terminal executes, or that show a reader a different text: control characters (C0, DEL, C1:
+//! ECMA-48, section 5), line and paragraph separators, and those that change the writing direction (Unicode Standard
+//! Annex 9, section 2; the "Trojan Source" attacks of Boucher and Anderson, 2021).
 //!
-//! This is the one list; every output asks it: terminal, HTML, CSV, Markdown, check plugins, Prometheus,
-//! plans, and JSON, which keeps the text exact by writing them as escapes.
+//! The only list of them, used by every output: terminal, HTML, CSV, Markdown, check plugins, Prometheus, plans, and
+//! JSON, which keeps the text exact by escapes.
 
 use std::borrow::Cow;
 
-/// What stands for a character that is not shown.
+/// Replaces a hidden character.
 pub const INSTEAD: char = '\u{fffd}';
 
-/// Whether a character must not be shown as it is. Line feeds and tabs are among them: who has a use for
-/// them says so.
+/// Whether a character must not be shown as it is. Line feeds and tabs are included; callers that need them ask for it.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -34,8 +32,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, |c| is_hidden(c) && c != '\n' && c != '\t')
 }
 
-/// A text without terminal sequences and control characters, save line feeds and tabs: what a program or a console
-/// said, to be quoted.
+/// A text to quote, without terminal sequences and control characters except line feeds and tabs.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -59,8 +56,8 @@ fn replaced(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(|c| if hidden(c) { INSTEAD } else { c }).collect())
 }
 
-/// JSON whose strings hold the same, but written with escapes where a character must not be shown: outside
-/// of its strings a JSON text has none of them but line feeds and tabs (RFC 8259, sections 2 and 7).
+/// JSON with escapes in place of hidden characters in its strings: outside of strings a JSON text has none except line
+/// feeds and tabs (RFC 8259, sections 2 and 7).
 pub fn json(text: &str) -> Cow<'_, str> {
     let hidden = |c: char| is_hidden(c) && !matches!(c, '\n' | '\t' | '\r');
     if !text.contains(hidden) {
@@ -69,7 +66,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if hidden(c) {
-            // All of them lie in the first plane: one escape of four digits each.
+            // All are in the Basic Multilingual Plane: one escape of four digits each.
             out.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             out.push(c);
@@ -90,7 +87,7 @@ mod tests {
         assert_eq!(shown.chars().count(), hostile.chars().count());
         assert_eq!(line("a\nb\tc"), "a\u{fffd}b\u{fffd}c");
         assert_eq!(lines("a\nb\tc\u{202e}"), "a\nb\tc\u{fffd}");
-        // Other scripts, and what joins their letters, are nobody's attack.
+        // Other scripts and their joiners are harmless.
         for good in ["größe", "میخواهم\u{200c}", "नमस्ते", "日本", "👩\u{200d}💻", "–…"]
         {
             assert!(matches!(line(good), Cow::Borrowed(_)), "{good}");

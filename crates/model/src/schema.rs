@@ -1,6 +1,6 @@
-//! JSON Schemas of types that serialise as something else than their members.
+//! JSON Schemas of types with a serialisation of their own.
 
-/// The schema of a type that JSON shows as a text.
+/// The schema of a type that is a text in JSON.
 macro_rules! as_text {
     ($name:ty) => {
         impl ::schemars::JsonSchema for $name {

@@ -1,31 +1,27 @@
 //! Statistics: means, paired ratios and their 95 % intervals, outliers, convergence, noise.
 //!
-//! What is judged is a ratio: the guest's figure over the native one of the same round. Ratios
-//! are averaged on the log scale (geometric mean), so that 1/2 and 2 cancel out and a change of
-//! unit changes nothing. Repeats within one boot share that boot's luck (memory layout, host
-//! placement), so they are not independent: the interval comes from a one-way random-effects
-//! model with the boot as the random effect, its variance by the method of moments
-//! (Searle, Casella and McCulloch, *Variance Components*, 1992, section 3.6), its degrees of
-//! freedom by Satterthwaite (Biometrics Bulletin 2, 1946). `docs/statistics.md` has the formulas.
+//! Shares are ratios: the guest's figure over the native one of the same round. Ratios are averaged on the log scale
+//! (geometric mean), so that 1/2 and 2 cancel out and the unit does not matter. Repeats within one boot have common
+//! conditions (memory layout, host placement), so they are not independent: the interval comes from a one-way
+//! random-effects model with the boot as the random effect, its variance by the method of moments (Searle, Casella and
+//! McCulloch, *Variance Components*, 1992, section 3.6), its degrees of freedom by Satterthwaite (Biometrics Bulletin
+//! 2, 1946). `docs/statistics.md` has the formulas.
 
 use std::collections::BTreeMap;
 
 pub mod knees;
 pub mod multiple;
+mod outliers;
 pub mod steady;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+pub use outliers::{median, outliers, outlying_pairs};
+
 /// Confidence of every interval in vmio.
 pub const CONFIDENCE: f64 = 0.95;
-
-/// Distance from the median, in median absolute deviations, beyond which a value is an outlier:
-/// ten standard deviations of a normal distribution, 1.4826 being the factor from one to the
-/// other. hyperfine warns at the same bound; Iglewicz and Hoaglin's 3.5 would flag one good
-/// value in most runs of a dozen repeats.
-const OUTLIER_BOUND: f64 = 1.4826 * 10.0;
 
 /// A 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -58,53 +54,53 @@ impl Interval {
     }
 }
 
-/// A mean with its interval, arithmetic or geometric as the field that holds it says; its unit is that field's.
+/// A mean with its interval, arithmetic or geometric, in the unit of the field that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// The mean.
     pub value: f64,
-    /// 95 % interval; `None` with fewer than two samples, and of a geometric mean of 0.
+    /// 95 % interval; `None` with fewer than two samples, and for a geometric mean of 0.
     pub interval: Option<Interval>,
-    /// Samples it was made of.
+    /// Number of samples.
     pub n: u32,
 }
 
-/// One round's figures of two cells, in the same unit, and the boot they were taken in.
+/// Figures of two cells in one round, in the same unit, with their boot.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
     /// Boot of the guest.
     pub boot: u32,
     /// Figure of the baseline.
     pub base: f64,
-    /// Figure of what is compared with it.
+    /// Figure of the cell compared with it.
     pub test: f64,
 }
 
 /// A geometric mean of ratios with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ratio {
-    /// Geometric mean; 1 is "equal".
+    /// Geometric mean; 1 is equality.
     pub value: f64,
     /// 95 % interval; `None` with fewer than two pairs.
     pub interval: Option<Interval>,
-    /// Pairs it was made of (of the smaller side where the samples were not paired).
+    /// Number of pairs (of the smaller side, where samples are not paired).
     pub pairs: u32,
-    /// Boots that the pairs came from.
+    /// Number of boots.
     pub boots: u32,
 }
 
 impl Ratio {
-    /// The interval where it says something: with two pairs Student's t is so wide that it does not.
-    pub fn told_interval(&self) -> Option<Interval> {
-        told(self.interval, self.pairs)
+    /// The interval, where it is useful: with two pairs Student's t is too wide.
+    pub fn usable_interval(&self) -> Option<Interval> {
+        if_usable(self.interval, self.pairs)
     }
 
-    /// Whether the interval is there and lies wholly above the bound.
+    /// Whether there is an interval and all of it is above the bound.
     pub fn surely_above(&self, bound: f64) -> bool {
         self.interval.is_some_and(|i| i.above(bound))
     }
 
-    /// Whether the interval is there and lies wholly below the bound.
+    /// Whether there is an interval and all of it is below the bound.
     pub fn surely_below(&self, bound: f64) -> bool {
         self.interval.is_some_and(|i| i.below(bound))
     }
@@ -117,45 +113,45 @@ impl Ratio {
         }
     }
 
-    /// The same comparison seen from the other side.
+    /// The inverse comparison.
     pub fn inverse(&self) -> Ratio {
         let interval = self.interval.map(|i| Interval { low: 1.0 / i.high, high: 1.0 / i.low });
         Ratio { value: 1.0 / self.value, interval, ..*self }
     }
 }
 
-/// An arithmetic mean of differences with its interval, in the unit of what was compared.
+/// An arithmetic mean of differences with its interval, in the unit of the compared figures.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
-    /// Mean; 0 is "equal".
+    /// Mean; 0 is equality.
     pub value: f64,
     /// 95 % interval; `None` with fewer than two pairs.
     pub interval: Option<Interval>,
-    /// Pairs it was made of.
+    /// Number of pairs.
     pub pairs: u32,
-    /// Boots that the pairs came from.
+    /// Number of boots.
     pub boots: u32,
 }
 
 impl Difference {
-    /// As [`Ratio::told_interval`].
-    pub fn told_interval(&self) -> Option<Interval> {
-        told(self.interval, self.pairs)
+    /// As [`Ratio::usable_interval`].
+    pub fn usable_interval(&self) -> Option<Interval> {
+        if_usable(self.interval, self.pairs)
     }
 }
 
-/// An interval where it says something: with two pairs Student's t is so wide that it does not.
-fn told(interval: Option<Interval>, pairs: u32) -> Option<Interval> {
+/// An interval, where it is useful: with two pairs Student's t is too wide.
+fn if_usable(interval: Option<Interval>, pairs: u32) -> Option<Interval> {
     interval.filter(|_| pairs > 2)
 }
 
-/// When a ratio counts as known.
+/// When a ratio is converged.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Convergence {
     /// Largest half width of the interval, absolute: 0.05 is ±5 percentage points.
     pub half_width: f64,
-    /// Largest half width as a part of the share itself, where that is asked for: 0.25 is a quarter of it. What is
-    /// asked of a share of 5 % by points alone says nothing.
+    /// Largest half width relative to the share, if set: 0.25 is a quarter of it. For a share of 5 % an absolute width
+    /// alone is too coarse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_width_ratio: Option<f64>,
     /// Fewest pairs.
@@ -171,49 +167,49 @@ impl Default for Convergence {
 }
 
 impl Convergence {
-    /// The half width that is asked of an interval around this share.
+    /// The required half width at this share.
     pub fn width_at(&self, share: f64) -> f64 {
         self.half_width_ratio.map_or(self.half_width, |part| self.half_width.min(part * share))
     }
 
-    /// Whether the interval is as narrow as it has to be, however many pairs it is from.
+    /// Whether the interval is narrow enough, from any number of pairs.
     pub fn is_narrow(&self, ratio: &Ratio) -> bool {
         ratio.interval.is_some_and(|i| i.half_width() <= self.width_at(ratio.value))
     }
 }
 
-/// How well a ratio is known.
+/// Precision of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RatioPrecision {
-    /// Well enough to be cited.
+    /// Converged: it may be cited.
     Well,
-    /// Its interval is wider than wanted.
+    /// Its interval is too wide.
     TooWide,
-    /// Too few pairs or boots for an interval that says anything.
+    /// Too few pairs or boots for a useful interval.
     NotYet,
 }
 
-/// How well a ratio is known, by the rule.
+/// Precision of a ratio by this rule.
 pub fn known(ratio: &Ratio, rule: &Convergence) -> RatioPrecision {
     match ratio.interval.filter(|_| ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots) {
         Some(_) if rule.is_narrow(ratio) => RatioPrecision::Well,
-        Some(interval) if told(Some(interval), ratio.pairs).is_some() => RatioPrecision::TooWide,
+        Some(_) if ratio.usable_interval().is_some() => RatioPrecision::TooWide,
         _ => RatioPrecision::NotYet,
     }
 }
 
-/// Whether the ratio is known well enough to be cited.
+/// Whether the ratio is converged.
 pub fn converged(ratio: &Ratio, rule: &Convergence) -> bool {
     known(ratio, rule) == RatioPrecision::Well
 }
 
-/// What this machine cannot tell apart, from a run of a cell against itself.
+/// Smallest difference that this machine can resolve, from a run of a cell compared with itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Noise {
-    /// The A/A ratio; 1 lies in its interval on an honest machine in about 95 of 100 runs.
+    /// The A/A ratio; without systematic error 1 is in its interval in about 95 of 100 runs.
     pub ratio: Ratio,
-    /// Largest deviation from 1 that the interval still allows: its half width and its offset
-    /// together. A smaller difference, measured with as many pairs, means nothing here.
+    /// Largest deviation from 1 within the interval: half width and offset together. A smaller difference, with as many
+    /// pairs, is noise.
     pub smallest_difference_ratio: f64,
 }
 
@@ -232,8 +228,8 @@ fn half_width(variance: f64, freedom: f64) -> Option<f64> {
     half.is_finite().then_some(half)
 }
 
-/// Arithmetic mean with Student's interval; `None` without samples. The samples count as
-/// independent, so this is for describing a cell, not for judging it: see [`paired_ratio`].
+/// Arithmetic mean with Student's interval; `None` without samples. Samples count as independent, so it describes a
+/// cell and is no basis for a comparison: see [`paired_ratio`].
 pub fn mean(samples: &[f64]) -> Option<Estimate> {
     if samples.is_empty() {
         return None;
@@ -250,9 +246,9 @@ pub fn mean(samples: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, interval, n: samples.len() as u32 })
 }
 
-/// Geometric mean of what is never negative and lies many times apart (times), with Student's interval on the log scale:
-/// it is wholly above 0. `None` without samples; with a sample of 0 the mean is 0 and has no interval. For describing a
-/// cell, as [`mean`].
+/// Geometric mean of values that are never negative and of different magnitudes (times), with Student's interval on the
+/// log scale, which is always above 0. `None` without samples; with a sample of 0 the mean is 0 without an interval. It
+/// describes a cell, like [`mean`].
 pub fn geometric_mean(samples: &[f64]) -> Option<Estimate> {
     let n = samples.len() as u32;
     if samples.iter().any(|x| *x <= 0.0) {
@@ -279,7 +275,7 @@ fn grouped(values: &[(u32, f64)]) -> Option<Grouped> {
     for &(group, value) in values {
         by_group.entry(group).or_default().push(value);
     }
-    // Sorted, so that the order of the samples cannot change the last bit of a sum.
+    // Sorted, so that the order of the samples does not change the last bit of a sum.
     by_group.values_mut().for_each(|v| v.sort_by(f64::total_cmp));
     let n = values.len() as f64;
     let k = by_group.len() as f64;
@@ -296,8 +292,8 @@ fn grouped(values: &[(u32, f64)]) -> Option<Grouped> {
         squares += size * size;
     }
     let spread = (n > 1.0).then(|| {
-        // Mean squares between and within groups, and the effective group size. Without
-        // repeats inside any group (n == k) all there is to see is the scatter of the groups.
+        // Mean squares between and within groups, and the effective group size. Without repeats in any group (n == k)
+        // only the scatter of the groups is known.
         let plain = ((between + within) / (n - 1.0) / n, n - 1.0);
         if k < 2.0 || n <= k {
             return plain;
@@ -333,16 +329,15 @@ fn log_ratio(pair: &Pair) -> Option<f64> {
     (pair.base > 0.0 && pair.test > 0.0).then(|| (pair.test / pair.base).ln()).filter(|x| x.is_finite())
 }
 
-/// Geometric mean of `test / base` with an interval that allows for the boots. Pairs in which
-/// a side is not positive cannot be put on a log scale and are left out (a workload that did
-/// nothing has failed, and is no sample). `None` without usable pairs.
+/// Geometric mean of `test / base` with an interval that accounts for boots. Pairs with a side that is not positive
+/// have no logarithm and are left out (a workload without work has failed). `None` without usable pairs.
 pub fn paired_ratio(pairs: &[Pair]) -> Option<Ratio> {
     let logs: Vec<(u32, f64)> = pairs.iter().filter_map(|p| Some((p.boot, log_ratio(p)?))).collect();
     grouped(&logs).map(|g| g.ratio())
 }
 
-/// Mean of `test - base` with an interval that allows for the boots: for what may be 0 on a side. `None`
-/// without usable pairs.
+/// Mean of `test - base` with an interval that accounts for boots: for figures that may be 0. `None` without usable
+/// pairs.
 pub fn paired_difference(pairs: &[Pair]) -> Option<Difference> {
     let all: Vec<(u32, f64)> = pairs.iter().map(|p| (p.boot, p.test - p.base)).filter(|(_, d)| d.is_finite()).collect();
     let grouped = grouped(&all)?;
@@ -351,9 +346,8 @@ pub fn paired_difference(pairs: &[Pair]) -> Option<Difference> {
     Some(Difference { value: grouped.mean, interval, pairs: grouped.n, boots: grouped.groups })
 }
 
-/// Geometric mean of `test / base` from independent samples given as (boot, figure): Welch's
-/// interval on the log scale, each side's variance allowing for its boots. `None` when a side
-/// has no positive sample.
+/// Geometric mean of `test / base` from independent samples given as (boot, figure): Welch's interval on the log scale,
+/// with each side's variance accounting for its boots. `None` when a side has no positive sample.
 pub fn independent_ratio(base: &[(u32, f64)], test: &[(u32, f64)]) -> Option<Ratio> {
     let logs = |side: &[(u32, f64)]| {
         let logs: Vec<_> = side.iter().filter(|(_, x)| *x > 0.0).map(|&(b, x)| (b, x.ln())).collect();
@@ -362,44 +356,12 @@ pub fn independent_ratio(base: &[(u32, f64)], test: &[(u32, f64)]) -> Option<Rat
     let (base, test) = (logs(base)?, logs(test)?);
     let spread = base.spread.zip(test.spread).map(|((v, f), (w, g))| {
         let freedom = (v + w).powi(2) / (v * v / f + w * w / g);
-        // Two sides without any scatter: no variance, and any freedom will do.
+        // Two sides without scatter: no variance, and the freedom does not matter.
         (v + w, if freedom.is_finite() { freedom } else { f + g })
     });
     let both =
         Grouped { mean: test.mean - base.mean, spread, n: base.n.min(test.n), groups: base.groups.min(test.groups) };
     Some(both.ratio())
-}
-
-/// Indices of the values further than [`OUTLIER_BOUND`] from the median. Outliers are shown,
-/// never dropped: a slow repeat is part of what the machine does. None are named when more
-/// than half of the values are equal, as there is then no scale to measure by.
-pub fn outliers(values: &[f64]) -> Vec<usize> {
-    let Some(centre) = median(values) else { return Vec::new() };
-    let deviations: Vec<f64> = values.iter().map(|x| (x - centre).abs()).collect();
-    match median(&deviations) {
-        Some(mad) if mad > 0.0 => (0..values.len()).filter(|&i| deviations[i] / mad > OUTLIER_BOUND).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// Indices of the pairs whose log ratio is an outlier: a disturbance that hit both sides
-/// alike does no harm to a ratio and is not flagged.
-pub fn outlying_pairs(pairs: &[Pair]) -> Vec<usize> {
-    let usable: Vec<(usize, f64)> = pairs.iter().enumerate().filter_map(|(i, p)| Some((i, log_ratio(p)?))).collect();
-    let logs: Vec<f64> = usable.iter().map(|&(_, x)| x).collect();
-    outliers(&logs).into_iter().map(|i| usable[i].0).collect()
-}
-
-/// Median; `None` without values.
-pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(sorted[middle]),
-        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! A study: the matrix of cells to measure, how often, and within which budget. It is a TOML
-//! file (`studies/*.toml`, keys in `docs/study.md`). This module holds its types; reading it is
-//! [`parse`], its cells are [`cells`], their order in time [`schedule`], its price [`plan`].
+//! A study: the cells to measure, their repeats, and the budget. It is a TOML file (`studies/*.toml`, keys in
+//! `docs/study.md`). This module has its types; [`parse`] parses it, [`cells`] lists its cells, [`schedule`] orders
+//! them, [`plan`] estimates its cost.
 
 pub mod cells;
 pub mod control;
 pub mod guard;
 mod host_resource;
 pub mod named;
+mod names;
 mod only;
 pub mod parse;
 pub mod plan;
@@ -18,7 +19,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Actor, Aio, Arch, Baseline, Cache, Cell, Options, Shape, Side, State};
 use crate::problem::TextError;
-use crate::result::WorkloadTraits;
 use crate::stats::Convergence;
 use crate::stats::steady::MOST_ROUNDS;
 
@@ -26,6 +26,7 @@ pub use control::{Control, Controlled, Link, controls};
 pub use guard::GuardPolicy;
 pub use host_resource::{HostResource, OF_MEMORY};
 pub use named::NamedCell;
+pub use names::{Family, Names, SettingName, SubjectKind, WordError, WorkloadName};
 pub use plan::{Plan, Rates};
 pub use schedule::{DoneReason, Progress, SampleKey, Spent, Step, next};
 
@@ -33,64 +34,64 @@ pub use schedule::{DoneReason, Progress, SampleKey, Spent, Step, next};
 pub const MIB: u64 = 1 << 20;
 /// Bytes in a GiB.
 pub const GIB: u64 = 1 << 30;
-/// The part of a side's memory that what is warm in it takes: a quarter.
+/// Share of a side's memory for warm data: a quarter.
 const WARM_PART: u64 = 4;
-/// The least of it, where that is less.
+/// Least amount of warm data.
 const WARM_LEAST: u64 = 64 * MIB;
 
-/// A study as it was read and checked.
+/// A parsed and checked study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Study {
     /// Short name, as typed on the command line.
     pub name: String,
-    /// One line that says what it answers.
+    /// Its question in one line.
     pub title: String,
-    /// What it follows or reproduces, for example `shafer2010, section 3.3`; may be empty.
+    /// What it reproduces, for example `shafer2010, section 3.3`; may be empty.
     pub cites: String,
-    /// What each cell is compared with.
+    /// Baseline of the cells.
     #[serde(default, skip_serializing_if = "Baseline::is_native")]
     pub baseline: Baseline,
-    /// What both sides have.
+    /// Processors and memory of both sides.
     pub guest: Resources,
-    /// How large the targets are; `None` where no cell is on a disk.
+    /// Size of the targets; `None` where no cell is on a disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
-    /// How often, until when.
+    /// Repeats and budget.
     pub repeat: Repeat,
-    /// Whose guests get control cells; `None`: nobody's.
+    /// Workloads with control cells; `None` for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<Controlled>,
-    /// Policies that cells name by the setting `guard`.
+    /// Policies that cells name in the setting `guard`.
     #[serde(default, rename = "guard", skip_serializing_if = "BTreeMap::is_empty")]
     pub guards: BTreeMap<String, GuardPolicy>,
-    /// The cells are the union of these products,
+    /// Cells as products,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix: Vec<Matrix>,
-    /// and of these, which name each actor.
+    /// and cells with each actor named.
     #[serde(default, rename = "cell", skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<NamedCell>,
 }
 
-/// A study as TOML text within another document.
+/// A study as TOML text in another document.
 pub mod as_text {
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
     use super::Study;
 
-    /// Writes it with every default.
+    /// Writes it with all defaults.
     pub fn serialize<S: Serializer>(study: &Study, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&study.to_toml())
     }
 
-    /// Reads what [`serialize`] wrote.
+    /// Parses the output of [`serialize`].
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Study, D::Error> {
         let text = String::deserialize(from)?;
         toml::from_str(&text).map_err(|e| D::Error::custom(format!("its study cannot be read: {}", e.message())))
     }
 }
 
-/// What the guest has, and the native side is held to.
+/// Resources of the guest, to which the native side is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     /// Virtual CPUs, and cores of the native side.
@@ -100,7 +101,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// What a side has: what its shape says, else these.
+    /// Resources of a side: its shape's, else these.
     #[must_use]
     pub fn of(&self, side: &Side) -> Self {
         let shape = &side.shape;
@@ -113,25 +114,25 @@ impl Resources {
     }
 }
 
-/// Sizes.
+/// Sizes of targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// Size of a target in MiB.
     pub target_mib: u32,
 }
 
-/// How often each cell runs.
+/// Repeats of cells, and the run's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
-    /// Fewest pairs before a share may count as known.
+    /// Fewest pairs of a converged share.
     pub min_pairs: u32,
     /// Most pairs; a cell that has not converged by then is reported so.
     pub max_pairs: u32,
-    /// Fewest boots before a share may count as known.
+    /// Fewest boots of a converged share.
     pub min_boots: u32,
-    /// Half width of the interval at which a cell is done, absolute: 0.05 is ±5 points.
+    /// Half width of the interval at which a cell is converged, absolute: 0.05 is ±5 points.
     pub half_width: f64,
-    /// The same as a part of the share itself, for shares so small that points say nothing; `None`: points alone.
+    /// The same relative to the share, for very small shares; `None` for the absolute width only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_width_ratio: Option<f64>,
     /// Measured seconds of a cell whose workload runs for a time.
@@ -141,19 +142,19 @@ pub struct Repeat {
     /// The run ends after this many GiB have been written; `None` where no cell is on a disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_gib_written: Option<f64>,
-    /// Flash is brought into its steady state first: see [`crate::stats::steady`].
+    /// Bring flash into its steady state first: see [`crate::stats::steady`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub steady_state: bool,
 }
 
 impl Repeat {
-    /// Asks for steady state, with as many rounds as its specification allows for reaching it.
+    /// Requires steady state, with the rounds that its specification allows.
     pub fn ask_for_steady_state(&mut self) {
         self.steady_state = true;
         self.max_pairs = self.max_pairs.max(MOST_ROUNDS);
     }
 
-    /// When a share counts as known.
+    /// When a share is converged.
     pub fn convergence(&self) -> Convergence {
         let Repeat { half_width, half_width_ratio, min_pairs, min_boots, .. } = *self;
         Convergence { half_width, half_width_ratio, min_pairs, min_boots }
@@ -168,13 +169,13 @@ impl Repeat {
     }
 }
 
-/// A product of sides, subjects, workloads and settings. The subjects are of one sort.
+/// A product of sides, subjects of one kind, workloads and settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Matrix {
-    /// Entries of `guests/`; `native` may be left out where it is the baseline, which is added anyway.
+    /// Entries of `guests/`; `native` may be omitted where it is the baseline, which is always added.
     pub sides: Vec<String>,
-    /// Shapes of the guests; none: the study's own.
+    /// Shapes of the guests; empty for the study's own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shapes: Vec<Shape>,
     /// Disks.
@@ -188,18 +189,18 @@ pub struct Matrix {
     pub machine: bool,
     /// Entries of `workloads/`.
     pub workloads: Vec<String>,
-    /// Entries of `settings/`, each with the values that it takes in turn.
+    /// Entries of `settings/` with their values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, Vec<String>>,
 }
 
-/// A product of disks. Native cells take the target only.
+/// A product of disks. Native cells use the target only.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Disks {
     /// Entries of `disks/targets/`.
     pub targets: Vec<String>,
-    /// What is found on them; none: what each workload needs.
+    /// States; empty for each workload's default.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<State>,
     /// Entries of `disks/drivers/`.
@@ -208,185 +209,73 @@ pub struct Disks {
     pub caches: Vec<Cache>,
     /// AIO engines.
     pub aios: Vec<Aio>,
-    /// With and without an I/O thread.
+    /// With or without an I/O thread.
     pub iothreads: Vec<bool>,
-    /// What else is set.
+    /// Other options.
     pub options: Vec<Options>,
 }
 
-/// A product of paths. Native cells take network and peer only.
+/// A product of paths. Native cells use network and peer only.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Paths {
     /// Entries of `nets/`.
     pub networks: Vec<String>,
-    /// Other ends, by their names in the network.
+    /// Peers, by their names in the network.
     pub peers: Vec<String>,
-    /// Device models that guests see their end by.
+    /// Card models of guests.
     pub nics: Vec<String>,
-    /// Carried by the hypervisor, by the host's kernel.
+    /// Packets moved by the hypervisor, or by the host's kernel.
     pub vhost: Vec<bool>,
-    /// Queues; none: as the hypervisor likes.
+    /// Numbers of queues; empty for the hypervisor's default.
     pub queues: Vec<u32>,
-    /// Descriptors of the receive ring; none: as the hypervisor likes.
+    /// Receive ring sizes; empty for the hypervisor's default.
     pub rings: Vec<u32>,
 }
 
-/// Names of the entries of each extension point: this crate does not know them.
-#[derive(Debug, Clone, Default)]
-pub struct Names {
-    /// Of `guests/`.
-    pub guests: Vec<String>,
-    /// Of `disks/targets/`.
-    pub targets: Vec<String>,
-    /// Of `disks/drivers/`.
-    pub drivers: Vec<String>,
-    /// Of `nets/`.
-    pub networks: Vec<String>,
-    /// Those of them whose both ends are on the actor's own machine: guests see them by no card.
-    pub inside: Vec<String>,
-    /// Other ends that any of these names.
-    pub peers: Vec<String>,
-    /// Device models that guests can have.
-    pub nics: Vec<String>,
-    /// Of `settings/`, each with what reads a value of it and gives its one spelling, or says what is wrong.
-    pub settings: Vec<SettingName>,
-    /// Of `workloads/`.
-    pub workloads: Vec<WorkloadName>,
-    /// Workloads that are made from their names, beside those.
-    pub workload_families: Vec<Family>,
-    /// What a workload of either measures; `None` where that is not known here, and then nothing is refused for it.
-    pub traits: Option<fn(&str) -> Option<WorkloadTraits>>,
-}
-
-/// A word, of a study or of a command line, that cannot be read: what is wrong, and what would be right.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct WordError(pub String);
-
-/// An entry of `settings/`.
-#[derive(Debug, Clone, Copy)]
-pub struct SettingName {
-    /// Its name.
-    pub name: &'static str,
-    /// The one spelling of a value, or what is wrong with it.
-    pub value: fn(&str) -> Result<String, WordError>,
-}
-
-/// An entry of `workloads/`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkloadName {
-    /// Its name.
-    pub name: String,
-    /// On what it works.
-    pub works_on: SubjectKind,
-}
-
-/// The kinds of subjects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SubjectKind {
-    /// A disk.
-    Disk,
-    /// A path of a network.
-    Path,
-    /// The machine itself.
-    Machine,
-}
-
-impl SubjectKind {
-    /// That of a subject.
-    pub fn of(subject: &crate::cell::Subject) -> Self {
-        use crate::cell::Subject;
-        match subject {
-            Subject::Disk { .. } => SubjectKind::Disk,
-            Subject::Path { .. } => SubjectKind::Path,
-            Subject::Machine => SubjectKind::Machine,
-        }
-    }
-
-    /// `a disk`.
-    pub fn word(self) -> &'static str {
-        match self {
-            SubjectKind::Disk => "a disk",
-            SubjectKind::Path => "a path of a network",
-            SubjectKind::Machine => "the machine itself",
-        }
-    }
-}
-
-/// Names of a family, which are too many for a list.
-#[derive(Debug, Clone, Copy)]
-pub struct Family {
-    /// How they are made, for messages and help: `<seq|rand>-<read|write>-…`.
-    pub grammar: &'static str,
-    /// One of them.
-    pub example: &'static str,
-    /// `None`: the word is nothing like this family; `Some(Err(why))`: it is meant to be of the
-    /// family, but is not; `Some(Ok(()))`: it is.
-    pub recognise: fn(&str) -> Option<Result<(), WordError>>,
-    /// On what its members work.
-    pub works_on: SubjectKind,
-}
-
-impl Names {
-    /// The figure that a workload is judged by and another one does not measure, as far as both are known.
-    pub fn lacks(&self, workload: &str, judged: &str) -> Option<String> {
-        let traits = |name: &str| self.traits.and_then(|of| of(name));
-        let judge = traits(judged)?.judge()?.clone();
-        (!traits(workload)?.figures.contains(&judge)).then_some(judge.name)
-    }
-
-    /// On what a workload works, one of the list or of a family; `None` where it is neither.
-    pub fn works_on(&self, workload: &str) -> Option<SubjectKind> {
-        let listed = self.workloads.iter().find(|w| w.name == workload).map(|w| w.works_on);
-        let family = || self.workload_families.iter().find(|f| (f.recognise)(workload) == Some(Ok(())));
-        listed.or_else(|| family().map(|f| f.works_on))
-    }
-}
-
 impl Study {
-    /// Reads a study. `file` is only named in the problems.
+    /// Parses a study. `file` is for messages only.
     pub fn parse(file: &str, text: &str, names: &Names) -> Result<Study, TextError> {
         parse::parse(file, text, names)
     }
 
-    /// The study as TOML again, every default written out; [`Study::parse`] reads it back.
+    /// The study as TOML with all defaults, which [`Study::parse`] reads back.
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("a study has only strings, numbers and lists of them")
     }
 
-    /// Whether it has native cells alone: no guest is booted.
+    /// Whether it has native cells only, so that no guest is booted.
     pub fn is_native_only(&self) -> bool {
         self.cells().iter().all(Cell::is_native)
     }
 
-    /// Whether no guest is booted that has a machine of its own, and so an image: its guests are containers, if any.
+    /// Whether no guest with a machine and an image is booted: its guests are containers, if any.
     pub fn boots_nothing(&self) -> bool {
         self.cells().iter().flat_map(Cell::actors).all(|actor| actor.side.shares_kernel())
     }
 
-    /// Whether any cell is on a disk: then there is a place for it, and a size, and a write budget.
+    /// Whether any cell is on a disk, so that it has a place, a size and a write budget.
     pub fn has_disks(&self) -> bool {
         self.named_cells().any(|cell| cell.targets().next().is_some())
     }
 
-    /// Whether there is a native cell on a disk, which may become steady.
+    /// Whether a native cell is on a disk, which may become steady.
     pub fn can_become_steady(&self) -> bool {
         self.cells().iter().any(|cell| cell.is_native() && cell.targets().next().is_some())
     }
 
-    /// Whether a cell is set against another one.
+    /// Whether a cell has a baseline other than itself.
     pub fn compares(&self, cell: &Cell) -> bool {
         self.baseline.of(cell).is_some_and(|baseline| baseline != *cell)
     }
 
-    /// Memory of the largest guest, in MiB; the native side is never given more.
+    /// Memory of the largest guest, in MiB; the native side never has more.
     pub fn most_memory_mib(&self) -> u32 {
         let own = |cell: Cell| cell.actors().filter_map(|a| a.side.shape.memory_mib).max();
         self.named_cells().filter_map(own).fold(self.guest.memory_mib, u32::max)
     }
 
-    /// What the processors of its guests understand; empty where it has no guest with a machine.
+    /// Instruction sets of its guests; empty without a guest that has a machine.
     pub fn arches(&self) -> BTreeSet<Arch> {
         let guests = |cell: Cell| {
             let own: Vec<Arch> = cell.actors().filter(|a| !a.side.shares_kernel()).map(|a| a.side.shape.arch).collect();
@@ -395,15 +284,15 @@ impl Study {
         self.named_cells().flat_map(guests).collect()
     }
 
-    /// Bytes that a buffered workload (`dd`) moves: twice the memory of the largest side, so that most
-    /// of it cannot stay in the page cache, and never more than the target holds.
-    /// [`Study::parse`] refuses a target smaller than twice the memory.
+    /// Bytes that a buffered workload (`dd`) moves: twice the memory of the largest side, so that most of it cannot
+    /// stay in the page cache, and at most the target's size. [`Study::parse`] refuses a target smaller than twice the
+    /// memory.
     pub fn buffered_bytes(&self) -> u64 {
         (2 * u64::from(self.most_memory_mib()) * MIB).min(self.target_bytes())
     }
 
-    /// Bytes of its target that a page cache is to hold for an actor. In the host's below a guest that is all of it; in
-    /// the one of its own side so much that the memory has room for all else, and as much as fio needs.
+    /// Bytes of its target that a page cache must hold for an actor: all of it in the host's below a guest; in its own
+    /// side's as much as leaves memory for everything else, and at least what fio needs.
     pub fn warm_bytes(&self, actor: &Actor) -> u64 {
         let part = self.guest.of(&actor.side).memory_bytes() / WARM_PART / MIB * MIB;
         let most = if actor.is_warm_below() { u64::MAX } else { part.max(WARM_LEAST) };

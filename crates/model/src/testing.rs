@@ -1,5 +1,4 @@
-//! Made-up runs for the tests of this crate: every sample is given, and its scatter comes from a
-//! generator with a fixed seed.
+//! Made-up runs for tests: each cell has given figures, scattered by a generator with a fixed seed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,14 +46,14 @@ pub fn guest(target: &str, driver: &str, workload: &str) -> Cell {
     Cell::on("qemu", target, Some(Attachment::new(driver, Cache::None, Aio::Native)), workload)
 }
 
-/// A guest, or with no device the native side, over a path to the host.
+/// A guest, or without a card the native side, on a path to the host.
 pub fn over_bridge(nic: Option<&str>, workload: &str) -> Cell {
     let side = if nic.is_some() { Side::of("qemu") } else { Side::native() };
     let nic = nic.map(cell::Nic::new);
     Cell::of(side, cell::Subject::path("bridge", "host", nic), workload)
 }
 
-/// Over a bridge at 10 Gbit/s, and at `seen` under a setting; natively 40 and 35.
+/// On a bridge 10 Gbit/s, and `seen` under a setting; natively 40 and 35.
 pub fn over_bridge_under(setting: &str, value: &str, seen: f64) -> Facts {
     let mut under = over_bridge(Some("virtio-net"), "iperf3-tcp");
     under.settings.insert(setting.into(), value.into());
@@ -71,8 +70,8 @@ pub fn virtio(target: &str, workload: &str) -> Cell {
     guest(target, "virtio-blk", workload)
 }
 
-/// One request of a job (`rand-read`, `rand-write`) in flight against 32, natively and by
-/// virtio-blk. With one the guest's device has this queue depth and busy ratio; 32 give it `many`.
+/// One request of a job (`rand-read`, `rand-write`) in flight and 32, natively and with virtio-blk. With one the
+/// guest's device has this queue depth and busy ratio; with 32 `many`.
 pub fn one_and_many(job: &str, (queue_depth, busy): (f64, f64), many: f64) -> Facts {
     let (one, more) = (format!("{job}-1"), format!("{job}-32"));
     let guest = virtio("device", &one);
@@ -177,7 +176,7 @@ impl Bench {
         self
     }
 
-    /// What the device sees of a cell: request bytes, queue depth, busy ratio.
+    /// The device in a cell: request bytes, queue depth, busy ratio.
     pub fn device(mut self, cell: &Cell, request_bytes: f64, queue_depth: f64, busy: f64) -> Bench {
         self.find(cell).device = (request_bytes, queue_depth, busy);
         self
@@ -261,7 +260,7 @@ pub fn baseline(text: &str) -> Baseline {
     toml::from_str::<Written>(&format!("baseline = {text}")).unwrap().baseline
 }
 
-/// One that names no cell.
+/// A study without cells.
 fn study(half_width: f64) -> Study {
     let text = format!(
         "name = 'made-up'\ntitle = ''\ncites = ''\n[guest]\nvcpus = 1\nmemory_mib = 256\n[repeat]\nmin_pairs = 5\n\
@@ -318,7 +317,7 @@ fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> S
     }
 }
 
-/// A sample of what works on no disk, and has one figure.
+/// A sample of a workload without a disk, with one figure.
 fn over_a_path(cell: &Planned, figure: f64, round: u32) -> Sample {
     let figures = vec![Reading::scalar(BANDWIDTH, figure)];
     Sample {
@@ -345,21 +344,11 @@ fn environment() -> Environment {
         accel: Some(Accel::Kvm),
         accel_reason: "made up".into(),
         qemu: Some("7.2".into()),
-        programs: BTreeMap::new(),
-        peer_programs: BTreeMap::new(),
         fio: Some("3.33".into()),
         backing: "vda ext4 /".into(),
-        modelled: None,
         vcpus: 1,
         memory_mib: 256,
         native_limits: "cgroup v1".into(),
-        qemu_limits: None,
-        guest_kernel_file: None,
-        afar: None,
-        peer: None,
-        node: None,
-        written_beside_bytes: 0,
-        other_guests: 0,
-        cap_ratio: None,
+        ..Environment::default()
     }
 }

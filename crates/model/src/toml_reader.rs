@@ -1,6 +1,5 @@
-//! Reading TOML that a person wrote: each value is taken with its place, so that a problem can name
-//! the line, and every problem of a file is found in one pass. Studies and the guard's policy are
-//! read with it.
+//! Reads TOML that a person wrote: each value has its position, so that a problem names the line, and all problems of a
+//! file are found in one pass. Used for studies and the guard's policy.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 use crate::problem::{Problem, Source, TextError};
 use crate::words::nearest;
 
-/// `; did you mean X?`, or the whole choice.
+/// `; did you mean X?`, or the list of candidates.
 pub fn hint(word: &str, candidates: &[&str]) -> String {
     if candidates.is_empty() {
         return "; there is none".to_owned();
@@ -23,10 +22,10 @@ pub fn hint(word: &str, candidates: &[&str]) -> String {
     }
 }
 
-/// A text as `take` finds it from its top on.
+/// Parses a text with `take`, from its top table.
 ///
 /// # Errors
-/// Every problem, in the order of the file.
+/// All problems, in the order of the file.
 pub fn read<T>(
     file: &str,
     text: &str,
@@ -52,7 +51,7 @@ pub fn read<T>(
 pub struct Reader<'a> {
     /// The text.
     pub source: &'a Source<'a>,
-    /// What was found so far.
+    /// The problems so far.
     pub problems: Vec<Problem>,
 }
 
@@ -60,9 +59,9 @@ pub struct Reader<'a> {
 pub struct Section<'t, 'i> {
     /// The path; empty at the top.
     pub path: Cow<'static, str>,
-    /// Where it stands.
+    /// Its position.
     pub span: Range<usize>,
-    /// What is in it.
+    /// Its content.
     pub table: &'t DeTable<'i>,
 }
 
@@ -80,12 +79,12 @@ impl<'a> Reader<'a> {
         self.problems.push(self.source.problem(span, key, what));
     }
 
-    /// A value as it stands in the text.
+    /// A value as written.
     pub fn written(&self, value: &Spanned<DeValue<'_>>) -> &'a str {
         self.source.text.get(value.span()).unwrap_or("")
     }
 
-    /// Refuses every key that is not one of these.
+    /// Refuses all other keys.
     pub fn known_keys(&mut self, s: &Section<'_, '_>, keys: &[&str]) {
         for key in s.table.keys() {
             let word: &str = key.get_ref();
@@ -95,7 +94,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes that a key is not one of these.
+    /// Notes an unknown key.
     fn unknown_key(&mut self, s: &Section<'_, '_>, key: &Spanned<Cow<'_, str>>, keys: &[&str]) {
         let word: &str = key.get_ref();
         let what = format!("unknown key{}", hint(word, keys));
@@ -150,7 +149,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A value that must be there.
+    /// A required value.
     fn required<'t, 'i>(&mut self, s: &Section<'t, 'i>, key: &str) -> Option<&'t Spanned<DeValue<'i>>> {
         let value = s.table.get(key);
         if value.is_none() {
@@ -165,13 +164,13 @@ impl<'a> Reader<'a> {
         self.whole_value(value, &s.key(key), least, most)
     }
 
-    /// The same where it may be left out.
+    /// The same for an optional value.
     pub fn whole_if(&mut self, s: &Section<'_, '_>, key: &str, least: u32, most: u32) -> Option<u32> {
         let value = s.table.get(key)?;
         self.whole_value(value, &s.key(key), least, most)
     }
 
-    /// The same of a value that is at hand.
+    /// The same for a given value.
     pub fn whole_value(&mut self, value: &Spanned<DeValue<'_>>, path: &str, least: u32, most: u32) -> Option<u32> {
         let DeValue::Integer(number) = value.get_ref() else {
             self.wrong_type(&value.span(), path, "a whole number", value.get_ref());
@@ -185,7 +184,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A number in a range, both ends included; `5` is as good as `5.0`.
+    /// A number in a range, both ends included; `5` equals `5.0`.
     pub fn real(&mut self, s: &Section<'_, '_>, key: &str, least: f64, most: f64) -> Option<f64> {
         let value = self.required(s, key)?;
         let text = match value.get_ref() {
@@ -203,7 +202,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A list without repetitions; `each` reads an item.
+    /// A list without repetitions; `each` parses an item.
     pub fn list<T: PartialEq>(
         &mut self,
         s: &Section<'_, '_>,
@@ -241,7 +240,7 @@ impl<'a> Reader<'a> {
         good.then_some(all)
     }
 
-    /// A list of words out of those given.
+    /// A list of the given words.
     pub fn entries(
         &mut self,
         s: &Section<'_, '_>,
@@ -253,7 +252,7 @@ impl<'a> Reader<'a> {
         self.list(s, key, default, |reader, item, path| reader.word(item, path, &words).map(|i| words[i].to_owned()))
     }
 
-    /// A list of values, each written as it shows itself.
+    /// A list of values, written as their `Display`.
     pub fn choices<T: Copy + PartialEq + ToString>(
         &mut self,
         s: &Section<'_, '_>,
@@ -299,7 +298,7 @@ impl<'a> Reader<'a> {
         self.word(value, &s.key(key), &words).map(|i| values[i])
     }
 
-    /// Index of the word in the choice.
+    /// Index of the word among the given ones.
     pub fn word(&mut self, item: &Spanned<DeValue<'_>>, path: &str, words: &[&str]) -> Option<usize> {
         let DeValue::String(text) = item.get_ref() else {
             self.wrong_type(&item.span(), path, "a string", item.get_ref());
@@ -313,12 +312,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the value of a key stands; the section where there is none.
+/// Position of a key's value, else of the section.
 pub fn value_span(s: &Section<'_, '_>, key: &str) -> Range<usize> {
     s.table.get(key).map_or(s.span.clone(), Spanned::span)
 }
 
-/// What kind of value it is, in words.
+/// Name of a value's type.
 pub fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",

@@ -1,5 +1,5 @@
-//! Who uses the disks, the wire and the processors now, and who suffers: what `vmio top` shows.
-//! Pure: what was observed in, rows and verdicts out.
+//! Users of disks, network and processors, and the guests that suffer: the pure part of `vmio top`, from observations
+//! to rows and verdicts.
 
 pub mod cpu_users;
 pub mod history;
@@ -23,12 +23,12 @@ pub use load::Interval;
 pub use reading::Reading;
 pub use verdict::Verdict;
 
-/// What one process (or the kernel for nobody) did on one disk in an interval.
+/// Requests of one process (or of the kernel on its own behalf) on one disk in an interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Process that handed the requests in (thread group), 0 for the kernel's own threads.
+    /// Process that submitted the requests (thread group), 0 for kernel threads.
     pub pid: u32,
-    /// Its short name, or that of the kernel's thread: `kworker/u8:1+flush-254:0`, `md0_resync`.
+    /// Its short name, or the kernel thread's: `kworker/u8:1+flush-254:0`, `md0_resync`.
     pub comm: String,
     /// Id of its control group (version 2: the inode of its directory), 0 where unknown.
     pub cgroup: u64,
@@ -36,15 +36,15 @@ pub struct Flow {
     pub device: (u32, u32),
     /// Whether the requests wrote (writes, discards, flushes) or read.
     pub write: bool,
-    /// Requests that ended.
+    /// Completed requests.
     pub requests: u64,
-    /// Bytes that they moved.
+    /// Their bytes.
     pub bytes: u64,
-    /// Sum over the requests of the time from being handed to the device to their end. Divided by
-    /// the interval it is the number in flight at the device (Little's law).
+    /// Sum over the requests of their time at the device. Divided by the interval it is the number in flight at the
+    /// device (Little's law).
     pub device_seconds: f64,
-    /// Sum over the requests of the time that they waited in the host's queue before that.
+    /// Sum over the requests of their time in the host's queue.
     pub queued_seconds: f64,
-    /// Time from being handed in to the end, counted.
+    /// Time from submission to completion, counted.
     pub latency: Latency,
 }

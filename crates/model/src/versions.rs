@@ -1,8 +1,8 @@
-//! Programs that run at both ends of a path, by what they say of their versions.
+//! Versions of programs that run at both ends of a path.
 
 use std::collections::BTreeMap;
 
-/// What is to be said of programs that are of one version on this host and of another at the peer, a sentence each.
+/// A sentence for each program with different versions on this host and at the peer.
 pub fn unlike(here: &BTreeMap<String, String>, there: &BTreeMap<String, String>) -> Vec<String> {
     let differs = |(name, theirs): (&String, &String)| {
         let (ours, theirs) = (version(here.get(name)?), version(theirs));
@@ -11,13 +11,13 @@ pub fn unlike(here: &BTreeMap<String, String>, there: &BTreeMap<String, String>)
     there.iter().filter_map(differs).collect()
 }
 
-/// The version in what a program says, `3.12` of `iperf 3.12 (cJSON 1.7.15)`; all of it where none is found.
+/// The version number in a version text, `3.12` of `iperf 3.12 (cJSON 1.7.15)`; all of it without one.
 fn version(said: &str) -> &str {
     let is_version = |word: &&str| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit());
     said.split([' ', ',']).find(is_version).unwrap_or(said)
 }
 
-/// What is known to differ between two versions.
+/// Known differences between two versions.
 fn matters(name: &str, ours: &str, theirs: &str) -> String {
     let number = |text: &str| {
         let mut parts = text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
@@ -25,23 +25,23 @@ fn matters(name: &str, ours: &str, theirs: &str) -> String {
     };
     let (Some(ours), Some(theirs), "iperf3") = (number(ours), number(theirs), name) else { return String::new() };
     let across = |version| (ours < version) != (theirs < version);
-    let mut told = String::new();
+    let mut text = String::new();
     // Release notes of iperf 3.16, pull request 1591.
     if across((3, 16)) {
-        told += "; from 3.16 on a thread of its own serves each stream";
+        text += "; from 3.16 on a thread of its own serves each stream";
     }
-    // The client says what the receiver read, whatever version that is: src/iperf_api.c, `get_results`.
+    // The client reports the receiver's figure, in any version: src/iperf_api.c, `get_results`.
     if across((3, 11)) && ours < (3, 11) {
-        told += "; before 3.11 the client, this host's, leaves datagrams out of the loss that are lost at the end";
+        text += "; before 3.11 the client, this host's, leaves datagrams out of the loss that are lost at the end";
     }
-    told
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(name: &str, here: &str, there: &str) -> Vec<String> {
+    fn messages(name: &str, here: &str, there: &str) -> Vec<String> {
         let of = |said: &str| BTreeMap::from([(name.to_owned(), said.to_owned())]);
         unlike(&of(here), &of(there))
     }
@@ -49,18 +49,18 @@ mod tests {
     #[test]
     fn versions_that_differ_are_told_with_what_is_known_of_them() {
         let [old, new, newest] = ["iperf 3.9 (cJSON 1.7.13)", "iperf 3.12 (cJSON 1.7.15)", "iperf 3.16"];
-        assert_eq!(told("iperf3", new, "iperf 3.12 (cJSON 1.7.18)"), [""; 0], "of one version");
-        assert_eq!(told("iperf3", new, old), ["iperf3 is 3.12 here and 3.9 there"], "the client counts");
-        let said = told("iperf3", old, new).join("");
+        assert_eq!(messages("iperf3", new, "iperf 3.12 (cJSON 1.7.18)"), [""; 0], "of one version");
+        assert_eq!(messages("iperf3", new, old), ["iperf3 is 3.12 here and 3.9 there"], "the client counts");
+        let said = messages("iperf3", old, new).join("");
         assert!(said.contains("3.9 here and 3.12 there; before 3.11 the client, this host's,"), "{said}");
-        let said = told("iperf3", newest, new).join("");
+        let said = messages("iperf3", newest, new).join("");
         assert!(
             said.ends_with("3.16 here and 3.12 there; from 3.16 on a thread of its own serves each stream"),
             "{said}"
         );
-        let said = told("sockperf", "sockperf, version 3.7-0", "sockperf, version 3.10-no.git");
+        let said = messages("sockperf", "sockperf, version 3.7-0", "sockperf, version 3.10-no.git");
         assert_eq!(said, ["sockperf is 3.7-0 here and 3.10-no.git there"]);
-        assert_eq!(told("x", "a word", "another"), ["x is a word here and another there"]);
+        assert_eq!(messages("x", "a word", "another"), ["x is a word here and another there"]);
         assert_eq!(unlike(&BTreeMap::new(), &BTreeMap::from([("x".into(), "1.0".into())])), [""; 0], "no word of ours");
     }
 }

@@ -1,6 +1,6 @@
-//! Numbers with their words, and the word that was meant, in the one way in which every output says them.
+//! Numbers with nouns, and suggestions for misspelt words, the same in all outputs.
 
-/// `guest` of one, `guests` of any other number.
+/// `guest` for one, `guests` for any other number.
 pub fn plural(n: usize, what: &str) -> String {
     format!("{what}{}", if n == 1 { "" } else { "s" })
 }
@@ -10,13 +10,13 @@ pub fn count(n: usize, what: &str) -> String {
     format!("{n} {}", plural(n, what))
 }
 
-/// A number that needs no more than two figures: `34`, `2.4`.
+/// A number with two significant digits: `34`, `2.4`.
 pub fn two(x: f64) -> String {
     if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
 }
 
-/// The nearest of the candidates, if any is near enough to have been meant: one slip away (two in
-/// words of five letters and more), or alike as a whole.
+/// The nearest candidate, if near enough: one mistake away (two in words of five letters and more), or similar as a
+/// whole.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let most = match word.chars().count() {
@@ -27,7 +27,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let rated = candidates.into_iter().map(|c| {
         let other = c.to_lowercase();
         let slips = strsim::osa_distance(&word, &other);
-        // What is no slip counts as farther than any.
+        // Too many mistakes count as farther than any.
         (if slips <= most { slips } else { usize::MAX }, strsim::jaro_winkler(&word, &other), c)
     });
     rated

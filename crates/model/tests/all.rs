@@ -1,7 +1,7 @@
-//! All tests from outside, in one program. A file has its line here.
+//! All integration tests, in one program. Each file has its line here.
 
 #![allow(missing_docs)]
-// Fixtures are files, and times are measured around the model.
+// Tests read fixtures and measure times, which the crate itself must not.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod common;

@@ -1,5 +1,4 @@
-//! QEMU itself takes the options that the findings tell people to paste, and libvirt's schema the
-//! elements.
+//! QEMU accepts the options that findings print, and libvirt's schema the elements.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,9 +9,9 @@ use std::process::{Command, Stdio};
 use vmio_model::cell::{Aio, Attachment, Cache, DetectZeroes, Options};
 use vmio_model::facts::{CommandLineOption, Details, Disk, Fact, Nic, Place, Provenance, Subject};
 use vmio_model::rules::Change;
-use vmio_model::rules::change::{NicTo, To, own_disk, own_nic, recommended, settings};
+use vmio_model::rules::change::{DiskChange, NicChange, own_disk, own_nic, recommended, settings};
 
-/// A file of the test's own that is gone at its end.
+/// A file that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -33,14 +32,14 @@ impl Drop for Scratch {
     }
 }
 
-/// Starts QEMU stopped with these options, as a shell reads them, and has it quit.
+/// Starts QEMU stopped with these options, split as by a shell, and has it quit.
 fn qemu_takes(options: &str) {
     let out = Command::new("sh").args(["-c", &format!("printf '%s\\0' {options}")]).output().unwrap();
     let words = String::from_utf8(out.stdout).unwrap();
     qemu_says(words.split_terminator('\0'), "");
 }
 
-/// The monitor's answers of a QEMU that was started stopped with these options.
+/// The monitor's replies of a QEMU started stopped with these options.
 fn qemu_says<'a>(options: impl Iterator<Item = &'a str>, ask: &str) -> String {
     let options: Vec<&str> = options.collect();
     let mut qemu = Command::new("qemu-system-x86_64")
@@ -51,7 +50,7 @@ fn qemu_says<'a>(options: impl Iterator<Item = &'a str>, ask: &str) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // QEMU may have refused and gone; its exit status and words tell.
+    // QEMU may have refused and ended; its exit status and message are checked.
     let _ = qemu.stdin.take().unwrap().write_all(format!("{ask}\nquit\n").as_bytes());
     let out = qemu.wait_with_output().unwrap();
     assert!(out.status.success(), "{options:?}: {}", String::from_utf8_lossy(&out.stderr));
@@ -62,8 +61,8 @@ fn from() -> Provenance {
     Provenance::Transcript { name: "change".into() }
 }
 
-/// A guest's own disks, and what is asked of them.
-fn own_disks(file: &str) -> Vec<(Disk, To)> {
+/// A guest's disks, and the changes of each.
+fn own_disks(file: &str) -> Vec<(Disk, DiskChange)> {
     let disk = |driver: &str, target: &str| Disk {
         driver: Some(driver.into()).into(),
         cache: "writeback".into(),
@@ -84,12 +83,12 @@ fn own_disks(file: &str) -> Vec<(Disk, To)> {
         disk.details.iothread_name = "iothread1".into();
         disk
     };
-    let virtio = To { driver: Some("virtio-blk"), iothread: true, ..To::default() };
-    let scsi = To { driver: Some("virtio-scsi"), ..To::default() };
-    let thread = To { iothread: true, queues: Some(2), ..To::default() };
-    let direct = To { cache: Some(Cache::None), discard: true, ..To::default() };
+    let virtio = DiskChange { driver: Some("virtio-blk"), iothread: true, ..DiskChange::default() };
+    let scsi = DiskChange { driver: Some("virtio-scsi"), ..DiskChange::default() };
+    let thread = DiskChange { iothread: true, queues: Some(2), ..DiskChange::default() };
+    let direct = DiskChange { cache: Some(Cache::None), discard: true, ..DiskChange::default() };
     vec![
-        (disk("ahci", "sda"), To { cache: Some(Cache::None), ..virtio.clone() }),
+        (disk("ahci", "sda"), DiskChange { cache: Some(Cache::None), ..virtio.clone() }),
         (disk("lsi53c895a", "sdc"), virtio),
         (disk("virtio-blk", "vda"), thread.clone()),
         (disk("virtio-scsi", "sda"), thread.clone()),
@@ -137,7 +136,7 @@ fn options_of(disk: &Disk, nodes: bool) -> Vec<[String; 2]> {
     all
 }
 
-/// The options after the edits that a text tells, done as it says.
+/// The options after the edits that a text describes.
 fn edited(text: &str, mut options: Vec<[String; 2]>) -> Vec<[String; 2]> {
     let mut said = String::new();
     let mut new = Vec::new();
@@ -154,7 +153,7 @@ fn edited(text: &str, mut options: Vec<[String; 2]>) -> Vec<[String; 2]> {
             new.push([option.to_owned(), value.to_owned()]);
             continue;
         }
-        // Keys to take away are named with their `=`; those after "keep" stay.
+        // Keys to remove are named with their `=`; those after "keep" stay.
         let gone = said.split("; keep").next().unwrap().split([' ', ',', '(', ')']).filter_map(|w| w.strip_suffix('='));
         let gone: Vec<&str> = gone.collect();
         let own = options.iter().rposition(|[option, _]| option == "-device").unwrap_or(usize::MAX);
@@ -192,7 +191,7 @@ fn keys_set(value: &str, keys: &str, gone: &[&str], model: bool) -> String {
         let is_gone = gone.iter().any(|g| *g == name || g.strip_suffix('*').is_some_and(|p| name.starts_with(p)));
         !set.contains(&name) && !is_gone
     };
-    // A comma in a value is written twice.
+    // A comma in a value is doubled.
     let whole = value.replace(",,", "\u{1}");
     let kept = whole.split(',').skip(usize::from(model)).filter(stays);
     let parts: Vec<&str> = if model { [keys].into_iter().chain(kept).collect() } else { kept.chain([keys]).collect() };
@@ -223,7 +222,7 @@ fn qemu_takes_the_options_that_findings_print() {
         let options = settings("x", a).qemu.replace("/dev/DISK", disk.text());
         qemu_takes(&options.replace("format=FORMAT", "format=raw"));
     }
-    // Nobody knows the format of the reader's own image: a raw disk's would destroy a qcow2 one.
+    // The format of the reader's image is not known: raw would destroy a qcow2 image.
     let unknown = settings("x", &recommended()).qemu.replace("/dev/DISK", disk.text()).replace("\\\n", "");
     let out =
         Command::new("qemu-system-x86_64").args(["-S", "-display", "none"]).args(unknown.split_whitespace()).output();
@@ -234,7 +233,7 @@ fn qemu_takes_the_options_that_findings_print() {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn qemu_takes_a_guests_own_disk_and_card_changed() {
-    // A comma, a space and a quote in its name.
+    // A name with a comma, a space and a quote.
     let file = Scratch::new("web 1's, own.raw");
     for (disk, to) in own_disks(file.text()) {
         for nodes in [false, true] {
@@ -254,8 +253,8 @@ fn qemu_takes_a_guests_own_disk_and_card_changed() {
     }
     let place = Place { target: Some("52:54:00:12:34:56".into()), device_id: Some("net7".into()), ..Place::default() };
     let nic = Nic { place, ..Nic::unknown(Subject::net("web1", ""), from()) };
-    let change = own_nic("x", &nic, NicTo { queues: Some(2), ..NicTo::default() }).qemu;
-    // Without a bridge and root there is no tap; the keys of the device are what is tried.
+    let change = own_nic("x", &nic, NicChange { queues: Some(2), ..NicChange::default() }).qemu;
+    // Without a bridge and root there is no tap; only the device's keys are tried.
     let keys = change.lines().last().unwrap();
     assert_eq!(keys, "mq=on,vectors=6");
     qemu_takes(&format!("-netdev hubport,hubid=0,id=hostnet0 -device virtio-net-pci,netdev=hostnet0,{keys}"));
@@ -269,21 +268,21 @@ fn a_disk_without_a_device_of_its_own_gets_one() {
         Place { source: Some(file.text().into()).into(), device_id: Some("virtio0".into()), ..Place::default() };
     let driver = Fact::read(Some("virtio-blk".into()), CommandLineOption::new(812, "drive"));
     let disk = Disk { driver, place, ..Disk::unknown(Subject::disk("web1", ""), from()) };
-    let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
+    let change = own_disk("x", &disk, &DiskChange { iothread: true, ..DiskChange::default() });
     let drive = ["-drive".to_owned(), format!("file={},format=raw,if=virtio,index=0,snapshot=on", file.text())];
     let options = edited(&change.qemu, vec![drive]);
     let said = qemu_says(options.iter().flatten().map(String::as_str), "info block\ninfo iothreads");
     assert!(said.contains("thread_id") && said.contains("Backing file"), "{options:?}\n{said}");
 }
 
-/// Elements of an edit of libvirt's, by where they belong.
+/// Elements of a libvirt edit, by where they belong.
 fn domain(disk: &Disk, change: &Change) -> String {
     let (mut top, mut own) = (String::new(), String::new());
-    // Attributes stand below the line that says of which element they are.
+    // Attributes follow the line that names their element.
     let (mut driver, mut controller, mut model) = (String::new(), String::new(), String::new());
     let (mut more, mut address) = (String::new(), String::new());
     let mut said = "";
-    // A number of I/O threads, and of a new one.
+    // Placeholders: a number of I/O threads, and the number of a new one.
     let text = change.libvirt.replace("'N'", "'2'").replace(">N<", ">2<").replace("'M'", "'1'");
     for line in text.lines().filter(|l| !l.starts_with("virsh ")) {
         if line.starts_with('#') {
@@ -337,7 +336,7 @@ fn libvirts_schema_takes_the_elements() {
         let change = own_disk("x", &disk, &to);
         let file = Scratch::new("domain.xml");
         std::fs::write(&file.0, domain(&disk, &change)).unwrap();
-        // libvirt's own driver for tests keeps its domains in memory.
+        // libvirt's test driver keeps its domains in memory.
         let out = Command::new("virsh")
             .args(["-c", "test:///default", "define", "--validate", file.text()])
             .output()

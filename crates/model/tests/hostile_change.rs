@@ -1,5 +1,5 @@
-//! Names in a change come from command lines and configurations that others may have written. Whatever they
-//! hold, a shell that the text is pasted into runs none of it.
+//! Names in a change come from command lines and configurations that others may have written. A shell into which the
+//! text is pasted must execute none of them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use vmio_model::cell::{Aio, Cache};
 use vmio_model::facts::{Details, Disk, Fact, Guest, Nic, Place, Provenance, Subject};
-use vmio_model::rules::change::{NicTo, To, own_disk, own_nic, together};
+use vmio_model::rules::change::{DiskChange, NicChange, own_disk, own_nic, together};
 use vmio_model::rules::{Change, findings};
 
 const NASTY: [&str; 10] = [
@@ -63,7 +63,7 @@ fn disks(name: &str) -> Vec<Disk> {
                 queues: Some(1).into(),
                 limits: vec![name.into()].into(),
                 limit_keys: vec![name.into()],
-                // A drive's own limits, and those of a group.
+                // A drive's own limits, and a group's.
                 throttle_group: (option == "-blockdev").then(|| name.into()),
                 backing_files: Some(3).into(),
                 ..Details::default()
@@ -84,7 +84,7 @@ fn disks(name: &str) -> Vec<Disk> {
 
 /// All texts of all changes of devices with such a name.
 fn texts(name: &str) -> Vec<String> {
-    let asked = To {
+    let asked = DiskChange {
         cache: Some(Cache::None),
         aio: Some(Aio::IoUring),
         iothread: true,
@@ -93,7 +93,7 @@ fn texts(name: &str) -> Vec<String> {
         driver: None,
         l2_cache: Some(1 << 20),
     };
-    let driver = |driver| To { driver: Some(driver), ..To::default() };
+    let driver = |driver| DiskChange { driver: Some(driver), ..DiskChange::default() };
     let mut changes: Vec<Change> = Vec::new();
     for disk in disks(name) {
         for to in [asked.clone(), driver("virtio-blk"), driver("virtio-scsi")] {
@@ -117,8 +117,8 @@ fn texts(name: &str) -> Vec<String> {
         place: place(name),
         ..Nic::unknown(Subject::net(name, ""), from())
     };
-    let to = NicTo { virtio: true, vhost: true, queues: Some(4), offloads: true, tap: false };
-    for to in [to, NicTo { tap: true, ..to }, NicTo { offloads: true, ..NicTo::default() }] {
+    let to = NicChange { virtio: true, vhost: true, queues: Some(4), offloads: true, tap: false };
+    for to in [to, NicChange { tap: true, ..to }, NicChange { offloads: true, ..NicChange::default() }] {
         changes.push(own_nic(name, &nic, to));
         for kind in ["-nic tap", "-nic bridge", "-net nic"] {
             let given = [vec![format!("{kind},{name}")], vec![format!("{kind},{name}"), format!("-net {name}")]];
@@ -148,7 +148,7 @@ fn texts(name: &str) -> Vec<String> {
     all
 }
 
-/// A folder with programs that do nothing, and `CMD`, which leaves a mark.
+/// A directory with programs that do nothing, and `CMD`, which leaves a mark.
 struct Trap(PathBuf);
 
 impl Trap {
@@ -199,7 +199,7 @@ fn no_name_becomes_a_command() {
     let trap = Trap::new();
     for name in NASTY {
         let texts: Vec<String> = texts(name).into_iter().filter(|text| text.contains("CMD")).collect();
-        // A shell that stops at a text's syntax sees nothing of what follows: each line for itself, too.
+        // A shell that stops at a syntax error would miss the rest: each line is tried alone, too.
         let lines: BTreeSet<&str> = texts.iter().flat_map(|t| t.lines()).filter(|line| line.contains("CMD")).collect();
         assert!(!lines.is_empty(), "{name:?} is nowhere");
         for text in lines.into_iter().chain(texts.iter().map(String::as_str)) {

@@ -1,4 +1,4 @@
-//! The published figures are data that reads, and agree with what is quoted of them elsewhere.
+//! The published figures can be parsed, and agree with quotations elsewhere.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,10 +16,10 @@ fn the_storage_tables_hold_what_they_should() {
         row.unwrap()["bandwidth_mb_s"].as_float().unwrap()
     };
     let native = find("write", "None", "N/A", "Local disk");
-    // Table 1: the sparse file gets about 1 % of the disk, the pre-allocated one under Xen 53 %.
+    // Table 1: the sparse file has about 1 % of the disk's rate, the pre-allocated one under Xen 53 %.
     assert!((find("write", "KVM", "SCSI/sparse file", "Local file") / native - 0.012).abs() < 0.001);
     assert!((find("write", "Xen", "SCSI/pre-alloc file", "Local file") / native - 0.526).abs() < 0.001);
-    // Table 2: virtio reads get 70 % of the disk.
+    // Table 2: virtio reads have 70 % of the disk's rate.
     let read = find("read", "KVM", "Virtio/phy", "Local disk") / find("read", "None", "N/A", "Local disk");
     assert!((read - 0.705).abs() < 0.001);
     for note in paper["footnote"].as_array().unwrap() {

@@ -1,7 +1,7 @@
-//! The guard's policy: what is read from good files, what is said of bad ones, and the plan.
+//! The guard's policy: parsing of good files, messages for bad ones, and the plan.
 //!
-//! `tests/fixtures/policy/{good,refused,warned}`: each `NAME.toml`, or directory of several, beside
-//! `NAME.txt` with what is printed. `VMIO_BLESS=1` writes the latter anew: read the difference.
+//! `tests/fixtures/policy/{good,refused,warned}`: each `NAME.toml`, or directory of several, has a `NAME.txt` with the
+//! expected output. `VMIO_BLESS=1` rewrites it: read the difference.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +47,7 @@ fn good(name: &str) -> Policy {
     read(&fixture(&path), &Links::default()).unwrap().policy
 }
 
-/// As written, else with preamble and gap on what the kernel shows as a physical port.
+/// As written; the default is preamble and gap on physical ports.
 #[test]
 fn what_is_said_over_the_files_goes_before_them() {
     let text = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.gold]\nmin = \"100Mbit\"\nmax = \"200Mbit\"\n";
@@ -88,7 +88,7 @@ fn the_issues_own_example() {
     assert_eq!((gold.priority, gold.min, gold.max), (1, Some(300 * M), Some(600 * M)));
     assert_eq!((gold.weight, gold.hard, gold.over_max), (1, false, false));
     assert_eq!(policy.guard.period, Duration::from_millis(10));
-    // The two that exist without being written: 2 % for the host.
+    // The two built-in classes: the host has 2 %.
     let host = policy.class(HOST).member(1000 * M);
     assert_eq!((host.priority, host.min, host.max), (1, 20 * M, 1000 * M));
     let default = policy.class("default").member(1000 * M);
@@ -122,7 +122,7 @@ fn a_capacity_may_come_from_the_link() {
     assert_eq!((loaded.policy.uplinks["eth0"].capacity, loaded.warnings.len()), (10_000 * M, 0));
     let error = Policy::read(&[("a", text)], &links(1000 * M)).unwrap_err().to_string();
     assert!(error.contains("a:1: uplink.eth0.capacity: the minima of guest_tx add up to 2.02 Gbit/s"), "{error}");
-    // What is written goes before what the kernel says.
+    // A written capacity overrides the kernel's.
     let written = text.replace("[uplink.eth0]", "[uplink.eth0]\ncapacity = \"3Gbit\"");
     let loaded = Policy::read(&[("a", &written)], &links(BitRate::ONE)).unwrap();
     assert_eq!(loaded.policy.uplinks["eth0"].capacity, 3000 * M);
@@ -141,8 +141,8 @@ fn asks(texts: &[&str]) -> Vec<Ask> {
 fn figure_4_by_hand() {
     let policy = amamou2012();
     let plan = plan(&policy, &asks(&["vm:MV1=200Mbit"]), Algorithm::Exact).unwrap();
-    // 300 are MV1's, used or not: 700 are left. MV2 has its minimum of 100 and 200 up to its maximum,
-    // MV3 100 up to its own; the last 300 go 2:1 beyond the maxima.
+    // 300 are reserved for MV1: 700 are left. MV2 has its minimum of 100 and 200 up to its maximum, MV3 100 up to its
+    // own; the last 300 are shared 2:1 beyond the maxima.
     assert_eq!(
         rows(&plan),
         [
@@ -151,7 +151,7 @@ fn figure_4_by_hand() {
             ("vm:MV2", 500, 100, LimitedBy::Capacity),
             ("vm:MV3", 200, 0, LimitedBy::Capacity),
             ("default", 0, 0, LimitedBy::Demand),
-            // Nobody has an rx_class: there the wire is the host's and default's.
+            // Without an rx_class all of the wire is for host and default.
             ("host", 0, 0, LimitedBy::Demand),
             ("default", 0, 0, LimitedBy::Demand),
         ]
@@ -171,10 +171,10 @@ fn figure_4_by_hand() {
 fn the_published_loop_plans_figure_4_too() {
     let plan = plan(&amamou2012(), &asks(&["vm:MV1=200Mbit"]), Algorithm::Dba).unwrap();
     let rates: Vec<u64> = rows(&plan)[1..4].iter().map(|r| r.1).collect();
-    // The loop's rates are limits: MV1's minimum of 300 stays its own while it sends 200.
+    // The loop's rates are limits: MV1's minimum of 300 stays reserved while it sends 200.
     assert_eq!(rates, [300, 500, 200]);
     assert_eq!((rows(&plan)[1].3, plan.pools[0].unused_bps), (LimitedBy::Demand, BitRate::ZERO));
-    // A host that wants something takes part.
+    // With demand the host takes part.
     let host = self::plan(&amamou2012(), &asks(&["vm:MV1=200Mbit", "host=20Mbit"]), Algorithm::Dba).unwrap();
     assert_eq!(rows(&host)[0].1, 20);
 }
@@ -191,7 +191,7 @@ fn the_published_loop_grants_minima_to_the_first_created() {
         plan.interfaces[1..3].iter().map(bits).collect::<Vec<_>>()
     };
     assert_eq!(rows(Algorithm::Dba), [[600, 600, 600], [400, 400, 400]]);
-    // Exact shares in proportion, with the host's 20: 1000 x 600 / 1220; the idle host lends its part.
+    // Exact shares in proportion, with the host's 20: 1000 x 600 / 1220; the idle host lends its share.
     assert_eq!(rows(Algorithm::Exact), [[491, 491, 500], [491, 491, 500]]);
 }
 
@@ -206,10 +206,10 @@ fn the_published_loop_keeps_what_was_written_or_named_of_the_host() {
         [0, 1].map(|i| plan.interfaces[i].rate_bps.bits())
     };
     let written = "[class.host]\nmin = \"100bit\"\n";
-    // Neither named nor written: the loop does not know the host.
+    // Neither named nor written: the loop ignores the host.
     assert_eq!(rates("", &[]), [0, 1000]);
     assert_eq!(rates("[class.host]\nmin = \"0bit\"\n", &[]), [0, 1000]);
-    // Else its minimum is reserved, idle as it is: as written, or its 2 %.
+    // Else its minimum is reserved although idle: as written, or 2 %.
     assert_eq!(rates(written, &[]), [100, 900]);
     assert_eq!(rates(written, &["host=0bit"]), [100, 900]);
     assert_eq!(rates("", &["host=0bit"]), [20, 980]);
@@ -225,7 +225,7 @@ fn everything_is_wanted_unless_a_demand_says_otherwise() {
     assert_eq!(rows(&all)[1].3, LimitedBy::Max);
     assert_eq!(rows(&all)[2].3, LimitedBy::Capacity);
     assert_eq!((all.interfaces[1].demand_bps, all.interfaces[0].demand_bps), (None, Some(BitRate::ZERO)));
-    // The host takes its 2 % from the lowest priority.
+    // The host's 2 % come from the lowest priority.
     let host = plan(&policy, &asks(&["host=20Mbit"]), Algorithm::Exact).unwrap();
     assert_eq!(rows(&host)[0], ("host", 20, 20, LimitedBy::Demand));
     assert_eq!(rows(&host)[3].1, 80);
@@ -249,7 +249,7 @@ fn patterns_are_planned_by_name_and_get_effective_minima() {
     let plan = plan(&policy, &asks(&demands), Algorithm::Exact).unwrap();
     let tx: Vec<_> = plan.interfaces.iter().filter(|r| r.direction == Direction::GuestTx).collect();
     let names: Vec<&str> = tx.iter().map(|r| r.name.as_str()).collect();
-    // Named in the policy first, then as the demands name them; letters as in the policy.
+    // First in the order of the policy, then of the demands; upper and lower case as in the policy.
     assert_eq!(names, ["host", "mac:52:54:00:AB:00:01", "vnet0", "vnet1", "vnet2", "vnet3", "default"]);
     // 20 for the host; 4 x 300 do not fit the 980 left: 245 each; priority 4 gets nothing.
     let minima: Vec<u64> = tx.iter().map(|r| r.min_effective_bps / M).collect();
@@ -257,7 +257,7 @@ fn patterns_are_planned_by_name_and_get_effective_minima() {
     assert_eq!(tx[1].contract.min, 100 * M);
     // The host's idle 20 Mbit/s are lent to the first priority, 5 each.
     assert_eq!(tx[2].rate_bps, 250 * M);
-    // No rx_class, no row; a demand in one direction says nothing of the other.
+    // Without rx_class there is no row; a demand in one direction says nothing about the other.
     let rx: Vec<_> = plan.interfaces.iter().filter(|r| r.direction == Direction::GuestRx).collect();
     assert_eq!(rx.len(), 6);
     assert_eq!((rx[1].demand_bps, rx[4].demand_bps), (None, Some(5 * M)));
@@ -280,7 +280,7 @@ fn a_name_may_end_like_a_direction() {
         let rows = plan.interfaces.iter().filter(|r| r.demand_bps == Some(BitRate::new(5)));
         rows.map(|r| (r.name.clone(), r.direction)).collect::<Vec<_>>()
     };
-    // No interface `vm` and no machine `a`: the whole is the name.
+    // There is no interface `vm` and no machine `a`: the whole is the name.
     assert_eq!(rows("vm:rx=5bit"), [("vm:rx".to_owned(), Direction::GuestTx)]);
     assert_eq!(rows("vm:a:rx=5bit"), [("vm:a:rx".to_owned(), Direction::GuestTx)]);
     assert_eq!(rows("vm:rx:rx=5bit"), [("vm:rx".to_owned(), Direction::GuestRx)]);
@@ -301,7 +301,7 @@ fn two_spellings_behind_a_pattern_are_one_interface() {
     assert_eq!(error, "guest_tx of mac:52:54:00:AB:00:01 has two demands");
 }
 
-/// The check of overlaps ends: by cheap looks, or by saying that it does not.
+/// The overlap check ends: by cheap comparisons, or by giving up.
 #[test]
 fn many_patterns_are_told_apart_or_refused() {
     let policy = |entries: usize, pattern: &dyn Fn(usize) -> String| {
@@ -312,11 +312,11 @@ fn many_patterns_are_told_apart_or_refused() {
         Policy::read(&[("a", &text)], &Links::default())
     };
     let letter = |i: usize| char::from(b'a' + (i % 26) as u8);
-    // Alike up to the last three of 240 parts, and without a plain beginning.
+    // Equal up to the last three of 240 parts, and without a literal prefix.
     let tail = |i: usize| format!("{}[{}][{}][{}]", "?".repeat(230), letter(i / 676), letter(i / 26), letter(i));
     assert_eq!(policy(500, &tail).unwrap().policy.entries.len(), 500);
-    // Half with stars and half without, alike in all but a letter behind the stars: each pair needs
-    // the long way, some thousand positions.
+    // Half with stars and half without, equal in all but a letter behind the stars: each pair needs the full
+    // comparison, some thousand positions.
     let bits = |i: usize| -> String { (0..8).map(|bit| if i >> bit & 1 == 0 { "[a]" } else { "[b]" }).collect() };
     let costly = |i: usize| match i % 2 {
         0 => format!("{}{}*c*", bits(i / 2), "*[ab]".repeat(40)),
@@ -386,7 +386,7 @@ fn what_is_owed_besides_the_wire_is_planned_too() {
     );
 }
 
-/// Every fixture directory has files: a typing error in a path would test nothing.
+/// Every fixture directory has files, so that a wrong path does not pass.
 #[test]
 fn fixtures_are_found() {
     let all: Vec<(&str, PathBuf)> = fixtures();

@@ -1,6 +1,6 @@
-//! Bad input to the guard's policy: good files damaged, and TOML put together at random. Nothing
-//! makes it panic or hang; what is refused names file, line and key; what is accepted keeps its
-//! promises and can be planned. 20,000 inputs here, a million in the long form.
+//! Bad input to the guard's policy: damaged good files, and random TOML. It never panics or hangs; a refusal names
+//! file, line and key; an accepted policy keeps its invariants and can be planned. 20,000 inputs here, a million in the
+//! long form.
 
 #![allow(clippy::unwrap_used)]
 
@@ -134,7 +134,7 @@ const SCRAPS: &[&str] = &[
     "99999999999999999999",
 ];
 
-/// TOML at random: more often than not with the keys where they belong.
+/// Random TOML, mostly with keys where they belong.
 fn composed(random: &mut Random) -> String {
     let mut text = String::new();
     for _ in 0..random.below(8) {
@@ -149,7 +149,7 @@ fn composed(random: &mut Random) -> String {
         let mut used = Vec::new();
         for _ in 0..random.below(5) {
             let key = if random.below(8) == 0 { *random.pick(KEYS) } else { *random.pick(own) };
-            // A key twice is no TOML: rarely.
+            // A duplicate key is no TOML: rarely.
             if used.contains(&key) && random.below(20) != 0 {
                 continue;
             }
@@ -231,7 +231,7 @@ fn fuzz(inputs: usize, seed: u64) {
             };
             files.push(((*name).to_owned(), text));
         }
-        // A kernel that knows a link's speed makes more of them good.
+        // With a link's speed more of them are good.
         let speeds = if random.below(2) == 0 {
             [("eth0".to_owned(), BitRate::new(10_000_000_000))].into()
         } else {
@@ -248,7 +248,7 @@ fn fuzz(inputs: usize, seed: u64) {
             }
         }
     }
-    // Both ways are well trodden.
+    // Both outcomes are frequent.
     assert!(good * 50 > inputs && refused * 2 > inputs, "{good} good, {refused} refused");
 }
 
@@ -257,7 +257,7 @@ fn names_its_problems(error: &PolicyError, files: &[(String, String)]) {
     for p in &error.problems {
         let (_, text) = files.iter().find(|(name, _)| *name == p.file).unwrap();
         assert!((1..=text.matches('\n').count() + 1).contains(&p.line), "{p} {files:?}");
-        // Only a text that is no TOML has lines that belong to no key.
+        // Only a text that is no TOML has problems without a key.
         let lines: Vec<&str> = text.split('\n').take(p.line).collect();
         let head = |l: &&str| l.starts_with('[') && l.trim_end().ends_with(']') && HEADS.contains(&l.trim_end());
         let assigns = KEYS.iter().any(|k| lines[p.line - 1].starts_with(&format!("{k} =")));

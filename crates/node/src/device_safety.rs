@@ -2,8 +2,8 @@
 //! refuse it:
 //! - who uses it, one of its partitions or the disk that it is a partition of: mounts in any mount
 //!   namespace, swap, holders (LVM, md, dm, bcache), loop devices over it, processes that have it open or
-//!   mapped (a guest's QEMU does, and without O_EXCL), whoever has it to itself. Never forced; nor is what
-//!   could not be looked at;
+//!   mapped (a guest's QEMU does, and without O_EXCL), exclusive users. Never forced, nor if a user cannot be
+//!   excluded;
 //! - `wipefs --no-act` of util-linux, the known program for signatures at every place;
 //! - vmio's own look for what older libblkid versions miss, hosts without wipefs would miss, and
 //!   for images of virtual disks.
@@ -71,8 +71,8 @@ pub fn gib(bytes: u64) -> String {
 /// linux/proc_ns.h): only there are all processes to be seen.
 const ALL_PROCESSES: &str = "pid:[4026531836]";
 
-/// Refuses a device that is used or whose users cannot all be seen, or that holds something and is not
-/// forced. Returns what is to be told of one that may.
+/// Refuses a device that is used or whose users cannot all be seen, or that has content and is not forced. Returns
+/// notes on one that may be overwritten.
 ///
 /// # Errors
 /// [`Error::Refused`] with all reasons.
@@ -122,7 +122,7 @@ pub fn check(node: &dyn Node, device: &Pinned, force: bool) -> Result<Vec<String
     )))
 }
 
-/// What open(2) with `O_EXCL` says of a device that somebody has to himself.
+/// Whether open(2) with `O_EXCL` finds an exclusive user.
 const BUSY: Option<i32> = Some(Errno::BUSY.raw_os_error());
 
 /// Processes and loop devices that use it, and mounts in any namespace.
@@ -137,7 +137,7 @@ fn partitions_held(reader: &dyn Reader, disk: &str) -> Vec<String> {
     if names.is_empty() { vec![] } else { vec![format!("partitions ({})", names.join(", "))] }
 }
 
-/// Who uses a device, its partitions or its disk by the kernel's own word.
+/// Users of a device, its partitions or its disk, as the kernel reports them.
 fn uses(reader: &dyn Reader, name: &str) -> Result<Vec<String>> {
     let mut found = Vec::new();
     if Device::named(reader, name).is_read_only() {

@@ -1,6 +1,6 @@
-//! A control group that is written to, held by a descriptor: who owns a group may rename it or put another in its place
-//! (delegation; cgroups(7)), but what was opened stays what it is. It is on a control group file system, and nothing below
-//! it is followed out of it. Only limits can be written, never who is in a group ([`WRITTEN`]).
+//! A control group that is written to, held by a descriptor: the owner of a group may rename or replace it (delegation;
+//! cgroups(7)), but the descriptor stays the same group. It must be on a control group file system, and no path leaves
+//! it. Only limits can be written, never the members of a group ([`WRITTEN`]).
 //!
 //! What the files mean is [`crate::linux::cgroup`]'s.
 
@@ -46,7 +46,7 @@ impl ControlGroup {
         Ok(Self { identity: Identity::of(&dir)?, dir })
     }
 
-    /// Which it is, among all that were since the boot: kernfs uses no number twice.
+    /// Its identity, unique since the boot: kernfs does not reuse numbers.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -128,7 +128,6 @@ mod tests {
         assert_eq!(ControlGroup::open(&dir.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
-    /// Who is in a group is never written, nor is anything outside of it reached.
     #[test]
     fn only_limits_are_written() {
         let dir = tempfile::tempdir().unwrap();

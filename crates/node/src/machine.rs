@@ -1,4 +1,4 @@
-//! What the kernel says about this machine and about what vmio left on it.
+//! This machine: clocks, processes with an owner's mark, and waits.
 //!
 //! Every child that vmio starts carries `VMIO_OWNER=<cookie>` in its environment, which survives
 //! `fork` and `exec` and can be read back from `/proc/PID/environ` (proc_pid_environ(5)): the
@@ -202,7 +202,7 @@ pub(crate) fn own_mounts() -> io::Result<Vec<Mount>> {
     Ok(mounts::parse(&fs::read(mounts::OWN)?))
 }
 
-/// Who has to answer for a path, and may not: see [`silent::may_hang`]. Asks the table of mounts and sysfs alone.
+/// The server of a path that may not answer: see [`silent::may_hang`]. Reads only the table of mounts and sysfs.
 pub fn may_hang(path: &Path) -> Option<NetworkMount> {
     silent::may_hang(&Local::new(), path)
 }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_makes_up_is_on_no_server() {
+    fn kernel_file_systems_cannot_hang() {
         assert_eq!(may_hang(Path::new("/proc")), None);
         assert_eq!(mount_point_of(Path::new("/proc/self")), Some("/proc".into()));
     }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_of_a_listener_is_not_waited_for() {
+    fn connect_does_not_wait_for_a_full_queue() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_a_start_time_and_the_machine_a_boot() {
+    fn start_time_and_boot_id() {
         assert!(start_ticks(std::process::id()).unwrap() > 0);
         assert_eq!(start_ticks(0), None);
         assert_eq!(boot_id().len(), 36);

@@ -263,7 +263,7 @@ mod tests {
         let qemu = thread::spawn(move || {
             let mut qemu = BufReader::new(theirs);
             say(&mut qemu, GREETING);
-            assert_eq!(heard(&mut qemu)["execute"], "qmp_capabilities");
+            assert_eq!(received(&mut qemu)["execute"], "qmp_capabilities");
             say(&mut qemu, "{\"return\": {}, \"id\": 1}\n");
             qemu
         });
@@ -275,7 +275,7 @@ mod tests {
         qemu.get_mut().write_all(text.as_bytes()).unwrap();
     }
 
-    fn heard(qemu: &mut BufReader<UnixStream>) -> Value {
+    fn received(qemu: &mut BufReader<UnixStream>) -> Value {
         let mut line = String::new();
         qemu.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
@@ -286,21 +286,21 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_past_events_and_errors_say_what() {
+    fn answers_events_and_errors() {
         let (mut qmp, mut qemu) = monitor();
         assert_eq!(qmp.version, "7.2.22");
         say(&mut qemu, "{\"event\": \"RESUME\"}\n{\"return\": {\"enabled\": false}, \"id\": 2}\n");
         assert_eq!(qmp.execute("query-kvm", json!({})).unwrap()["enabled"], false);
         let no = r#"{"error": {"class": "GenericError", "desc": "Property 'scsi-hd.iothread' not found"}, "id": 3}"#;
         say(&mut qemu, &format!("{no}\n"));
-        let said = qmp.execute("qom-get", json!({"path": "/x", "property": "iothread"})).unwrap_err().to_string();
-        assert_eq!(said, "guest guest0: monitor command qom-get: Property 'scsi-hd.iothread' not found");
-        assert_eq!(heard(&mut qemu), json!({"execute": "query-kvm", "arguments": {}, "id": 2}));
-        assert_eq!(heard(&mut qemu)["arguments"]["property"], "iothread");
+        let error = qmp.execute("qom-get", json!({"path": "/x", "property": "iothread"})).unwrap_err().to_string();
+        assert_eq!(error, "guest guest0: monitor command qom-get: Property 'scsi-hd.iothread' not found");
+        assert_eq!(received(&mut qemu), json!({"execute": "query-kvm", "arguments": {}, "id": 2}));
+        assert_eq!(received(&mut qemu)["arguments"]["property"], "iothread");
     }
 
     #[test]
-    fn a_late_answer_is_not_that_of_the_next_command() {
+    fn late_answers_are_skipped() {
         let (mut qmp, mut qemu) = monitor();
         assert!(refused(&mut qmp, "query-block").contains("query-block: no answer within 0.2 s"));
         say(&mut qemu, "{\"return\": \"late\", \"id\": 2}\n{\"return\": \"in time\", \"id\": 3}\n");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_waits_for_its_rest() {
+    fn partial_lines_are_kept() {
         let (mut qmp, mut qemu) = monitor();
         // Cut inside of a character, too: `é` has two bytes.
         let line = "{\"return\": \"é\", \"id\": 2}\n{\"return\": \"whole\", \"id\": 3}\n".as_bytes();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_that_keeps_talking_of_other_things_does_not_answer() {
+    fn events_do_not_extend_the_time_limit() {
         let (mut qmp, mut qemu) = monitor();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let chatter = thread::spawn(move || {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_several_lines_are_one() {
+    fn multi_line_messages() {
         let (mut qmp, mut qemu) = monitor();
         say(&mut qemu, "{\n    \"return\": {\n        \"enabled\": true\n    },\n    \"id\": 2\n}\n");
         assert_eq!(qmp.execute("query-kvm", json!({})).unwrap()["enabled"], true);
@@ -344,12 +344,12 @@ mod tests {
     }
 
     #[test]
-    fn a_look_asks_from_a_closed_list_until_its_time_is_over() {
+    fn read_only_queries_and_time_limit() {
         let (qmp, mut qemu) = monitor();
         let mut look = ReadOnly { qmp };
         let query = |look: &mut ReadOnly, query: &str| look.queries(&[query]).remove(0);
-        let said = query(&mut look, "quit").unwrap_err().to_string();
-        assert!(said.contains("quit") && said.contains("read-only"), "{said}");
+        let error = query(&mut look, "quit").unwrap_err().to_string();
+        assert!(error.contains("quit") && error.contains("read-only"), "{error}");
         look.qmp.until = Some(Instant::now() + Duration::from_millis(30));
         // One byte now and then keeps nobody waiting beyond that: it goes on until it is told to stop, ten seconds
         // at most.
@@ -366,11 +366,11 @@ mod tests {
         assert!(query(&mut look, "query-kvm").is_err());
         stop.send(()).unwrap();
         let mut qemu = dribble.join().unwrap();
-        assert_eq!(heard(&mut qemu)["execute"], "query-block");
+        assert_eq!(received(&mut qemu)["execute"], "query-block");
     }
 
     #[test]
-    fn a_broken_monitor_is_asked_nothing_more() {
+    fn broken_monitor_refuses_commands() {
         let (mut qmp, mut qemu) = monitor();
         say(&mut qemu, "{\"return\":");
         drop(qemu);

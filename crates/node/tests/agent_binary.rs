@@ -20,7 +20,7 @@ fn start(state: &std::path::Path) -> (Child, Halves) {
 }
 
 #[test]
-fn it_passes_the_contract_and_ends_with_its_input() {
+fn agent_keeps_the_contract() {
     let state = tempfile::tempdir().unwrap();
     let (mut agent, halves) = start(state.path());
     let node = Remote::connect("child", halves, Duration::from_secs(20)).unwrap();
@@ -31,7 +31,7 @@ fn it_passes_the_contract_and_ends_with_its_input() {
 }
 
 #[test]
-fn what_a_killed_agent_left_is_undone_by_the_next() {
+fn next_agent_undoes_a_killed_ones_changes() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let (mut agent, halves) = start(&state);
@@ -52,7 +52,7 @@ fn what_a_killed_agent_left_is_undone_by_the_next() {
 }
 
 #[test]
-fn wrong_arguments_are_refused_with_the_usage() {
+fn wrong_arguments() {
     for args in [&["--what"][..], &[], &["--port"]] {
         let output = Command::new(env!("CARGO_BIN_EXE_vmio-agent")).args(args).output().unwrap();
         assert_eq!(output.status.code(), Some(2));

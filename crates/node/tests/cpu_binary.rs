@@ -11,7 +11,7 @@ fn run(args: &[&str]) -> Output {
 }
 
 #[test]
-fn a_kernel_works_for_its_time_and_prints_one_line() {
+fn kernel_prints_one_line() {
     let output = run(&["stream-triad", "--size", "1048576", "--seconds", "0.1"]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -23,9 +23,12 @@ fn a_kernel_works_for_its_time_and_prints_one_line() {
 }
 
 #[test]
-fn what_it_cannot_do_it_says() {
+fn errors_and_version() {
     let wrong = run(&["fft", "--seconds", "1"]);
-    let said = String::from_utf8(wrong.stderr).unwrap();
-    assert!(wrong.status.code() == Some(2) && said.contains("no fft") && said.contains("usage: vmio-cpu"), "{said}");
+    let stderr = String::from_utf8(wrong.stderr).unwrap();
+    assert!(
+        wrong.status.code() == Some(2) && stderr.contains("no fft") && stderr.contains("usage: vmio-cpu"),
+        "{stderr}"
+    );
     assert!(String::from_utf8(run(&["--version"]).stdout).unwrap().starts_with("vmio-cpu "));
 }

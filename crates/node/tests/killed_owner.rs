@@ -111,7 +111,7 @@ fn the_next_start_cleans_up() {
 }
 
 #[test]
-fn a_start_of_the_same_name_cleans_up_as_well() {
+fn same_owner_cleans_up() {
     let dir = tempfile::tempdir().unwrap();
     let _holder = Holder::start(dir.path());
     let (mut victim, cookie) = start_victim(dir.path());

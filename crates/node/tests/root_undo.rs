@@ -79,7 +79,7 @@ fn helper_victim() {
 
 #[test]
 #[ignore = "root"]
-fn the_next_start_undoes_everything_of_a_killed_owner() {
+fn next_start_undoes_a_killed_owners_changes() {
     let temp = tempfile::tempdir().unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["root_undo::helper_victim", "--exact", "--ignored", "--nocapture"])

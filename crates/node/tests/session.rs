@@ -42,7 +42,7 @@ fn change_things(node: &Remote, dir: &Path) -> impl Fn() -> bool + use<> {
 }
 
 #[test]
-fn when_the_stream_closes_everything_is_undone() {
+fn closed_stream_undoes_everything() {
     let dir = tempfile::tempdir().unwrap();
     let agent = start_agent();
     let node = agent.connect();
@@ -54,12 +54,12 @@ fn when_the_stream_closes_everything_is_undone() {
     agent.end();
     assert!(undone());
     assert_eq!(std::fs::read(old).unwrap(), b"after", "what was there before is not removed");
-    let told = node.read(Path::new("/proc/uptime")).unwrap_err();
-    assert!(matches!(&told, Error::Gone { node, .. } if node == "guest0"), "{told:?}");
+    let error = node.read(Path::new("/proc/uptime")).unwrap_err();
+    assert!(matches!(&error, Error::Gone { node, .. } if node == "guest0"), "{error:?}");
 }
 
 #[test]
-fn a_goodbye_undoes_everything_and_another_client_may_come() {
+fn goodbye_undoes_everything() {
     let dir = tempfile::tempdir().unwrap();
     let agent = start_agent();
     for _ in 0..2 {
@@ -73,7 +73,7 @@ fn a_goodbye_undoes_everything_and_another_client_may_come() {
 }
 
 #[test]
-fn the_next_hello_ends_the_session_before() {
+fn next_hello_ends_the_session() {
     let dir = tempfile::tempdir().unwrap();
     let agent = start_agent();
     let first = agent.connect();
@@ -88,7 +88,7 @@ fn the_next_hello_ends_the_session_before() {
 }
 
 #[test]
-fn who_waits_learns_that_the_agent_is_gone() {
+fn waiting_requests_fail_when_the_agent_is_gone() {
     let agent = start_agent();
     let node = agent.connect();
     let mut process = node.spawn(&sh("sleep 1000")).unwrap();
@@ -100,18 +100,18 @@ fn who_waits_learns_that_the_agent_is_gone() {
 }
 
 #[test]
-fn silence_and_a_closed_stream_are_told_apart() {
+fn silence_and_closed_stream() {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let halves = || -> vmio_node::Halves { (Box::new(ours.try_clone().unwrap()), Box::new(ours.try_clone().unwrap())) };
-    let told = Remote::connect("guest0", halves(), Duration::from_millis(100)).err().unwrap().to_string();
-    assert_eq!(told, "guest0: the agent is gone: no answer within 0.1 s");
+    let error = Remote::connect("guest0", halves(), Duration::from_millis(100)).err().unwrap().to_string();
+    assert_eq!(error, "guest0: the agent is gone: no answer within 0.1 s");
     drop(theirs);
-    let told = Remote::connect("guest0", halves(), SECOND).err().unwrap().to_string();
-    assert!(told.contains("cannot send") || told.contains("stream ended"), "{told}");
+    let error = Remote::connect("guest0", halves(), SECOND).err().unwrap().to_string();
+    assert!(error.contains("cannot send") || error.contains("stream ended"), "{error}");
 }
 
 #[test]
-fn another_version_is_named_on_both_sides() {
+fn other_version_is_refused_by_both_sides() {
     // An agent of the future.
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let future = std::thread::spawn(move || {
@@ -123,9 +123,9 @@ fn another_version_is_named_on_both_sides() {
         theirs.write_all(&[0xee; 100]).unwrap();
     });
     let halves = (Box::new(ours.try_clone().unwrap()) as _, Box::new(ours) as _);
-    let told = Remote::connect("guest0", halves, 20 * SECOND).err().unwrap();
-    assert!(matches!(&told, Error::Protocol { .. }), "{told:?}");
-    assert!(told.to_string().contains(&format!("version {}, this vmio speaks {VERSION}", VERSION + 1)), "{told}");
+    let error = Remote::connect("guest0", halves, 20 * SECOND).err().unwrap();
+    assert!(matches!(&error, Error::Protocol { .. }), "{error:?}");
+    assert!(error.to_string().contains(&format!("version {}, this vmio speaks {VERSION}", VERSION + 1)), "{error}");
     future.join().unwrap();
 
     // A client of the future gets the agent's version, and no session.
@@ -143,7 +143,7 @@ fn another_version_is_named_on_both_sides() {
 }
 
 #[test]
-fn an_agent_that_starts_again_ends_the_session() {
+fn restarted_agent_ends_the_session() {
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let agent = std::thread::spawn(move || {
         // The client's first hello came too early: it is lost. It says hello again when told.
@@ -159,13 +159,13 @@ fn an_agent_that_starts_again_ends_the_session() {
     });
     let halves = (Box::new(ours.try_clone().unwrap()) as _, Box::new(ours) as _);
     let node = Remote::connect("guest0", halves, 20 * SECOND).unwrap();
-    let told = node.read(Path::new("/proc/uptime")).unwrap_err().to_string();
-    assert!(told.contains("started again"), "{told}");
+    let error = node.read(Path::new("/proc/uptime")).unwrap_err().to_string();
+    assert!(error.contains("started again"), "{error}");
     drop(agent.join().unwrap());
 }
 
 #[test]
-fn what_others_left_in_the_line_confuses_nobody() {
+fn leftovers_in_the_stream_are_skipped() {
     let agent = start_agent();
     let mut wire = agent.stream.try_clone().unwrap();
     // An earlier client was cut off within a large frame; before it somebody typed something.
@@ -189,13 +189,13 @@ fn garbage_ends_the_session_but_not_the_agent() {
     let undone = change_things(&node, dir.path());
     agent.stream.try_clone().unwrap().write_all(&[0xff; 64]).unwrap();
     poll_until("garbage ends the session", &undone);
-    let told = node.read(Path::new("/proc/uptime")).unwrap_err();
-    assert!(told.to_string().contains("ended the session"), "{told}");
+    let error = node.read(Path::new("/proc/uptime")).unwrap_err();
+    assert!(error.to_string().contains("ended the session"), "{error}");
     agent.end();
 }
 
 #[test]
-fn requests_that_are_not_known_or_too_large_are_answered() {
+fn unknown_and_too_large_requests() {
     let agent = start_agent();
     let mut wire = agent.stream.try_clone().unwrap();
     wire.write_all(&Hello { version: VERSION, nonce: 3 }.encode()).unwrap();
@@ -222,8 +222,8 @@ fn requests_that_are_not_known_or_too_large_are_answered() {
     agent.end();
     let agent = start_agent();
     let node = agent.connect();
-    let told = node.exec(&sh("true").args(["x".repeat(2 << 20)])).unwrap_err();
-    assert!(matches!(told, Error::Protocol { .. }), "{told}");
+    let error = node.exec(&sh("true").args(["x".repeat(2 << 20)])).unwrap_err();
+    assert!(matches!(error, Error::Protocol { .. }), "{error}");
     assert!(node.exec(&sh("true")).unwrap().ok(), "the session goes on");
     assert!(node.poweroff().unwrap_err().to_string().contains("not the init"));
     drop(node);
@@ -231,7 +231,7 @@ fn requests_that_are_not_known_or_too_large_are_answered() {
 }
 
 #[test]
-fn files_of_others_are_read_as_carefully_as_here() {
+fn foreign_files_by_the_agent() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     std::fs::write(at("file"), "0123456789").unwrap();
@@ -243,10 +243,10 @@ fn files_of_others_are_read_as_carefully_as_here() {
     assert_eq!(node.read_foreign(&at("file"), 10).unwrap(), b"0123456789");
     // Read without this care a pipe waits for its writer for ever, and /dev/zero has no end.
     for (path, why) in [(at("file"), "longer than 9 bytes"), (at("pipe"), ""), ("/dev/zero".into(), "")] {
-        let told = node.read_foreign(&path, 9).unwrap_err();
+        let error = node.read_foreign(&path, 9).unwrap_err();
         let own = here.read_foreign(&path, 9).unwrap_err();
-        assert_eq!(told.to_string(), own.to_string().replace("local", "guest0"));
-        assert!(told.to_string().contains(why), "{told}");
+        assert_eq!(error.to_string(), own.to_string().replace("local", "guest0"));
+        assert!(error.to_string().contains(why), "{error}");
     }
     assert_eq!(node.list_foreign(dir.path()).unwrap(), ["file", "link", "pipe"]);
     assert_eq!(node.stat_foreign(&at("link")).unwrap(), here.stat(&at("file")).unwrap());
@@ -257,13 +257,13 @@ fn files_of_others_are_read_as_carefully_as_here() {
     let file = std::fs::File::open(at("file")).unwrap();
     let fd = std::os::fd::AsRawFd::as_raw_fd(&file) as u32;
     assert_eq!(node.opened(std::process::id(), fd).unwrap(), here.opened(std::process::id(), fd).unwrap());
-    let told = node.peek(&At::Path(at("file")), 4).unwrap_err();
-    assert!(told.to_string().contains("guest0"), "{told}");
+    let error = node.peek(&At::Path(at("file")), 4).unwrap_err();
+    assert!(error.to_string().contains("guest0"), "{error}");
     agent.end();
 }
 
 #[test]
-fn a_file_is_made_by_nobody_else_and_is_that_file_whatever_becomes_of_its_name() {
+fn made_file_is_held_by_descriptor() {
     let dir = tempfile::tempdir().unwrap();
     let (path, aside, link) = (dir.path().join("made"), dir.path().join("aside"), dir.path().join("link"));
     std::os::unix::fs::symlink(&aside, &link).unwrap();

@@ -89,7 +89,7 @@ fn every_packet_is_accounted_for() {
 }
 
 #[test]
-fn several_senders_are_told_apart_and_strangers_counted() {
+fn several_senders_and_strangers() {
     let receiver = Receiver::start("127.0.0.1", &["--senders", "9"]);
     let to = format!("{}:{}", receiver.address, receiver.port);
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -111,7 +111,7 @@ fn several_senders_are_told_apart_and_strangers_counted() {
 }
 
 #[test]
-fn a_receiver_ends_where_it_has_become_quiet() {
+fn receiver_ends_after_silence() {
     let receiver = Receiver::start("127.0.0.1", &["--quiet", "0.2"]);
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     stranger.send_to(b"the only one", format!("127.0.0.1:{}", receiver.port)).unwrap();
@@ -120,7 +120,7 @@ fn a_receiver_ends_where_it_has_become_quiet() {
 }
 
 #[test]
-fn where_nobody_receives_nothing_is_taken_for_sent_for_ever() {
+fn sending_without_a_receiver() {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let args = ["send", "127.0.0.1", &port, "--rate", "1000000", "--bytes", "500", "--seconds", "0.2"];
     let output = Command::new(PROGRAM).args(args).output().unwrap();
@@ -131,7 +131,7 @@ fn where_nobody_receives_nothing_is_taken_for_sent_for_ever() {
 }
 
 #[test]
-fn a_sender_that_greets_begins_when_it_is_answered() {
+fn greeting_sender_waits_for_the_receiver() {
     let receiver = Receiver::start("127.0.0.1", &["--senders", "1"]);
     let sent = receiver.send(&["--rate", "1000000", "--bytes", "500", "--seconds", "0.2", "--greet", "10"]);
     let received = receiver.end();
@@ -146,9 +146,9 @@ fn a_sender_that_greets_begins_when_it_is_answered() {
         command.args(["--greet", greet]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let output = sends("0.1").wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     let expected = format!("the receiver at 127.0.0.1 port {port} does not answer");
-    assert!(output.status.code() == Some(1) && said.contains(&expected), "{said}");
+    assert!(output.status.code() == Some(1) && stderr.contains(&expected), "{stderr}");
     let early = sends("60");
     let receiver = Command::new(PROGRAM)
         .args(["receive", "127.0.0.1", &port, "--seconds", "60", "--senders", "1"])
@@ -161,7 +161,7 @@ fn a_sender_that_greets_begins_when_it_is_answered() {
 }
 
 #[test]
-fn a_rate_that_no_machine_sends_ends_all_the_same() {
+fn impossible_rate_ends() {
     let receiver = Receiver::start("127.0.0.1", &["--senders", "1", "--quiet", "2"]);
     let sent = receiver.send(&["--rate", "100000000000", "--bytes", "64", "--seconds", "0.2"]);
     assert_eq!(sent.scheduled, 39_062_500);
@@ -173,20 +173,20 @@ fn a_rate_that_no_machine_sends_ends_all_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn errors_and_usage() {
     let run = |args: &[&str]| -> (Output, String) {
         let output = Command::new(PROGRAM).args(args).output().unwrap();
-        let said = String::from_utf8(output.stderr.clone()).unwrap();
-        (output, said)
+        let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+        (output, stderr)
     };
-    let (output, said) = run(&["send", "127.0.0.1"]);
-    assert!(output.status.code() == Some(2) && said.contains("usage: vmio-udp send"), "{said}");
-    assert!(said.lines().all(|line| line.len() <= 80), "{said}");
+    let (output, stderr) = run(&["send", "127.0.0.1"]);
+    assert!(output.status.code() == Some(2) && stderr.contains("usage: vmio-udp send"), "{stderr}");
+    assert!(stderr.lines().all(|line| line.len() <= 80), "{stderr}");
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let (output, said) = run(&["receive", "127.0.0.1", &port, "--seconds", "1"]);
+    let (output, stderr) = run(&["receive", "127.0.0.1", &port, "--seconds", "1"]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-    assert!(said.contains(&format!("cannot receive at 127.0.0.1 port {port}")), "{said}");
+    assert!(stderr.contains(&format!("cannot receive at 127.0.0.1 port {port}")), "{stderr}");
     let (output, _) = run(&["--version"]);
     assert!(String::from_utf8(output.stdout).unwrap().starts_with("vmio-udp "));
 }

@@ -18,3 +18,22 @@ pub mod probes;
 pub mod qemu;
 pub mod settings;
 pub mod workloads;
+
+use vmio_model::study::Names;
+
+/// The names that a study may use: those of the entries of each extension point.
+pub fn names() -> Names {
+    Names {
+        guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
+        targets: disks::targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
+        drivers: disks::drivers::ALL.iter().map(|d| d.name.to_owned()).collect(),
+        networks: nets::ALL.iter().map(|n| n.name().to_owned()).collect(),
+        inside: nets::inside(),
+        peers: nets::peers(),
+        nics: nics::ALL.iter().map(|n| n.name.to_owned()).collect(),
+        settings: settings::names(),
+        workloads: workloads::names(),
+        workload_families: workloads::FAMILIES.to_vec(),
+        traits: Some(workloads::traits_of),
+    }
+}

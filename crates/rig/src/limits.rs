@@ -231,7 +231,7 @@ fn make_all(dirs: &[PathBuf]) -> Result<(), Error> {
             for made in &dirs[..at] {
                 let _ = std::fs::remove_dir(made);
             }
-            let mend = Fix::Root.words(&Local::new());
+            let mend = Fix::Root.remedy(&Local::new()).to_string();
             return Err(Error::Make { dir: dir.clone(), source, mend });
         }
     }

@@ -42,11 +42,11 @@ fn one_guest_serves_several_set_ups_on_the_same_storage() {
     let written = run(&*guest, "dd", &["if=/dev/zero", &format!("of={lsi}"), "bs=64k", "count=64", "conv=fsync"]);
     assert!(written.err().contains("4194304 bytes"), "{}", written.err());
     assert_eq!(run(&*guest, "fio", &["--version"]).out().trim(), bed.image.fio_version);
-    // All that workloads run is carried, and says in the guest what it says here.
+    // The image has all programs of workloads, in the host's versions.
     assert_eq!(bed.image.programs.keys().collect::<Vec<_>>(), image::programs().iter().collect::<Vec<_>>());
     assert!(bed.image.left_out.is_empty());
     for (program, version) in &bed.image.programs {
-        // Each has a word of its own for that.
+        // Each has an option of its own for its version.
         let said = ["--version", "version", "-V"].iter().find_map(|word| {
             let output = guest.node().exec(&Exec::new(program).args([*word])).unwrap();
             output.ok().then(|| output.out()).filter(|said| !said.trim().is_empty())
@@ -120,7 +120,7 @@ fn one_guest_serves_several_set_ups_on_the_same_storage() {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn a_guest_has_the_shape_that_was_asked_for_on_the_processors_that_it_is_held_to() {
+fn a_guest_has_its_shape_on_its_processors() {
     let bed = Bed::new();
     let usable = vmio_rig::limits::own_cpus(&bed.node).unwrap();
     let pin = *usable.last().unwrap();

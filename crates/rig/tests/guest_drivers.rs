@@ -13,7 +13,8 @@ use vmio_model::cell::{Aio, Arch, Attachment, Cache, DetectZeroes, Options};
 use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers::{self, effective};
-use vmio_rig::guests::{DiskSpec, Error, Guest};
+use vmio_rig::guests::qemu::Qemu;
+use vmio_rig::guests::{DiskSpec, Error, Guest, GuestKind as _};
 use vmio_testbed::net::listens;
 use vmio_testbed::poll_until;
 use vmio_testbed::process::Companion;
@@ -103,9 +104,12 @@ fn drivers_in_modes(wanted: impl Fn(&str, Cache) -> bool) {
             add(with(Attachment::new(driver.name, cache, engine(cache, nth)), options), written);
         }
     }
-    for driver in drivers::of(Arch::X86_64).filter(|d| d.supports_queues) {
+    for driver in drivers::of(Arch::X86_64) {
         let queues = Options { queues: Some(4), ..Options::default() };
-        add(with(Attachment::new(driver.name, Cache::None, Aio::Native).iothread(true), queues), 0);
+        let asked = with(Attachment::new(driver.name, Cache::None, Aio::Native).iothread(true), queues);
+        if Qemu.fits_disk(&asked, None).is_ok() {
+            add(asked, 0);
+        }
     }
     let zeroes = Options { discard: true, detect_zeroes: DetectZeroes::Unmap, ..Options::default() };
     add(with(Attachment::new("virtio-blk", Cache::None, Aio::Native), zeroes), 8);

@@ -68,7 +68,7 @@ fn path(storage: &Storage) -> &Path {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn an_old_image_that_a_guest_discarded_in_is_written_out_again() {
+fn a_discarded_old_image_is_written_out_again() {
     let bed = Bed::new();
     let place = vmio_testbed::scratch();
     let (asked, mib) = (Attachment::new("virtio-blk", Cache::None, Aio::Native), 16);
@@ -163,7 +163,7 @@ fn images_are_exchanged_under_a_running_guest_and_stay_sound() {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn a_served_disk_works_for_guest_after_guest_and_its_end_is_no_hang() {
+fn a_served_disk_works_for_guest_after_guest() {
     let bed = Bed::new();
     let place = vmio_testbed::scratch();
     let mut target = prepare(&bed, place.path(), "served", 64);

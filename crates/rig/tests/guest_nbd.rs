@@ -31,7 +31,7 @@ fn roles(sample: &Sample) -> Vec<String> {
 /// Its cell is told with the server's end; the guest that is booted for the next one finds the server there again.
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn a_server_on_another_host_that_is_killed_in_a_cell_is_back_for_the_next() {
+fn a_killed_remote_server_is_back_for_the_next_cell() {
     must_be_root();
     let bed = Bed::new();
     let state = guest::state();
@@ -67,7 +67,7 @@ fn a_server_on_another_host_that_is_killed_in_a_cell_is_back_for_the_next() {
         println!("{key}: {:.0} MB/s", sample.result.figure("bandwidth").unwrap() / 1e6);
         let place = &run.effective[key.rsplit_once('/').unwrap().0];
         assert!(place["server"].ends_with("NBD over TCP") && place["server.cache.direct"] == "true", "{place:?}");
-        // What the other host spends is no part of the price here.
+        // CPU time of the other host is not counted here.
         let roles = roles(sample);
         assert!(roles.iter().any(|role| role == "vcpu") && !roles.iter().any(|role| role == "server"), "{roles:?}");
     }

@@ -37,7 +37,7 @@ fn served(bed: &Bed) -> Box<dyn Prepared> {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn nbd_serves_the_native_file_in_the_cache_mode_that_was_asked_for() {
+fn nbd_serves_the_file_in_the_cache_mode_asked_for() {
     let bed = Bed::new();
     let mut target = served(&bed);
     let lsi = |cache, aio| asked("lsi53c895a", cache, aio);
@@ -86,7 +86,7 @@ fn features(socket: &Path) -> u64 {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn virtio_blk_gets_vhost_user_and_a_server_that_died_is_started_again() {
+fn a_dead_vhost_user_server_is_started_again() {
     let bed = Bed::new();
     let mut target = served(&bed);
     let a = asked("virtio-blk", Cache::None, Aio::Native);

@@ -41,7 +41,7 @@ fn two_actors_work_at_once_on_two_targets() {
         assert_eq!((disks, sample.seen.iter().filter(|s| s.watched == Watched::Processors).count()), (1, 1));
         let read = sample.result.disk_work().read_bytes + other.disk_work().read_bytes;
         assert!(sample.device().unwrap().read_bytes as f64 >= 0.9 * read as f64, "{:?} of {read}", sample.device());
-        // Whose the device's work was cannot be told of two.
+        // Of two actors it cannot be told whose requests the device worked on.
         let of_disks = sample.marks.iter().filter(|mark| **mark != Mark::ProcessorsBusy).count();
         assert_eq!((of_disks, sample.foreign.during_bytes_ratio), (0, None));
     }
@@ -92,7 +92,7 @@ fn read_ahead_is_set_around_its_cells_alone() {
     let place = "device/native [read-ahead=1024k]";
     assert_eq!(run.effective[place], [("read-ahead".to_owned(), "1024k".to_owned())].into());
 
-    // What names none is read ahead as guests are, where the device is the run's own. What others use stays as it was.
+    // A cell that sets none has the guests' read-ahead on the run's own devices; others' devices keep theirs.
     let named_none = |target: &str| {
         let told = run.effective[&format!("{target}/native (seq-read-64k-d1-buffered)")]["read-ahead"].clone();
         let key = format!("{target}/native/seq-read-64k-d1-buffered");

@@ -46,7 +46,7 @@ fn said(node: &dyn Node, script: &str) -> (End, String) {
 
 #[test]
 #[ignore = "root"]
-fn what_a_container_is_held_to_is_in_force_and_nothing_is_left_of_it() {
+fn a_containers_limits_are_in_force_and_go() {
     must_be_root();
     let bed = Bed::new();
     let name = format!("vmio-test-{}", std::process::id());

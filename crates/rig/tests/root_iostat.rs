@@ -56,7 +56,7 @@ fn the_probe_says_what_iostat_says() {
     assert_eq!(disk["disk_device"], name.as_str());
     let theirs = |key: &str| disk[key].as_f64().unwrap();
     let size = |bytes: u64, ios: u64| bytes as f64 / 1024.0 / ios as f64;
-    // Rates of iostat's are over its interval, as long as it says: by what it has of reads it is known better.
+    // iostat rounds its interval; the number of reads tells it better.
     let length = seen.read_ios as f64 / theirs("r/s");
     assert!((0.95 * seconds..1.02 * most + 0.1).contains(&length), "{length} s of {seconds}, in all {most}");
     let during = seen.seconds / length;

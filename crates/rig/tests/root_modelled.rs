@@ -88,7 +88,7 @@ fn bed() -> tempfile::TempDir {
 
 #[test]
 #[ignore = "root"]
-fn requests_take_what_the_model_says_and_the_loop_device_counts_them() {
+fn requests_take_what_the_model_says() {
     let bed = bed();
     let dir = bed.path().canonicalize().unwrap();
     let journal = Arc::new(Journal::open(&dir.join("journals"), "run").unwrap());

@@ -54,7 +54,7 @@ fn of_loop(device: &Path) -> String {
 
 #[test]
 #[ignore = "root"]
-fn read_ahead_is_in_force_on_a_device_of_the_runs_own_and_set_back() {
+fn read_ahead_of_own_devices_is_set_and_set_back() {
     must_be_root();
     let bed = Bed::new();
     let target = targets::find("device").unwrap().prepare(&bed.ctx(8)).unwrap();
@@ -82,7 +82,7 @@ fn read_ahead_is_in_force_on_a_device_of_the_runs_own_and_set_back() {
 
 #[test]
 #[ignore = "root"]
-fn read_ahead_of_a_disk_that_was_given_is_set_and_of_a_part_or_a_file_it_is_not() {
+fn read_ahead_is_set_of_whole_given_disks() {
     must_be_root();
     let bed = Bed::new();
     let (device, file) = bed.losetup("given", 64);
@@ -193,7 +193,7 @@ fn netfilter(node: &dyn Node, namespace: &Namespace) -> Vec<String> {
 
 #[test]
 #[ignore = "root"]
-fn netfilter_of_a_bridge_is_set_in_its_own_namespace_alone_and_set_back() {
+fn bridge_netfilter_is_set_in_one_namespace() {
     must_be_root();
     if !Path::new(NETFILTER[0]).exists() {
         skip("no br_netfilter");

@@ -63,7 +63,7 @@ fn a_loop_device_goes_round_the_page_cache_and_leaves_nothing() {
 
 #[test]
 #[ignore = "root"]
-fn a_loop_device_by_the_page_cache_has_its_file_on_the_disk_of_guests() {
+fn a_cached_loop_device_lies_on_the_disk_of_guests() {
     must_be_root();
     let bed = Bed::new();
     let mut target = targets::find("loop").unwrap().prepare(&bed.ctx(8)).unwrap();
@@ -164,7 +164,7 @@ fn a_device_that_holds_something_is_refused_unless_forced() {
 
 #[test]
 #[ignore = "root"]
-fn a_device_that_became_another_one_since_the_plan_is_not_written() {
+fn an_exchanged_device_is_not_written() {
     must_be_root();
     let bed = Bed::new();
     let ((meant, _), (other, file)) = (bed.losetup("meant", 16), bed.losetup("other", 16));

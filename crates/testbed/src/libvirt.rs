@@ -34,7 +34,7 @@ impl Libvirtd {
         fs::write("/etc/libvirt/libvirtd.conf", conf).unwrap();
         let mut daemon = Self(Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed"));
         poll_until("libvirtd's socket", || {
-            assert!(daemon.0.try_wait().unwrap().is_none(), "{}", said());
+            assert!(daemon.0.try_wait().unwrap().is_none(), "{}", log());
             UnixStream::connect("/run/libvirt/libvirt-sock").is_ok()
         });
         daemon
@@ -48,7 +48,7 @@ impl Drop for Libvirtd {
     }
 }
 
-/// What the daemon wrote to its log.
-pub fn said() -> String {
+/// The daemon's log.
+pub fn log() -> String {
     format!("libvirtd said:\n{}", fs::read_to_string(LOG).unwrap_or_default())
 }

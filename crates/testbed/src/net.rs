@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces, unshare_unsafe};
-use vmio_node::linux::net::unix_sockets;
+use vmio_node::linux::sockets::unix_sockets;
 
 use crate::must_be_root;
 
@@ -73,21 +73,21 @@ fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 #[track_caller]
 pub fn run(lines: &[&str]) {
     for line in lines {
-        let (done, said) = tried(line);
-        assert!(done, "{line}: {said}");
+        let (done, output) = tried(line);
+        assert!(done, "{line}: {output}");
     }
 }
 
-/// A program with its arguments: whether it succeeded, and what it said.
+/// Runs a program with its arguments; returns whether it succeeded, and its output.
 pub fn tried(line: &str) -> (bool, String) {
     let mut words = line.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Whether somebody listens at a Unix socket of this network namespace. Its file is there a moment earlier; asked of the
-/// kernel (proc(5), /proc/net/unix), since whoever connects to find out may be the only client.
+/// Whether somebody listens at a Unix socket of this network namespace. Its file is there a moment earlier; asked of
+/// the kernel (proc(5), /proc/net/unix), since whoever connects to find out may be the only client.
 pub fn listens(socket: &Path) -> bool {
     let all = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
     unix_sockets(&all).any(|there| there.listens && Path::new(there.path) == socket)

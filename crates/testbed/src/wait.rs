@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 pub const SLOWNESS: &str = "VMIO_TEST_SLOWNESS";
 /// What [`work`] takes on the machine that the limits were chosen on, quiet.
 const REFERENCE: Duration = Duration::from_millis(20);
-/// Limit of a wait there. Far above what any state needs: who waits in vain fails late, nobody fails by chance.
+/// Limit of a wait there, far above what any state needs, so that no test fails by chance.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How often a state is looked at.
+/// Period of the checks.
 const PERIOD: Duration = Duration::from_millis(5);
 
 /// Longest wait for a state on this machine.

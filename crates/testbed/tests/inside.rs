@@ -21,7 +21,7 @@ fn inside(script: &str, more: &[&str]) -> (Value, Output) {
 }
 
 #[test]
-fn what_a_command_leaves_is_told_and_its_code_is_kept() {
+fn leftovers_are_reported() {
     let (clean, output) = inside("sleep 0.1 & f=$TMPDIR/f; touch $f; rm $f; wait; exit 7", &[]);
     assert_eq!(clean, json!({"ended": {"code": 7}, "left": [], "unclaimed": []}));
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -36,7 +36,7 @@ fn what_a_command_leaves_is_told_and_its_code_is_kept() {
 }
 
 #[test]
-fn what_others_start_meanwhile_does_not_count() {
+fn foreign_processes_do_not_count() {
     let mut other = Command::new("sleep").arg("20").env("VMIO_OWNER", "another").spawn().unwrap();
     let (clean, output) = inside("sleep 0.5", &[]);
     other.kill().unwrap();
@@ -54,7 +54,7 @@ fn what_does_not_end_is_ended_and_told() {
 
 #[test]
 #[ignore = "root"]
-fn root_what_stays_in_the_namespaces_is_told() {
+fn root_leftovers_in_namespaces_are_reported() {
     let (clean, output) = inside("ip link add a0 type veth peer name a1 && ip link del a0", &["--namespaces"]);
     assert_eq!(clean, json!({"ended": {"code": 0}, "left": [], "unclaimed": []}), "{output:?}");
     let script = "ip link add a0 type veth peer name a1; mount -t tmpfs none /mnt; touch /var/tmp/f";

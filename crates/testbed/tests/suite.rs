@@ -64,7 +64,7 @@ fn last(text: &str) -> &str {
 }
 
 #[test]
-fn failures_are_told_last_with_reason_and_command() {
+fn failures_are_listed_last() {
     let bed = Bed::new(PROGRAM);
     let (output, text) = bed.run(&[]);
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -82,7 +82,7 @@ fn failures_are_told_last_with_reason_and_command() {
 }
 
 #[test]
-fn what_passes_is_no_failure_and_long_forms_are_asked_for() {
+fn passes_and_long_forms() {
     let bed = Bed::new(PROGRAM);
     let (output, text) = bed.run(&["right"]);
     assert_eq!((output.status.code(), last(&text)), (Some(0), "1 passed, 0 failed, 0 skipped"));
@@ -94,7 +94,7 @@ fn what_passes_is_no_failure_and_long_forms_are_asked_for() {
 }
 
 #[test]
-fn one_failure_in_several_runs_is_in_the_table() {
+fn table_of_several_runs() {
     // Fails the second time.
     let program =
         PROGRAM.replace("  wrong)", "  right) echo >> \"$RAN/n\"; [ $(wc -l < \"$RAN/n\") != 2 ]; exit ;;\n  wrong)");

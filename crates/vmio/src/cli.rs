@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
     let mut command = command();
     let cli = match command.try_get_matches_from_mut(std::env::args_os()).and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
-        // Usage errors end with 2, which a check plugin may not.
+        // Exit code 2 of a usage error would be CRITICAL of a check plugin.
         Err(e) if e.use_stderr() && std::env::args_os().any(|a| a == "--nagios") => {
             let why = e.to_string();
             let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ");
@@ -75,7 +75,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(nagios::State::Unknown as u8);
         }
         Err(e) if e.use_stderr() => {
-            // Its words are those of the command line, which may be a name that somebody else chose.
+            // The message quotes the command line, which may hold a name with control characters.
             term::note(e.format(&mut command).to_string().trim_end());
             return ExitCode::from(Exit::Usage.code());
         }
@@ -93,13 +93,13 @@ pub fn main() -> ExitCode {
     ended(outcome)
 }
 
-/// Tells an error; the code to end with.
+/// Shows the error, if any; the exit code.
 fn ended(outcome: Outcome) -> ExitCode {
     let exit = match outcome {
         Ok(exit) => exit,
         Err(e) => {
             if e.downcast_ref::<Unwritten>().is_some_and(Unwritten::is_pipe) {
-                // As every other tool whose reader has gone: without a word, and no success. A shell shows 141.
+                // Ends by SIGPIPE without a message, as other tools do; a shell shows 141.
                 let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
             }
             term::note(render(&e, Style::stderr()).trim_end());
@@ -120,7 +120,7 @@ fn context(globals: &Globals) -> anyhow::Result<Context> {
     })
 }
 
-/// The part of an error that knows its exit code and its help.
+/// The exit code and help of an error, if it has any.
 fn failure(e: &anyhow::Error) -> Option<Failure> {
     let untrusted = |e: &vmio_node::Error| match e {
         vmio_node::Error::Untrusted { path, why, mend } => {
@@ -147,9 +147,9 @@ fn exit_of(e: &anyhow::Error) -> Exit {
     failure(e).map_or(Exit::Failed, |f| f.exit)
 }
 
-/// `error: …`, the causes that say something new, and `help: …`. Of several errors each line is one.
+/// `error: …`, the causes that add something, and `help: …`. A message of several lines is several errors.
 fn render(e: &anyhow::Error, style: Style) -> String {
-    // What has a help of its own says only there what to do.
+    // The help of a failure is shown apart, so it is left out of the message.
     let first = failure(e).filter(|_| e.downcast_ref::<vmio_node::Error>().is_some()).map(|f| f.message);
     let first = first.unwrap_or_else(|| e.to_string());
     let error = format!("{} ", style.red("error:"));

@@ -1,4 +1,4 @@
-//! What every verb is handed, and what it yields.
+//! The context that every verb gets, and its result.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use vmio_model::failure::{Exit, Failure};
 use crate::paths::Paths;
 use crate::term::Style;
 
-/// What a verb yields.
+/// The result of a verb.
 pub type Outcome = anyhow::Result<Exit>;
 
 /// The option whose value may have a password in it.
@@ -16,7 +16,7 @@ const POWER_COMMAND: &str = "--power-command";
 /// A command line as it is stored and exported: `...` for the command of a meter.
 pub fn for_record(args: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut hidden = false;
-    let told = |arg: String| {
+    let recorded = |arg: String| {
         if std::mem::replace(&mut hidden, arg == POWER_COMMAND) {
             "...".to_owned()
         } else if arg.strip_prefix(POWER_COMMAND).is_some_and(|rest| rest.starts_with('=')) {
@@ -25,7 +25,7 @@ pub fn for_record(args: impl IntoIterator<Item = String>) -> Vec<String> {
             arg
         }
     };
-    args.into_iter().map(told).collect()
+    args.into_iter().map(recorded).collect()
 }
 
 /// Whether a stored command line has a meter.
@@ -33,7 +33,7 @@ pub fn has_meter(command: &[String]) -> bool {
     command.iter().any(|arg| arg.split('=').next() == Some(POWER_COMMAND))
 }
 
-/// What every verb is handed beside its own arguments.
+/// What every verb gets beside its own arguments.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// `--json` was given.
@@ -49,8 +49,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// The directory of the journals, made where it is missing. What lies there is obeyed by the next start,
-    /// so nothing begins where others could write it.
+    /// The directory of the journals, made where it is missing. The next start executes what is in a journal, so a
+    /// directory that others may write is refused.
     pub fn journals(&self) -> anyhow::Result<PathBuf> {
         let dir = self.paths.state.join("journals");
         match vmio_node::private_dir(&dir) {

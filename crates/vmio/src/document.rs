@@ -21,8 +21,8 @@ pub trait Document: Serialize + JsonSchema {
     const LAYOUT: Layout;
 }
 
-/// The document as it is printed: with a line feed at its end, and nothing in it that moves a cursor. Of
-/// JSON Lines it is one line.
+/// The document as it is printed, with a line feed at its end and control characters replaced; a document of JSON Lines
+/// is one line.
 #[expect(clippy::disallowed_methods, reason = "this is the one writer of outputs")]
 pub fn text<D: Document>(document: &D) -> String {
     let Layout { lines, sorted } = D::LAYOUT;

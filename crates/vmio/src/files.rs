@@ -1,4 +1,4 @@
-//! Files that were asked for on the command line: reports, metrics.
+//! Writes the files of the command line: reports, metrics.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -6,20 +6,20 @@ use std::path::Path;
 
 use vmio_model::failure::{Exit, Failure};
 
-/// Whether storage had no room, by its size or by a quota.
+/// Whether an error says that a disk or quota is full.
 pub fn is_full(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// What to say of a file that cannot be written.
+/// The failure of a file that cannot be written.
 pub fn unwritable(file: &Path) -> Failure {
     Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
         .help("name a file in a directory that is there and that you may write")
 }
 
-/// Writes a file whole. What could not be written whole does not stay, where it is a file of its own.
+/// Writes a whole file; a plain file that could not be written whole is removed.
 pub fn write(file: &Path, content: &str) -> anyhow::Result<()> {
-    let mut out = File::create(file).map_err(|e| told(file, e))?;
+    let mut out = File::create(file).map_err(|e| with_help(file, e))?;
     // A disk that fills up may say so only here.
     let synced = |out: &File| match out.sync_all() {
         Err(e) if is_full(&e) => Err(e),
@@ -30,12 +30,12 @@ pub fn write(file: &Path, content: &str) -> anyhow::Result<()> {
         if out.metadata().is_ok_and(|m| m.is_file()) {
             let _ = std::fs::remove_file(file);
         }
-        told(file, e)
+        with_help(file, e)
     })
 }
 
-/// An error with what to do about it.
-pub fn told(file: &Path, e: io::Error) -> anyhow::Error {
+/// The error with a help.
+pub fn with_help(file: &Path, e: io::Error) -> anyhow::Error {
     let failure = if is_full(&e) {
         let dir = file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Failure::new(Exit::Failed, format!("the disk of {} is full: {} was not written", dir.display(), file.display()))

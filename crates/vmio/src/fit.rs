@@ -1,7 +1,7 @@
-//! Texts in so many columns of a terminal: their width as it is shown, names that are shortened so that
-//! they still differ, and paragraphs.
+//! Fits texts into columns of a terminal: their width as it is shown, names that are shortened so that they still
+//! differ, and paragraphs.
 //!
-//! What others wrote (names of guests, paths) is shown as [`plain`] makes it, and its width is told of that.
+//! Foreign texts (names of guests, paths) are shown as [`plain`] makes them, and their width is that of the result.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,22 +9,22 @@ use std::collections::BTreeSet;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use vmio_model::sanitize;
 
-/// Columns of every text, unless a terminal has more: those of a terminal that nobody made larger.
+/// Columns of every text, unless a table may use a wider terminal.
 pub const WIDTH: usize = 80;
 
-/// What a shortened text has in place of what is left out.
+/// Stands for what is left out of a shortened text.
 const MARK: &str = "…";
 
-/// Which part of a shortened name is its end, in tenths; the first that keeps names apart is taken. Nova's
-/// guests differ in the end alone (`instance-0000abcd`).
+/// How many tenths of a shortened name are its end; the first value that keeps names apart is taken. Names of Nova's
+/// guests differ only at the end (`instance-0000abcd`).
 const ENDS: [usize; 5] = [6, 5, 4, 8, 2];
 
-/// A foreign text as one line that a terminal shows as it stands.
+/// A foreign text as one line without control characters.
 pub fn plain(text: &str) -> Cow<'_, str> {
     sanitize::line(text)
 }
 
-/// Columns that a terminal gives a text without escape sequences; what is not shown has the column of what stands for it.
+/// Columns of a text without escape sequences on a terminal; a hidden character has that of its replacement.
 pub fn columns(text: &str) -> usize {
     plain(text).width()
 }
@@ -33,7 +33,7 @@ fn column(c: char) -> usize {
     if sanitize::is_hidden(c) { 1 } else { c.width().unwrap_or(0) }
 }
 
-/// As many characters from the beginning as fit.
+/// The longest beginning that fits.
 fn head(text: &str, width: usize) -> &str {
     let mut used = 0;
     let end = text.char_indices().find(|(_, c)| {
@@ -43,7 +43,7 @@ fn head(text: &str, width: usize) -> &str {
     &text[..end.map_or(text.len(), |(at, _)| at)]
 }
 
-/// As many from the end.
+/// The longest end that fits.
 fn tail(text: &str, width: usize) -> &str {
     let mut used = 0;
     let begin = text.char_indices().rev().find(|(_, c)| {
@@ -95,18 +95,9 @@ pub fn right(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
 }
 
-/// Columns of the widest text that has no more than `most`, at least so many.
+/// Columns of the widest text that has at most `most`; at least `least`.
 pub fn widest<'a>(all: impl Iterator<Item = &'a str>, most: usize, least: usize) -> usize {
     all.map(columns).filter(|n| *n <= most).max().unwrap_or(0).max(least)
-}
-
-/// A name in its column. One that has no room there is written above, as [`paragraph`] does, and leaves it empty.
-pub fn beside(above: &mut String, name: &str, width: usize, indent: usize) -> String {
-    if columns(name) <= width {
-        return left(name, width);
-    }
-    *above += &paragraph("", indent, name);
-    " ".repeat(width)
 }
 
 /// A text in lines of at most [`WIDTH`] columns: the first begins with `lead`, the others with `indent` spaces.
@@ -115,8 +106,8 @@ pub fn paragraph(lead: &str, indent: usize, text: &str) -> String {
     led(lead, indent, &lines(text, WIDTH - indent))
 }
 
-/// The same of a text that has what is to be pasted: a path is whole, however long it is, and so is a command
-/// between backticks that a line has room for.
+/// The same for a text with paths or commands to paste: a path is never broken, nor a command between backticks that
+/// fits on a line.
 pub fn notice(lead: &str, indent: usize, text: &str) -> String {
     let width = WIDTH - indent;
     led(lead, indent, &in_lines(&commands_whole(words(text), width), width, is_path))
@@ -131,12 +122,12 @@ fn led(lead: &str, indent: usize, lines: &[String]) -> String {
     lines.iter().enumerate().map(line).collect()
 }
 
-/// Whether a word is a path from the root on, in whatever it is put.
+/// Whether a word is an absolute path, also in quotes or parentheses.
 fn is_path(word: &str) -> bool {
     word.trim_start_matches(['(', '`', '"', '\'']).starts_with('/')
 }
 
-/// Puts together the words between two backticks, where they have room on a line.
+/// Joins the words between two backticks to one where they fit on a line.
 fn commands_whole(words: Vec<String>, width: usize) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut rest = words.as_slice();
@@ -151,7 +142,7 @@ fn commands_whole(words: Vec<String>, width: usize) -> Vec<String> {
     all
 }
 
-/// The lines of a text, those that are too long broken at spaces; what goes on stands further in.
+/// The lines of a text, with long ones broken at spaces and continued further in.
 pub fn folded(text: &str) -> String {
     let folded = |line: &str| {
         let indent = line.len() - line.trim_start().len();
@@ -292,10 +283,10 @@ mod tests {
         let command = "`mount -t tracefs nodev /sys/kernel/tracing`";
         let text =
             format!("{} {path} is {} {command} does it, as {command} did", "gone ".repeat(9), "not there ".repeat(5));
-        let told = folded(&text);
-        assert!(told.lines().any(|line| line.trim() == path), "{told}");
-        assert_eq!(told.lines().filter(|line| line.contains(command)).count(), 2, "{told}");
-        assert!(told.lines().all(|line| line.trim() == path || columns(line) <= WIDTH), "{told}");
+        let shown = folded(&text);
+        assert!(shown.lines().any(|line| line.trim() == path), "{shown}");
+        assert_eq!(shown.lines().filter(|line| line.contains(command)).count(), 2, "{shown}");
+        assert!(shown.lines().all(|line| line.trim() == path || columns(line) <= WIDTH), "{shown}");
         // A backtick that nothing closes, and a command that no line has room for, are words as others are.
         let odd = format!("Assertion `{}", "ret == one two ".repeat(20));
         assert!(folded(&odd).lines().all(|line| columns(line) <= WIDTH), "{odd}");

@@ -1,13 +1,13 @@
-//! The `vmio` binary. All of it is in the library beside, so that tests and benches reach it.
+//! The `vmio` binary. The rest is in the library, which tests and benches use.
 
 fn main() -> std::process::ExitCode {
-    // Started by another vmio, to end what that leaves running when it is killed.
+    // Each of these returns at once unless this process was started as that helper. First the reaper.
     vmio_node::reaper::serve();
-    // Or to be its modelled disk.
+    // The server of a modelled disk.
     vmio_rig::disks::modelled::server::serve();
-    // Or to call storage that may never answer.
+    // The I/O worker, which calls storage that may never answer.
     vmio_node::io_worker::serve();
-    // Or to do a run under a supervisor, where storage may hold it.
+    // The run itself, under a supervisor, where storage may hold it.
     vmio::supervisor::adopt();
     let code = vmio::cli::main();
     vmio_node::io_worker::end();

@@ -16,11 +16,11 @@ const FILES: &[(&str, &str)] = &[
     ("papers/rasmusson2013_disk.toml", include_str!("../../../papers/rasmusson2013_disk.toml")),
 ];
 
-/// Experiments over time: what is printed of them, and the scenario that they are simulated and measured by.
+/// Experiments over time: name, published figures, and the scenario for simulation and measurement.
 const EXPERIMENTS: &[(&str, &str, &str)] =
     &[("amamou2012", "papers/amamou2012.toml", include_str!("../../../papers/amamou2012.toml"))];
 
-/// Their names: what `vmio guard simulate --study` knows; each is a study to run, too.
+/// Names of the experiments over time: those of `vmio guard simulate --study`, each of which is a study, too.
 pub fn experiments() -> impl Iterator<Item = &'static str> {
     EXPERIMENTS.iter().map(|(name, ..)| *name)
 }
@@ -86,7 +86,7 @@ mod tests {
         for paper in all() {
             let named = |name: &String| crate::studies::named(name).unwrap_or_else(|e| panic!("{}: {e:#}", paper.key));
             let studies: Vec<_> = paper.studies.iter().map(|name| named(name).cells()).collect();
-            // What is compared is of one study.
+            // All patterns of a comparison must be in one study.
             let has = |patterns: &[(&Pattern, &str)]| {
                 let all = |cells: &Vec<_>| patterns.iter().all(|(p, workload)| p.find(workload, cells).is_some());
                 let labels: Vec<String> =
@@ -111,7 +111,7 @@ mod tests {
                 has(&all.iter().map(|pattern| (pattern, &*column.workload)).collect::<Vec<_>>());
             }
             for of in &paper.series {
-                // Rows stand by themselves, and may be of machines of their own.
+                // Rows are not compared with each other, so each may be of another study.
                 of.rows.iter().filter_map(|row| row.cell.as_ref()).for_each(|pattern| has(&[(pattern, &of.workload)]));
             }
             for effect in &paper.effects {

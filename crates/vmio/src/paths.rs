@@ -1,5 +1,5 @@
-//! Where vmio keeps what: `/var/lib/vmio` and `/run/vmio` for root, the XDG directories for
-//! others (XDG Base Directory Specification 0.8), or one directory named by `--state`.
+//! The directories of vmio: `/var/lib/vmio` and `/run/vmio` for root, the XDG directories for others (XDG Base
+//! Directory Specification 0.8), or one directory named by `--state`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use vmio_model::failure::{Exit, Failure};
 pub struct Paths {
     /// The store, images, journals.
     pub state: PathBuf,
-    /// Sockets and whatever need not survive a boot.
+    /// Sockets, and files that need not survive a boot.
     pub runtime: PathBuf,
-    /// The same of the host's guard, which is root's, whoever asks it.
+    /// The runtime directory of the host's guard, which is root's.
     guard: PathBuf,
 }
 
@@ -50,12 +50,12 @@ impl Paths {
         Ok(Paths { state, runtime, guard: RUNTIME.into() })
     }
 
-    /// Where a guard of this user listens.
+    /// Socket of a guard of this user.
     pub fn own_guard_socket(&self) -> PathBuf {
         self.runtime.join("guard.sock")
     }
 
-    /// Where a guard is asked: one of this user's, where one observes, else the host's.
+    /// Socket of the guard to ask: this user's where one observes, else the host's.
     pub fn guard_socket(&self) -> PathBuf {
         Some(self.own_guard_socket()).filter(|own| own.exists()).unwrap_or_else(|| self.guard.join("guard.sock"))
     }

@@ -3,16 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use vmio_model::study::{Names, Study};
-use vmio_rig::disks::drivers;
-use vmio_rig::disks::targets;
-use vmio_rig::guests;
-use vmio_rig::nets;
-use vmio_rig::nics;
-use vmio_rig::settings;
-use vmio_rig::workloads;
-
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::study::Study;
 
 /// The studies that come with vmio: (name, TOML). One line a file of `studies/`.
 pub const ALL: &[(&str, &str)] = &[
@@ -43,24 +35,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("arm", include_str!("../../../studies/arm.toml")),
 ];
 
-/// The names that a study may use: those of the entries of each extension point.
-pub fn names() -> Names {
-    Names {
-        guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
-        targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
-        drivers: drivers::ALL.iter().map(|d| d.name.to_owned()).collect(),
-        networks: nets::ALL.iter().map(|n| n.name().to_owned()).collect(),
-        inside: nets::inside(),
-        peers: nets::peers(),
-        nics: nics::ALL.iter().map(|n| n.name.to_owned()).collect(),
-        settings: settings::names(),
-        workloads: workloads::names(),
-        workload_families: workloads::FAMILIES.to_vec(),
-        traits: Some(workloads::traits_of),
-    }
-}
-
-/// What to do where a file is no study.
+/// Help for a file that is no study.
 const START: &str = "`vmio study list` names those that come with vmio; `vmio study show quick` prints one, to start a \
                      file of your own from";
 
@@ -80,9 +55,9 @@ pub fn named(word: &str) -> anyhow::Result<Study> {
         .into())
 }
 
-/// Reads a study; every problem in it is named with file, line and key.
+/// Reads a study; its problems are reported with file, line and key.
 pub fn parse(file: &str, text: &str) -> anyhow::Result<Study> {
-    Study::parse(file, text, &names()).map_err(|e| {
+    Study::parse(file, text, &vmio_rig::names()).map_err(|e| {
         anyhow::Error::new(
             Failure::new(Exit::Usage, e.to_string())
                 .help("docs/study.md lists the keys; `vmio study show quick` is an example"),
@@ -105,7 +80,7 @@ mod tests {
         let words = page.split("workloads = [").skip(1).map(|rest| rest.split(']').next().unwrap_or_default());
         for word in words.flat_map(|list| list.split(", ")) {
             let word = word.trim_matches('"');
-            assert!(names().works_on(word).is_some(), "{word}");
+            assert!(vmio_rig::names().works_on(word).is_some(), "{word}");
         }
     }
 
@@ -147,7 +122,7 @@ mod tests {
             arm.replacen("[\"qemu\"]", "[\"native\"]", 1).replacen("shapes = [{ arch = \"aarch64\" }]\n", "", 1);
         let mixed = parse("mine.toml", &native).unwrap();
         assert!(mixed.cells().iter().any(vmio_model::cell::Cell::is_native), "absolute figures beside each other");
-        // Of one processor they may be compared with each other.
+        // Cells of one architecture may be compared with each other.
         let like = "[baseline.like]\ntarget = \"sparse\"\n\n[[matrix]]";
         parse("mine.toml", &arm.replace("baseline = \"none\"\n", "").replacen("[[matrix]]", like, 1)).unwrap();
     }

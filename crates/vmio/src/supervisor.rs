@@ -35,13 +35,13 @@ use vmio_rig::disks::{places, space};
 
 use crate::term;
 
-/// Environment variable with the number of the descriptor by which the run tells its supervisor.
+/// Environment variable with the number of the descriptor that the run writes to its supervisor by.
 const VARIABLE: &str = "VMIO_SUPERVISOR";
-/// How long a run may take to undo all and end after a signal: what it waits for itself has limits below this.
+/// How long a run may take to undo all and end after a signal; its own limits are below this.
 const UNDOING: Duration = Duration::from_secs(90);
-/// How long a process may take that has nothing left to do but to end.
+/// How long a process may take to end when it has nothing left to undo.
 const ENDING: Duration = Duration::from_secs(3);
-/// Exit code of a run that was ended before it could say its own.
+/// Exit code of a run that was ended before it reported its own.
 const INTERRUPTED: u8 = 4;
 
 /// What a run tells its supervisor.
@@ -53,11 +53,10 @@ enum Message {
     ExitCode(u8),
 }
 
-/// The run's end of the line to its supervisor.
+/// The run's end of the socket to its supervisor.
 static LINE: OnceLock<Mutex<Line>> = OnceLock::new();
 
-/// Takes over the line that a supervisor has handed down, if there is one. To be called by `main` before any thread is
-/// started.
+/// Takes over the socket to a supervisor, if this process has one. To be called by `main` before any thread is started.
 pub fn adopt() {
     let Some(number) = std::env::var(VARIABLE).ok().and_then(|n| n.parse::<i32>().ok()).filter(|n| *n > 2) else {
         return;
@@ -91,7 +90,7 @@ pub fn tell_exit_code(code: u8) {
 
 fn tell(message: &Message) {
     if let Some(line) = LINE.get() {
-        // Where the supervisor is gone this process is killed anyway.
+        // Without a supervisor this process is killed anyway.
         let _ = line.lock().unwrap_or_else(PoisonError::into_inner).send(message, &[], None);
     }
 }
@@ -102,7 +101,7 @@ pub fn supervise(on: Option<&str>, device: Option<&Path>, state: &Path) {
     if is_present() {
         return;
     }
-    if let Some(who) = who_answers(on, device, state) {
+    if let Some(who) = storage_server(on, device, state) {
         let code = start(&who).unwrap_or_else(|e| {
             term::note(&format!("error: cannot start the process for storage that may not answer: {e}"));
             1
@@ -112,8 +111,8 @@ pub fn supervise(on: Option<&str>, device: Option<&Path>, state: &Path) {
     }
 }
 
-/// Who has to answer for the storage of a run; told without asking.
-fn who_answers(on: Option<&str>, device: Option<&Path>, state: &Path) -> Option<String> {
+/// The server of a run's storage, found without any call that it would have to answer.
+fn storage_server(on: Option<&str>, device: Option<&Path>, state: &Path) -> Option<String> {
     let of = |path: &Path| {
         let path = std::path::absolute(path).ok()?;
         Some(machine::may_hang(&path)?.server)
@@ -154,7 +153,7 @@ fn start(who: &str) -> io::Result<u8> {
         command.stderr(Stdio::piped());
     }
     let mut child = command.spawn()?;
-    // It holds the other end of the line.
+    // Closes this process's copies of the child's descriptors.
     drop(command);
     let mut relays = Vec::new();
     if let Some(out) = child.stdout.take() {
@@ -166,14 +165,15 @@ fn start(who: &str) -> io::Result<u8> {
     Supervisor { who, child, relays, line, signals, handles_signals: false, code: None }.wait()
 }
 
-/// Whether whoever reads an output waits for its end: that must not be the end of a process that does not end.
+/// Whether the reader of an output waits for its end, as that of a pipe does: it must not wait for a process that never
+/// ends.
 fn is_pipe(output: &impl AsFd) -> bool {
     let kind = rustix::fs::fstat(output).map(|stat| FileType::from_raw_mode(stat.st_mode));
     matches!(kind, Ok(FileType::Fifo | FileType::Socket))
 }
 
 fn relay(mut from: File, mut to: File) -> io::Result<JoinHandle<()>> {
-    // Where the reader is gone this end closes, and the run learns of it as it would without a supervisor.
+    // A reader that has gone away closes this pipe, too, so the run gets the same error as without a supervisor.
     std::thread::Builder::new().name("relay".into()).spawn(move || drop(io::copy(&mut from, &mut to)))
 }
 
@@ -202,14 +202,14 @@ impl Supervisor<'_> {
             let [said, signal] = fds.map(|fd| !fd.revents().is_empty());
             if signal {
                 let _ = self.signals.read(&mut [0; 16]);
-                // A terminal sends it to the run, too, which takes those that come together for one.
+                // A terminal also sends the signal to the run, which treats two that come together as one.
                 self.pass_on(Signal::TERM);
                 asked += 1;
                 let limit = if self.handles_signals && asked == 1 { UNDOING } else { ENDING };
                 until = Some(Instant::now() + limit);
             }
             if said {
-                if !self.hear()? {
+                if !self.receive()? {
                     return self.ended();
                 }
                 if self.code.is_some() {
@@ -219,8 +219,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Takes all that the run has said; `false` once it has ended.
-    fn hear(&mut self) -> io::Result<bool> {
+    /// Reads the messages of the run; `false` once it has ended.
+    fn receive(&mut self) -> io::Result<bool> {
         loop {
             match self.line.receive(Some(Instant::now())) {
                 Ok((Message::HandlesSignals, _)) => self.handles_signals = true,
@@ -236,7 +236,7 @@ impl Supervisor<'_> {
 
     fn pass_on(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // Not reaped yet, so the number is its own.
+            // It is not reaped yet, so the process id is still its own.
             let _ = kill_process(pid, signal);
         }
     }
@@ -251,7 +251,7 @@ impl Supervisor<'_> {
         Ok(status.code().and_then(|code| u8::try_from(code).ok()).or_else(by_signal).unwrap_or(INTERRUPTED))
     }
 
-    /// The run does not end: it is killed, and left to the kernel.
+    /// Kills a run that does not end, and does not wait for it.
     fn leave(mut self) -> u8 {
         let _ = self.child.kill();
         if !ends_within(&mut self.child, ENDING / 3) {

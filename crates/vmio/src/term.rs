@@ -1,5 +1,5 @@
-//! What standard output and standard error are: colours only on a terminal and never against
-//! NO_COLOR (no-color.org), and writing that survives a reader who has gone away.
+//! Standard output and standard error: colours only on a terminal and never against NO_COLOR (no-color.org), and
+//! writing that survives a reader that has gone away.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -25,11 +25,11 @@ impl Style {
 
     /// For standard output.
     pub fn stdout() -> Style {
-        Style { on: io::stdout().is_terminal() && wanted() }
+        Style { on: io::stdout().is_terminal() && colours_wanted() }
     }
     /// For standard error.
     pub fn stderr() -> Style {
-        Style { on: io::stderr().is_terminal() && wanted() }
+        Style { on: io::stderr().is_terminal() && colours_wanted() }
     }
     /// Bold.
     pub fn bold(self, text: &str) -> String {
@@ -51,9 +51,8 @@ impl Style {
     pub fn cyan(self, text: &str) -> String {
         self.wrap("36", text)
     }
-    /// A text without what must not be shown ([`shown`]), save line feeds, tabs and this style's own
-    /// sequences. Names of guests, paths and messages are others' words: any process may be called as a
-    /// hypervisor is, and a terminal obeys what stands in its name.
+    /// The text with control characters replaced, save line feeds, tabs and this style's own sequences. Names of
+    /// guests, paths and messages come from others, and a terminal would obey the sequences in them.
     pub fn clean(self, text: &str) -> Cow<'_, str> {
         let foreign = |c: char| sanitize::is_hidden(c) && c != '\n' && c != '\t';
         if !text.contains(foreign) {
@@ -69,7 +68,7 @@ impl Style {
         }
         Cow::Owned(clean + rest)
     }
-    /// The same on one line: what others wrote cannot make more of it.
+    /// The same on one line, with line feeds and tabs replaced, too.
     pub fn line(self, text: &str) -> String {
         self.clean(text).replace(['\n', '\t'], "\u{fffd}")
     }
@@ -87,23 +86,22 @@ pub fn width() -> usize {
     size.filter(|columns| *columns > 0).map_or(crate::fit::WIDTH, |columns| columns.clamp(60, 180))
 }
 
-fn wanted() -> bool {
+fn colours_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()) && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
-/// What was asked for could not be written to standard output, so that nothing ended well: a full disk, a
-/// closed descriptor, a reader who has gone away.
+/// The output could not be written to standard output: a full disk, a closed descriptor, a reader that has gone away.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {}", .0)]
 pub struct Unwritten(#[source] io::Error);
 
 impl Unwritten {
-    /// Nobody reads, which was seen before anything was written.
+    /// The error of an output without a reader, seen before anything was written.
     pub fn no_reader() -> Unwritten {
         Unwritten(io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Whether the reader of a pipe went away, which is that reader's will (`vmio runs list | head -1`).
+    /// Whether the reader of a pipe went away, as in `vmio runs list | head -1`.
     pub fn is_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
     }
@@ -114,8 +112,8 @@ pub fn print(text: &str) -> Result<(), Unwritten> {
     print_exact(&Style::stdout().clean(text))
 }
 
-/// Writes what a program reads to standard output as it is: whoever made it has seen to it that nothing in
-/// it moves a cursor ([`document::text`] for JSON).
+/// Writes output for programs to standard output as it is; its maker has replaced control characters
+/// ([`document::text`] for JSON).
 pub fn print_exact(text: &str) -> Result<(), Unwritten> {
     pass_on(text.as_bytes())
 }
@@ -134,8 +132,7 @@ pub fn json(document: &impl Document) -> Result<(), Unwritten> {
     print_exact(&document::text(document))
 }
 
-/// The causes of an error that say something which the one told before has not: libraries often say the same thing twice on
-/// the way up.
+/// The causes of an error whose text the one before does not contain: libraries often repeat their causes.
 pub fn new_causes<'a>(said: &str, causes: impl Iterator<Item = &'a (dyn std::error::Error + 'static)>) -> Vec<String> {
     let (mut last, mut new) = (said.to_lowercase(), Vec::new());
     for cause in causes.map(ToString::to_string) {
@@ -154,7 +151,7 @@ pub fn note(text: &str) {
     note_exact(&fit::folded(&Style::stderr().clean(text)));
 }
 
-/// The same of what is not to be folded: lines of somebody's file, with a caret below.
+/// The same without folding, for lines of a file with a caret below.
 pub fn note_exact(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", Style::stderr().clean(text));
 }

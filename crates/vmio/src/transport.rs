@@ -22,7 +22,7 @@ pub struct Transport {
     /// Checks an address.
     pub check: fn(&str) -> Result<(), WordError>,
     /// Connects, starts the agent there, and tells the user so.
-    pub open: fn(&str) -> Result<There, Failure>,
+    pub open: fn(&str) -> Result<AgentMachine, Failure>,
 }
 
 /// Every transport.
@@ -32,7 +32,7 @@ pub static TRANSPORTS: [Transport; 2] = [
         form: "ssh://[USER@]HOST[:PORT][/DIR]",
         page: "docs/ssh.md",
         check: |text| text.parse::<ssh::Address>().map(|_| ()).map_err(|e| WordError(e.to_string())),
-        open: |text| Ok(There { machine: by_ssh(&read(text)?)?, guest: None }),
+        open: |text| Ok(AgentMachine { machine: by_ssh(&read(text)?)?, guest: None }),
     },
     Transport {
         scheme: libvirt::SCHEME,
@@ -42,8 +42,8 @@ pub static TRANSPORTS: [Transport; 2] = [
         open: |text| {
             let domain = read(text)?;
             let opened = libvirt::open(&command(VIRSH), &domain, &agents(text)?);
-            let libvirt::Guest { machine, uuid } = opened.map_err(|e| told(&e))?;
-            Ok(There { machine: noted(text, machine), guest: Some(uuid) })
+            let libvirt::Guest { machine, uuid } = opened.map_err(|e| failure(&e))?;
+            Ok(AgentMachine { machine: noted(text, machine), guest: Some(uuid) })
         },
     },
 ];
@@ -60,11 +60,16 @@ pub fn address(text: &str) -> Result<String, WordError> {
     checked.map(|()| text.to_owned()).map_err(|why| WordError(format!("{why}: give {}", forms())))
 }
 
+/// Whether `--on` names another machine.
+pub fn names_machine(on: Option<&str>) -> bool {
+    on.is_some_and(|on| TRANSPORTS.iter().any(|transport| on.starts_with(transport.scheme)))
+}
+
 /// Connects to the machine of an address.
 ///
 /// # Errors
 /// Why it cannot be reached, and what to do.
-pub fn to(text: &str) -> Result<There, Failure> {
+pub fn to(text: &str) -> Result<AgentMachine, Failure> {
     let transport = TRANSPORTS.iter().find(|transport| text.starts_with(transport.scheme));
     transport.map_or_else(
         || Err(Failure::new(Exit::Usage, format!("{text} is no address"))),
@@ -73,14 +78,14 @@ pub fn to(text: &str) -> Result<There, Failure> {
 }
 
 /// A machine with an agent on it.
-pub struct There {
+pub struct AgentMachine {
     /// The machine.
     pub machine: Machine,
     /// Its UUID, where it is a guest.
     pub guest: Option<String>,
 }
 
-/// A variable that has the command to go there by, with its options, and the command where it is not set.
+/// An environment variable with the command of a transport and its options, and the default.
 type Variable = (&'static str, &'static str);
 const SSH: Variable = ("VMIO_SSH", "ssh");
 const VIRSH: Variable = ("VMIO_VIRSH", "virsh");
@@ -88,7 +93,7 @@ const VIRSH: Variable = ("VMIO_VIRSH", "virsh");
 /// Connects to a machine by `ssh`, and tells the user what runs there.
 pub fn by_ssh(address: &ssh::Address) -> Result<Machine, Failure> {
     let text = address.to_string();
-    ssh::open(&command(SSH), address, &agents(&text)?).map(|machine| noted(&text, machine)).map_err(|e| told(&e))
+    ssh::open(&command(SSH), address, &agents(&text)?).map(|machine| noted(&text, machine)).map_err(|e| failure(&e))
 }
 
 /// The host behind an address, by the user's own configuration.
@@ -100,7 +105,7 @@ fn read<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, F
     text.parse().map_err(|why: T::Err| Failure::new(Exit::Usage, why.to_string()))
 }
 
-fn told(e: &Error) -> Failure {
+fn failure(e: &Error) -> Failure {
     Failure::new(Exit::Precondition, e.to_string()).help(&e.help)
 }
 
@@ -135,7 +140,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// What each transport has to keep.
+    /// The contract of a transport.
     #[test]
     fn every_transport_reads_its_own_addresses_and_no_options() {
         for transport in &TRANSPORTS {
@@ -156,6 +161,7 @@ mod tests {
                 assert_eq!(open(&wrong).err().unwrap().exit, Exit::Usage, "{wrong:?}");
             }
             assert_eq!(address(&format!("{scheme}web1")).unwrap(), format!("{scheme}web1"));
+            assert!(names_machine(Some(&format!("{scheme}h"))) && !names_machine(Some("ssh")) && !names_machine(None));
             for wrong in [format!("{scheme}-x"), "web1".into(), "http://web1".into()] {
                 let said = address(&wrong).unwrap_err().to_string();
                 assert!(said.contains("ssh://[USER@]HOST[:PORT] or libvirt://DOMAIN"), "{said}");

@@ -2,165 +2,125 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
-use crate::help::{bed, figures};
+use crate::help::figures;
+use crate::help::state_dir::{StateDir, unfolded};
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
-use vmio::store::Store;
 use vmio_model::result::{Accel, RunState};
 
-fn command(state: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
-    command.env_remove("NO_COLOR").env("VMIO_STATE", state).stdin(Stdio::null());
-    command
-}
-
-fn vmio(state: &Path, args: &[&str]) -> Output {
-    command(state).args(args).output().unwrap()
-}
-
-#[track_caller]
-fn ends(output: &Output, code: i32) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "stdout: {out}\nstderr: {err}");
-    assert!(!err.contains("panicked"), "{err}");
-    (out, err)
-}
-
 /// A state directory with a finished run (1, under emulation) and one that was broken off (2).
-fn stocked() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
-    common::store_run(&store, &common::run(Accel::Tcg));
+fn stocked() -> StateDir {
+    let state = StateDir::new();
+    common::store_run(&state.store(), &common::run(Accel::Tcg));
     let mut second = common::run(Accel::Kvm);
     second.environment.kernel = "6.12.0-1-amd64".into();
     second.samples.iter_mut().for_each(|s| s.result.amend(|work| work.seconds /= 1.5));
     second.state = RunState::Running;
-    common::store_run(&store, &second);
-    dir
+    common::store_run(&state.store(), &second);
+    state
 }
 
 #[test]
-fn a_run_that_began_without_steady_state_does_not_go_on_with_it() {
-    let dir = tempfile::tempdir().unwrap();
+fn steady_state_is_not_added_to_a_run_that_goes_on() {
+    let state = StateDir::new();
     let name = vmio::studies::ALL[0].0;
     let mut run = common::run(Accel::Tcg);
     (run.kind, run.study) = (name.into(), vmio::studies::named(name).unwrap());
     run.state = RunState::Interrupted("Ctrl-C".into());
-    common::store_run(&Store::open(&dir.path().join("vmio.db")).unwrap(), &run);
-    let asked = ["study", "run", name, "--resume", "--steady-state", "--dry-run"];
-    let (_, err) = ends(&vmio(dir.path(), &asked), 2);
-    assert!(err.contains("began without --steady-state") && err.contains("start a new run"), "{err}");
+    common::store_run(&state.store(), &run);
+    let ended = state.vmio(&["study", "run", name, "--resume", "--steady-state", "--dry-run"]).with(2);
+    ended.says(&["began without --steady-state", "start a new run"]);
 }
 
 #[test]
-fn a_limit_of_what_is_written_is_refused_where_nothing_is_written() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_, err) = ends(&vmio(dir.path(), &["study", "run", "network-quick", "--gib", "5", "--dry-run"]), 2);
-    assert!(
-        err.contains("no cell of the study network-quick is on a disk") && err.contains("leave out --gib"),
-        "{err}"
-    );
+fn a_limit_of_writes_without_a_disk_is_refused() {
+    let ended = StateDir::new().vmio(&["study", "run", "network-quick", "--gib", "5", "--dry-run"]).with(2);
+    ended.says(&["no cell of the study network-quick is on a disk", "leave out --gib"]);
 }
 
 /// What never yields a guest's disk has none to write down.
 #[test]
 fn a_set_up_is_written_of_disks_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("best");
+    let state = StateDir::new();
+    let file = state.path().join("best");
+    let path = file.to_str().unwrap();
     for option in ["--write-xml", "--write-qm"] {
-        let asked = ["study", "run", "network-quick", "--dry-run", "--no-gentle", option, file.to_str().unwrap()];
-        let (out, err) = ends(&vmio(dir.path(), &asked), 2);
-        assert!(err.contains("no guest of the study network-quick works on a disk") && out.is_empty(), "{out}{err}");
-        assert!(err.contains(&format!("help: leave out {option}")) && !file.exists(), "{err}");
+        let ended = state.vmio(&["study", "run", "network-quick", "--dry-run", "--no-gentle", option, path]).with(2);
+        assert!(ended.out.is_empty() && !file.exists(), "{}", ended.out);
+        ended.says(&["no guest of the study network-quick works on a disk", &format!("help: leave out {option}")]);
     }
-    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
-    common::store_run(&store, &figures::run(""));
-    let (_, err) = ends(&vmio(dir.path(), &["runs", "show", "1", "--write-xml", file.to_str().unwrap()]), 2);
-    assert!(err.contains("no guest of run 1 works on a disk"), "{err}");
-    let (_, err) = ends(&vmio(dir.path(), &["tax", "--noise", "--dry-run", "--html", file.to_str().unwrap()]), 2);
-    assert!(err.contains("--noise makes no report") && err.contains("help: leave out --html"), "{err}");
+    common::store_run(&state.store(), &figures::run(""));
+    let ended = state.vmio(&["runs", "show", "1", "--write-xml", path]).with(2);
+    ended.says(&["no guest of run 1 works on a disk"]);
+    let ended = state.vmio(&["tax", "--noise", "--dry-run", "--html", path]).with(2);
+    ended.says(&["--noise makes no report", "help: leave out --html"]);
 }
 
 #[test]
-fn numbers_that_are_none_are_told_what_is_wanted() {
-    let dir = tempfile::tempdir().unwrap();
-    for option in ["--minutes", "--gib", "--gentle-share"] {
-        let (_, err) = ends(&vmio(dir.path(), &["tax", "--dry-run", option, "abc"]), 2);
-        let err = bed::unfolded(&err);
-        assert!(err.contains("give a number, for example 5 or 0.5") && !err.contains("float"), "{err}");
-    }
-}
-
-#[test]
-fn numbers_below_nothing_are_told_the_range() {
-    let dir = tempfile::tempdir().unwrap();
+fn a_wrong_number_is_told_what_is_wanted() {
+    let state = StateDir::new();
     for (option, range) in [
         ("--minutes", "--minutes must be above 0"),
         ("--gib", "--gib must be above 0"),
         ("--gentle-share", "--gentle-share -3 is not in 0 to 1"),
     ] {
-        let (_, err) = ends(&vmio(dir.path(), &["tax", "--dry-run", option, "-3"]), 2);
-        assert!(err.contains(range) && !err.contains("unexpected"), "{err}");
+        let word = state.vmio(&["tax", "--dry-run", option, "abc"]).with(2);
+        assert!(!word.err.contains("float"), "{}", word.err);
+        word.says(&["give a number, for example 5 or 0.5"]);
+        let negative = state.vmio(&["tax", "--dry-run", option, "-3"]).with(2);
+        assert!(!negative.err.contains("unexpected"), "{}", negative.err);
+        negative.says(&[range]);
     }
 }
 
 /// An experiment over time is a study like others: shown, planned, and compared once it was run.
 #[test]
-fn an_experiment_is_a_study_and_is_compared_when_it_was_run() {
-    let dir = tempfile::tempdir().unwrap();
-    let (shown, _) = ends(&vmio(dir.path(), &["study", "show", "amamou2012"]), 0);
-    assert!(shown.contains("[guard.exact]") && shown.contains("network = \"shared\""), "{shown}");
-    let (plan, _) = ends(&vmio(dir.path(), &["study", "run", "amamou2012", "--no-gentle", "--dry-run"]), 0);
-    assert!(plan.contains("3 native and 3 guest cells"), "{plan}");
-    let (_, err) = ends(&vmio(dir.path(), &["study", "compare", "amamou2012", "paper"]), 3);
-    assert!(err.contains("there are no runs yet"), "{err}");
+fn an_experiment_is_a_study() {
+    let state = StateDir::new();
+    let shown = state.vmio(&["study", "show", "amamou2012"]).with(0);
+    shown.says(&["[guard.exact]", "network = \"shared\""]);
+    let plan = state.vmio(&["study", "run", "amamou2012", "--no-gentle", "--dry-run"]).with(0);
+    plan.says(&["3 native and 3 guest cells"]);
+    state.vmio(&["study", "compare", "amamou2012", "paper"]).with(3).says(&["there are no runs yet"]);
 }
 
 /// A slip is told before minutes of measuring, and before the plan.
 #[test]
-fn a_rule_to_prove_that_is_none_is_refused_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    for more in [&["--dry-run"][..], &["--yes"]] {
-        let with = |rule: &str| {
-            let (out, err) = ends(&vmio(dir.path(), &[&["tax", "--quick", "--prove", rule][..], more].concat()), 2);
-            assert!(out.is_empty(), "{out}");
-            bed::unfolded(&err)
+fn an_unknown_rule_to_prove_is_refused_at_once() {
+    let state = StateDir::new();
+    for more in ["--dry-run", "--yes"] {
+        let with = |rule: &str, says: &str| {
+            let ended = state.vmio(&["tax", "--quick", "--prove", rule, more]).with(2);
+            assert!(ended.out.is_empty(), "{}", ended.out);
+            ended.says(&[says]).err
         };
-        let err = with("emulated-drivr");
-        assert!(err.contains("no rule has this name; did you mean `emulated-driver`?"), "{err}");
-        let err = with("zzzzzz");
-        assert!(err.contains("no rule has this name (docs/rules.md") && !err.contains("did you mean"), "{err}");
+        with("emulated-drivr", "no rule has this name; did you mean `emulated-driver`?");
+        let err = with("zzzzzz", "no rule has this name (docs/rules.md");
+        assert!(!err.contains("did you mean"), "{err}");
     }
-    assert!(fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing was made");
+    assert_eq!(state.files(), [""; 0], "nothing was made");
 }
 
 #[test]
 fn the_plan_of_a_proof_says_what_follows() {
-    let dir = tempfile::tempdir().unwrap();
-    let plan = |more: &[&str]| {
-        let output = vmio(dir.path(), &[&["tax", "--quick", "--dry-run"][..], more].concat());
-        bed::unfolded(&String::from_utf8(output.stdout).unwrap())
-    };
-    assert!(!plan(&[]).contains(" then "));
-    assert!(plan(&["--prove"]).contains(" then the costliest finding is proven"), "{}", plan(&["--prove"]));
-    assert!(plan(&["--prove", "emulated-driver"]).contains(" then the finding emulated-driver is proven"));
+    let state = StateDir::new();
+    let plan = |more: &[&str]| state.vmio(&[&["tax", "--quick", "--dry-run"][..], more].concat());
+    assert!(!unfolded(&plan(&[]).out).contains(" then "));
+    plan(&["--prove"]).says(&["then the costliest finding is proven"]);
+    plan(&["--prove", "emulated-driver"]).says(&["then the finding emulated-driver is proven"]);
 }
 
 /// What networks need is what their entries require, and no lack of a host that measures disks.
 #[test]
 fn doctor_names_what_networks_lack() {
-    let dir = tempfile::tempdir().unwrap();
-    let output = command(dir.path()).args(["doctor", "--json"]).env("PATH", "/nowhere").output().unwrap();
-    let (out, _) = ends(&output, 3);
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let state = StateDir::new();
+    let ended = state.finish(state.command(&["doctor", "--json"]).env("PATH", "/nowhere")).with(3);
+    let json = ended.json();
     let lacks = |point: &str, name: &str| -> Vec<String> {
         let all = json["abilities"].as_array().unwrap();
         let found = all.iter().find(|a| a["point"] == point && a["name"] == name);
-        let missing = found.unwrap_or_else(|| panic!("{point} {name}: {out}"))["missing"].as_array().unwrap();
+        let missing = found.unwrap_or_else(|| panic!("{point} {name}: {json}"))["missing"].as_array().unwrap();
         missing.iter().map(|m| m["name"].as_str().unwrap().to_owned()).collect()
     };
     for network in vmio_rig::nets::ALL {
@@ -176,162 +136,140 @@ fn doctor_names_what_networks_lack() {
 
 #[test]
 fn help_and_usage() {
-    let dir = tempfile::tempdir().unwrap();
-    let (help, _) = ends(&vmio(dir.path(), &["--help"]), 0);
-    assert!(help.contains("runs") && help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
-    assert!(help.lines().all(|l| l.chars().count() <= 80), "{help}");
-    let (out, err) = ends(&vmio(dir.path(), &["rums"]), 2);
-    assert!(out.is_empty() && err.starts_with("error:") && err.contains("runs"), "{err}");
-    ends(&vmio(dir.path(), &["runs", "show", "seven"]), 2);
-    ends(&vmio(dir.path(), &["runs", "list", "--help"]), 0);
+    let state = StateDir::new();
+    state.vmio(&["--help"]).with(0).says(&["runs", "Examples:", "Exit codes:"]);
+    let unknown = state.vmio(&["rums"]).with(2);
+    assert!(unknown.out.is_empty() && unknown.err.starts_with("error:"), "{}", unknown.err);
+    unknown.says(&["runs"]);
+    state.vmio(&["runs", "show", "seven"]).with(2);
+    state.vmio(&["runs", "list", "--help"]).with(0);
     // A run that was measured is told and written; a stored one is shown or written.
-    let (tax, _) = ends(&vmio(dir.path(), &["tax", "-h"]), 0);
-    assert!(tax.contains("Also write the report") && tax.contains("Also write the best"), "{tax}");
-    let (show, _) = ends(&vmio(dir.path(), &["runs", "show", "-h"]), 0);
-    assert!(show.contains("Write the report to") && !show.contains("Also write"), "{show}");
-    assert_eq!(show.matches("instead").count(), 3, "{show}");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is made by asking for help");
+    state.vmio(&["tax", "-h"]).with(0).says(&["Also write the report", "Also write the best"]);
+    let show = state.vmio(&["runs", "show", "-h"]).with(0).says(&["Write the report to"]).out;
+    assert!(!show.contains("Also write") && show.matches("instead").count() == 3, "{show}");
+    assert_eq!(state.files(), [""; 0], "nothing is made by asking for help");
 }
 
 #[test]
 fn a_bare_vmio_scans_and_says_where_the_rest_is() {
-    let dir = tempfile::tempdir().unwrap();
-    let (out, err) = ends(&vmio(dir.path(), &[]), 0);
-    assert!(out.contains("guest") && out.contains("vmio "), "{out}");
-    assert!(err.contains("vmio --help"), "{err}");
-    let (out, err) = ends(&vmio(dir.path(), &["--json"]), 0);
-    assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok() && !err.contains("--help"), "{err}");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is made by looking");
+    let state = StateDir::new();
+    let text = state.vmio(&[]).with(0);
+    assert!(text.out.contains("guest") && text.out.contains("vmio "), "{}", text.out);
+    assert!(text.err.contains("vmio --help"), "{}", text.err);
+    let json = state.vmio(&["--json"]).with(0);
+    assert!(json.json().is_object() && !json.err.contains("--help"), "{}", json.err);
+    assert_eq!(state.files(), [""; 0], "nothing is made by looking");
 }
 
 #[test]
 fn scan_on_this_machine_in_every_form() {
-    let dir = tempfile::tempdir().unwrap();
-    let (out, err) = ends(&vmio(dir.path(), &["scan", "--json"]), 0);
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let state = StateDir::new();
+    let ended = state.vmio(&["scan", "--json"]).with(0);
+    let json = ended.json();
     assert!(json["guests"].is_array() && json["unread"].is_array() && json["seconds"].as_f64().unwrap() > 0.0);
-    assert!(err.is_empty() && json["schema_version"] == "1.0", "{err}");
-    let (page, metrics) = (dir.path().join("s.html"), dir.path().join("vmio.prom"));
-    ends(&vmio(dir.path(), &["scan", "--html", page.to_str().unwrap()]), 0);
+    assert!(ended.err.is_empty() && json["schema_version"] == "1.0", "{}", ended.err);
+    let (page, metrics) = (state.path().join("s.html"), state.path().join("vmio.prom"));
+    state.vmio(&["scan", "--html", page.to_str().unwrap()]).with(0);
     assert!(fs::read_to_string(&page).unwrap().starts_with("<!DOCTYPE html>"));
-    let (out, _) = ends(&vmio(dir.path(), &["scan", &format!("--prometheus={}", metrics.display())]), 0);
-    assert!(out.is_empty() && fs::read_to_string(&metrics).unwrap().contains("\nvmio_scan_guests "), "{out}");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left beside");
-    let (out, _) = ends(&vmio(dir.path(), &["scan", "--prometheus"]), 0);
-    assert!(out.contains("# TYPE vmio_scan_findings gauge"), "{out}");
-    let nagios = vmio(dir.path(), &["scan", "--nagios"]);
-    let words = ["OK", "WARNING", "CRITICAL", "UNKNOWN"];
-    let (out, _) = ends(&nagios, nagios.status.code().unwrap());
-    let word = words[nagios.status.code().unwrap() as usize];
-    assert!(
-        out.starts_with(&format!("VMIO SCAN {word}: ")) && out.lines().next().unwrap().contains(" | guests="),
-        "{out}"
-    );
+    let ended = state.vmio(&["scan", &format!("--prometheus={}", metrics.display())]).with(0);
+    assert!(ended.out.is_empty() && fs::read_to_string(&metrics).unwrap().contains("\nvmio_scan_guests "));
+    assert_eq!(state.files(), ["s.html", "vmio.prom"], "nothing is left beside");
+    state.vmio(&["scan", "--prometheus"]).with(0).says(&["# TYPE vmio_scan_findings gauge"]);
+    let nagios = state.vmio(&["scan", "--nagios"]);
+    let word = ["OK", "WARNING", "CRITICAL", "UNKNOWN"][nagios.code.unwrap() as usize];
+    let first = nagios.out.lines().next().unwrap();
+    assert!(first.starts_with(&format!("VMIO SCAN {word}: ")) && first.contains(" | guests="), "{first}");
 }
 
 #[test]
-fn a_scan_leaves_a_store_of_another_format_as_it_is_and_says_so() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("vmio.db");
-    drop(Store::open(&path).unwrap());
+fn a_scan_leaves_a_store_of_another_format() {
+    let state = StateDir::new();
+    drop(state.store());
+    let path = state.path().join("vmio.db");
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 1).unwrap();
-    let state = || (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
-    let before = state();
-    let (out, _) = ends(&vmio(dir.path(), &["scan", "--json"]), 0);
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let file = || (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
+    let before = file();
+    let json = state.vmio(&["scan", "--json"]).with(0).json();
     let unread = json["unread"].as_array().unwrap();
     let told = unread.iter().find(|u| u["what"] == "results of earlier runs on this host").unwrap();
     assert!(told["why"].as_str().unwrap().contains("another version of vmio"), "{told}");
     assert!(told["mend"].as_str().unwrap().contains("vmio runs export"), "{told}");
-    assert!(state() == before, "the store was written");
+    assert!(file() == before, "the store was written");
 }
 
 #[test]
 fn scan_refuses_what_cannot_be_meant() {
-    let dir = tempfile::tempdir().unwrap();
-    let scan = |args: &[&str], code| ends(&vmio(dir.path(), &[&["scan"][..], args].concat()), code);
+    let state = StateDir::new();
+    let scan = |args: &[&str], code| state.vmio(&[&["scan"][..], args].concat()).with(code);
     for pair in
         [["--json", "--nagios"], ["--json", "--prometheus"], ["--prometheus", "--html=x"], ["--json", "--prometheus=x"]]
     {
-        let (out, err) = scan(&pair, if pair.contains(&"--nagios") { 3 } else { 2 });
-        assert!(format!("{out}{err}").contains("cannot be used with"), "{pair:?}: {out}{err}");
+        scan(&pair, if pair.contains(&"--nagios") { 3 } else { 2 }).says(&["cannot be used with"]);
     }
-    let (_, err) = scan(&["--ignore", "emulated-drivers"], 2);
-    assert!(err.contains("no rule emulated-drivers") && err.contains("did you mean emulated-driver?"), "{err}");
-    let (_, err) = scan(&["--ignore", "zzz@web1"], 2);
-    assert!(err.contains("the rules are: ") && err.contains(" unsafe-cache,"), "{err}");
-    let (_, err) = scan(&["--fail-on", "dreadful"], 2);
-    assert!(err.contains("note, advice, warning, severe"), "{err}");
-    let (_, err) = scan(&["no-such-guest-anywhere"], 2);
-    assert!(err.contains("no guest no-such-guest-anywhere runs here") && err.contains("help:"), "{err}");
+    scan(&["--ignore", "emulated-drivers"], 2).says(&["no rule emulated-drivers", "did you mean emulated-driver?"]);
+    scan(&["--ignore", "zzz@web1"], 2).says(&["the rules are: ", " unsafe-cache,"]);
+    scan(&["--fail-on", "dreadful"], 2).says(&["note, advice, warning, severe"]);
+    scan(&["no-such-guest-anywhere"], 2).says(&["no guest no-such-guest-anywhere runs here", "help:"]);
     // With one code, whether the directory is missing or refuses: `/proc` is there, and nobody may make a file in it.
     for file in ["--html=/nowhere/at/all", "--html=/proc/all", "--prometheus=/nowhere/at/all", "--prometheus=/proc/all"]
     {
-        let (_, err) = scan(&[file], 1);
-        assert!(err.contains(&format!("{} cannot be written", file.split_once('=').unwrap().1)), "{err}");
+        scan(&[file], 1).says(&[&format!("{} cannot be written", file.split_once('=').unwrap().1)]);
     }
     // A plugin says what is wrong with it on standard output, and ends with 3.
     for wrong in [&["no-such-guest-anywhere"][..], &["--ignore", "zzz"], &["--no-such-option"], &["--fail-on", "no"]] {
-        let (out, err) = scan(&[&["--nagios"][..], wrong].concat(), 3);
-        assert!(out.starts_with("VMIO SCAN UNKNOWN: ") && out.lines().count() == 1 && err.is_empty(), "{out}{err}");
+        let ended = scan(&[&["--nagios"][..], wrong].concat(), 3);
+        let one_line = ended.out.starts_with("VMIO SCAN UNKNOWN: ") && ended.out.lines().count() == 1;
+        assert!(one_line && ended.err.is_empty(), "{}{}", ended.out, ended.err);
     }
 }
 
 #[test]
 fn an_empty_store_is_no_error_to_list_and_one_to_show() {
-    let dir = tempfile::tempdir().unwrap();
-    let (out, err) = ends(&vmio(dir.path(), &["runs", "list"]), 0);
-    assert!(out.is_empty() && err.contains("vmio tax"), "{err}");
-    let (out, _) = ends(&vmio(dir.path(), &["runs", "list", "--json"]), 0);
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(json["runs"].as_array().unwrap().len(), 0);
-    let (_, err) = ends(&vmio(dir.path(), &["runs", "show"]), 3);
-    assert!(err.contains("error: there are no runs yet") && err.contains("help:"), "{err}");
-    Store::open(&dir.path().join("vmio.db")).unwrap();
-    let (_, err) = ends(&vmio(dir.path(), &["runs", "show", "last"]), 2);
-    assert!(err.contains("help: it is empty"), "{err}");
+    let state = StateDir::new();
+    let list = state.vmio(&["runs", "list"]).with(0);
+    assert!(list.out.is_empty() && list.err.contains("vmio tax"), "{}", list.err);
+    assert_eq!(state.vmio(&["runs", "list", "--json"]).with(0).json()["runs"], serde_json::json!([]));
+    state.vmio(&["runs", "show"]).with(3).says(&["error: there are no runs yet", "help:"]);
+    drop(state.store());
+    state.vmio(&["runs", "show", "last"]).with(2).says(&["help: it is empty"]);
 }
 
 #[test]
 fn list_shows_how_each_run_ended() {
-    let dir = stocked();
-    let (out, _) = ends(&vmio(dir.path(), &["runs", "list"]), 0);
+    let state = stocked();
+    let out = state.vmio(&["runs", "list"]).with(0).out;
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines[1].contains("   2  ") && lines[1].contains("interrupted") && lines[1].contains("KVM"), "{out}");
     assert!(lines[2].contains("   1  ") && lines[2].contains("done") && lines[2].contains("emulation"), "{out}");
     assert!(!out.contains('\u{1b}'), "no colours into a pipe");
-    let (out, _) = ends(&vmio(dir.path(), &["--json", "runs", "list"]), 0);
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let json = state.vmio(&["--json", "runs", "list"]).with(0).json();
     assert_eq!((json["runs"][0]["run"].as_i64(), json["runs"][0]["state"].as_str()), (Some(2), Some("interrupted")));
 }
 
 #[test]
 fn show_in_every_form() {
-    let dir = stocked();
-    let (text, _) = ends(&vmio(dir.path(), &["runs", "show", "1"]), 0);
-    assert!(text.contains("software emulation") && text.contains("durable-append"), "{text}");
-    let (last, _) = ends(&vmio(dir.path(), &["runs", "show"]), 0);
-    assert!(last.contains("vmio run 2") && last.contains("partial"), "{last}");
-    let (json, err) = ends(&vmio(dir.path(), &["runs", "show", "1", "--json"]), 0);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert!(err.is_empty() && json["schema_version"] == "2.0" && json["emulated"] == true);
-    let (markdown, _) = ends(&vmio(dir.path(), &["runs", "show", "1", "--markdown"]), 0);
-    assert!(markdown.starts_with("# vmio run 1"), "{markdown}");
-    let page = dir.path().join("r.html");
-    let (out, _) = ends(&vmio(dir.path(), &["runs", "show", "1", "--html", page.to_str().unwrap()]), 0);
-    assert!(out.is_empty() && fs::read_to_string(&page).unwrap().starts_with("<!DOCTYPE html>"));
-    let nowhere = dir.path().join("not/there.html");
-    let (_, err) = ends(&vmio(dir.path(), &["runs", "show", "1", "--html", nowhere.to_str().unwrap()]), 1);
-    assert!(err.contains("there.html") && err.contains("help:") && err.contains("cause:"), "{err}");
-    ends(&vmio(dir.path(), &["runs", "show", "1", "--json", "--markdown"]), 2);
+    let state = stocked();
+    let show = |more: &[&str], code| state.vmio(&[&["runs", "show"][..], more].concat()).with(code);
+    show(&["1"], 0).says(&["software emulation", "durable-append"]);
+    show(&[], 0).says(&["vmio run 2", "partial"]);
+    let ended = show(&["1", "--json"], 0);
+    let json = ended.json();
+    assert!(ended.err.is_empty() && json["schema_version"] == "2.0" && json["emulated"] == true);
+    assert!(show(&["1", "--markdown"], 0).out.starts_with("# vmio run 1"));
+    let page = state.path().join("r.html");
+    assert_eq!(show(&["1", "--html", page.to_str().unwrap()], 0).out, "");
+    assert!(fs::read_to_string(&page).unwrap().starts_with("<!DOCTYPE html>"));
+    let nowhere = state.path().join("not/there.html");
+    show(&["1", "--html", nowhere.to_str().unwrap()], 1).says(&["there.html", "help:", "cause:"]);
+    show(&["1", "--json", "--markdown"], 2);
 }
 
 #[test]
 fn the_best_set_up_is_written_for_libvirt_and_proxmox() {
-    let dir = stocked();
-    let (xml, qm) = (dir.path().join("best.xml"), dir.path().join("best.qm"));
+    let state = stocked();
+    let (xml, qm) = (state.path().join("best.xml"), state.path().join("best.qm"));
     let files = ["--write-xml", xml.to_str().unwrap(), "--write-qm", qm.to_str().unwrap()];
-    ends(&vmio(dir.path(), &[&["runs", "show", "1"][..], &files].concat()), 0);
+    state.vmio(&[&["runs", "show", "1"][..], &files].concat()).with(0);
     let (xml, qm) = (fs::read_to_string(&xml).unwrap(), fs::read_to_string(&qm).unwrap());
     assert!(xml.contains("bus='virtio'") && xml.contains("software emulation"), "{xml}");
     // The reader's own image is not known here: raw over qcow2 would destroy it.
@@ -344,90 +282,64 @@ fn the_best_set_up_is_written_for_libvirt_and_proxmox() {
 
 #[test]
 fn a_proof_is_shown_with_the_run_whose_finding_it_proves() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    let state = StateDir::new();
     let run = common::run(Accel::Kvm);
-    assert_eq!(common::store_run(&store, &run), 1);
+    assert_eq!(common::store_run(&state.store(), &run), 1);
     let finding = vmio::report::Report::of(&run).findings.into_iter().find(|f| f.proof.is_some()).unwrap();
     let proof = finding.proof.unwrap();
     let mut later = run.clone();
     later.kind = vmio_model::kind::RunKind::Proof(1);
     later.samples.retain(|s| s.cell == proof.before || s.cell == proof.after);
-    assert_eq!(common::store_run(&store, &later), 2);
-    let (text, _) = ends(&vmio(dir.path(), &["runs", "show", "last"]), 0);
-    assert!(text.contains("vmio run 1:") && text.contains("--prove, run 2: proven"), "{text}");
-    let (text, _) = ends(&vmio(dir.path(), &["runs", "show", "2"]), 0);
-    assert!(text.contains("vmio run 2: prove-1"), "{text}");
+    assert_eq!(common::store_run(&state.store(), &later), 2);
+    state.vmio(&["runs", "show", "last"]).with(0).says(&["vmio run 1:", "--prove, run 2: proven"]);
+    state.vmio(&["runs", "show", "2"]).with(0).says(&["vmio run 2: prove-1"]);
 }
 
 #[test]
 fn an_unknown_run_is_answered_with_the_nearest_and_the_last() {
-    let dir = stocked();
+    let state = stocked();
     for args in [&["runs", "show", "77"][..], &["runs", "export", "77"], &["runs", "compare", "1", "77"]] {
-        let (_, err) = ends(&vmio(dir.path(), args), 2);
-        assert!(err.contains("no run 77") && err.contains("the last is 2"), "{err}");
+        state.vmio(args).with(2).says(&["no run 77", "the last is 2"]);
     }
-    let (_, err) = ends(&vmio(dir.path(), &["runs", "delete", "0"]), 2);
-    assert!(err.contains("the nearest is 1, the last is 2"), "{err}");
+    state.vmio(&["runs", "delete", "0"]).with(2).says(&["the nearest is 1, the last is 2"]);
 }
 
 #[test]
 fn compare_names_what_was_not_the_same_first() {
-    let dir = stocked();
-    let (out, _) = ends(&vmio(dir.path(), &["runs", "compare", "1", "2"]), 0);
+    let state = stocked();
+    let out = state.vmio(&["runs", "compare", "1", "2"]).with(0).out;
     let (kernel, cell) = (out.find("6.12.0-1-amd64").unwrap(), out.find("device/native/seq-write").unwrap());
-    assert!(kernel < cell, "{out}");
-    assert!(out.contains("faster") && out.contains("1.5"), "{out}");
-    assert!(out.lines().all(|l| l.chars().count() <= 80), "{out}");
-    let (out, _) = ends(&vmio(dir.path(), &["runs", "compare", "1", "1"]), 0);
-    assert!(out.contains("The environment was the same") && !out.contains("faster"), "{out}");
-    let (out, _) = ends(&vmio(dir.path(), &["runs", "compare", "1", "last", "--json"]), 0);
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(json["b"], 2);
+    assert!(kernel < cell && out.contains("faster") && out.contains("1.5"), "{out}");
+    let out = state.vmio(&["runs", "compare", "1", "1"]).with(0).says(&["The environment was the same"]).out;
+    assert!(!out.contains("faster"), "{out}");
+    assert_eq!(state.vmio(&["runs", "compare", "1", "last", "--json"]).with(0).json()["b"], 2);
 }
 
 #[test]
 fn export_and_delete() {
-    let dir = stocked();
-    let (out, _) = ends(&vmio(dir.path(), &["runs", "export", "1"]), 0);
-    assert!(out.contains("fio version"), "the raw output is in it");
-    let (out, _) = ends(&vmio(dir.path(), &["runs", "export", "1", "--format", "csv"]), 0);
-    assert!(out.starts_with("run,study,"));
-    ends(&vmio(dir.path(), &["runs", "export", "1", "--format", "xml"]), 2);
-    let (_, err) = ends(&vmio(dir.path(), &["runs", "delete", "1"]), 2);
-    assert!(err.contains("--yes"), "{err}");
-    ends(&vmio(dir.path(), &["runs", "show", "1"]), 0);
-    ends(&vmio(dir.path(), &["runs", "delete", "1", "--yes"]), 0);
-    ends(&vmio(dir.path(), &["runs", "show", "1"]), 2);
+    let state = stocked();
+    // The raw output is in it.
+    state.vmio(&["runs", "export", "1"]).with(0).says(&["fio version"]);
+    assert!(state.vmio(&["runs", "export", "1", "--format", "csv"]).with(0).out.starts_with("run,study,"));
+    state.vmio(&["runs", "export", "1", "--format", "xml"]).with(2);
+    state.vmio(&["runs", "delete", "1"]).with(2).says(&["--yes"]);
+    state.vmio(&["runs", "show", "1"]).with(0);
+    state.vmio(&["runs", "delete", "1", "--yes"]).with(0);
+    state.vmio(&["runs", "show", "1"]).with(2);
 }
 
 #[test]
 fn a_damaged_store_is_named_with_its_mend() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("vmio.db"), "no database at all".repeat(1000)).unwrap();
-    let (_, err) = ends(&vmio(dir.path(), &["runs", "list"]), 1);
-    assert!(err.contains(dir.path().to_str().unwrap()) && err.contains("help: move it away"), "{err}");
-}
-
-#[test]
-fn a_reader_that_goes_away_hears_nothing_and_ends_it_as_it_ends_other_tools() {
-    let dir = stocked();
-    let mut command = command(dir.path());
-    let mut child =
-        command.args(["runs", "export", "1"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    // Nothing was delivered: that is no success, but nothing to talk about either.
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(13));
-    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let state = StateDir::new();
+    fs::write(state.path().join("vmio.db"), "no database at all".repeat(1000)).unwrap();
+    state.vmio(&["runs", "list"]).with(1).says(&[state.path().to_str().unwrap(), "help: move it away"]);
 }
 
 #[test]
 fn completions_and_man_pages() {
-    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::new();
     for shell in ["bash", "zsh", "fish"] {
-        let (out, _) = ends(&vmio(dir.path(), &["completions", shell]), 0);
-        assert!(out.contains("vmio") && out.contains("compare"), "{shell}");
+        let out = state.vmio(&["completions", shell]).with(0).says(&["vmio", "compare"]).out;
         assert!(out.contains(" durability "), "{shell} offers no studies");
         // Where a path may stand beside a name, files are offered too.
         match shell {
@@ -444,8 +356,8 @@ fn completions_and_man_pages() {
             _ => {}
         }
     }
-    let pages = dir.path().join("man");
-    ends(&vmio(dir.path(), &["man", pages.to_str().unwrap()]), 0);
+    let pages = state.path().join("man");
+    state.vmio(&["man", pages.to_str().unwrap()]).with(0);
     let page = fs::read_to_string(pages.join("vmio-runs-compare.1")).unwrap();
     assert!(page.contains(".TH") && page.contains("Compare two runs"), "{page}");
 }

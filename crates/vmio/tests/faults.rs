@@ -2,23 +2,23 @@
 //! before anything is changed. Neither root nor QEMU is needed for these.
 #![allow(clippy::unwrap_used)]
 
-use crate::help::bed;
+use crate::help::state_dir;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use bed::{Bed, fixture, problems, unfolded};
+use state_dir::{StateDir, fixture, problems, unfolded};
 
 /// A directory with links to the programs of these names, to serve as the whole `PATH`.
-fn programs(bed: &Bed, names: &[&str]) -> PathBuf {
-    let dir = bed.state().join("images");
+fn programs(state: &StateDir, names: &[&str]) -> PathBuf {
+    let dir = state.path().join("images");
     fs::create_dir(&dir).unwrap();
     for name in names {
         let path = dir.join(name);
         if *name == "qemu-system-x86_64" {
-            // What a plan asks of QEMU without starting it.
+            // A plan asks QEMU for its version alone.
             fs::write(&path, "#!/bin/sh\necho 'QEMU emulator version 7.2.0'\n").unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         } else {
@@ -29,8 +29,8 @@ fn programs(bed: &Bed, names: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn every_bad_study_is_refused_with_file_line_key_and_what_was_meant() {
-    let bed = Bed::new();
+fn every_bad_study_is_refused_in_words() {
+    let state = StateDir::new();
     let dir = fixture("bad_studies");
     let mut seen = 0;
     for path in fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path()) {
@@ -39,8 +39,8 @@ fn every_bad_study_is_refused_with_file_line_key_and_what_was_meant() {
         }
         seen += 1;
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let mut command = bed.command(&["study", "run", &format!("./{name}"), "--dry-run"]);
-        let ended = bed.finish(command.current_dir(&dir)).with(2);
+        let mut command = state.command(&["study", "run", &format!("./{name}"), "--dry-run"]);
+        let ended = state.finish(command.current_dir(&dir)).with(2);
         assert!(ended.out.is_empty(), "{name}: {}", ended.out);
         let (said, help) = ended.err.split_once("\n  help: ").unwrap_or_else(|| panic!("{name}: {}", ended.err));
         assert!(help.contains("docs/study.md"), "{name}: {help}");
@@ -56,27 +56,27 @@ fn every_bad_study_is_refused_with_file_line_key_and_what_was_meant() {
         assert_eq!(said, wanted.lines().collect::<Vec<_>>(), "{name}");
     }
     assert!(seen >= 15, "{seen} fixtures in {}", dir.display());
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
 fn a_study_that_is_not_there_is_named() {
-    let bed = Bed::new();
-    bed.vmio(&["study", "run", "qick"]).with(2).says(&["no study is called qick", "one of quick, full, sparse"]);
+    let state = StateDir::new();
+    state.vmio(&["study", "run", "qick"]).with(2).says(&["no study is called qick", "one of quick, full, sparse"]);
     let said = ["./not/there.toml", "No such file", "help: `vmio study list`", "`vmio study show quick`"];
-    bed.vmio(&["study", "run", "./not/there.toml"]).with(2).says(&said);
+    state.vmio(&["study", "run", "./not/there.toml"]).with(2).says(&said);
 }
 
 #[test]
 fn without_a_terminal_nothing_is_measured_unasked() {
-    let bed = Bed::new();
-    let path = programs(&bed, &["qemu-system-x86_64", "fio"]);
-    let mut command = bed.command(&["study", "run"]);
-    let ended = bed.finish(command.arg(fixture("file.toml")).env("PATH", path)).with(2);
+    let state = StateDir::new();
+    let path = programs(&state, &["qemu-system-x86_64", "fio"]);
+    let mut command = state.command(&["study", "run"]);
+    let ended = state.finish(command.arg(fixture("file.toml")).env("PATH", path)).with(2);
     let ended = ended.says(&["Plan: For the tests of faults, without root", "there is nobody to ask", "--yes"]);
     assert!(ended.out.is_empty());
-    assert!(bed.last().is_none(), "not even a run was begun");
-    bed.is_clean();
+    assert!(state.last().is_none(), "not even a run was begun");
+    state.is_clean();
 }
 
 #[test]
@@ -85,25 +85,25 @@ fn what_the_host_lacks_is_named_with_its_mend() {
         (&["fio"][..], "QEMU: none of qemu-system-x86_64", "apt install qemu-system-x86"),
         (&["qemu-system-x86_64"][..], "fio: no program fio in PATH", "apt install fio"),
     ] {
-        let bed = Bed::new();
-        let path = programs(&bed, there);
-        let mut command = bed.command(&["study", "run"]);
-        let ended = bed.finish(command.arg(fixture("file.toml")).arg("--yes").env("PATH", path)).with(3);
+        let state = StateDir::new();
+        let path = programs(&state, there);
+        let mut command = state.command(&["study", "run"]);
+        let ended = state.finish(command.arg(fixture("file.toml")).arg("--yes").env("PATH", path)).with(3);
         ended.says(&["not run", "error: nothing can be measured here", missing, mend, "vmio doctor"]);
-        assert!(bed.last().is_none());
-        bed.is_clean();
+        assert!(state.last().is_none());
+        state.is_clean();
     }
 }
 
 /// What is held to no bandwidth: its plan speaks of none, and the mend is not to be found by a look at the host.
 #[test]
 fn a_study_that_cannot_be_gentle_is_refused_with_the_way_out() {
-    let bed = Bed::new();
-    let path = programs(&bed, &["qemu-system-x86_64", "openssl"]);
+    let state = StateDir::new();
+    let path = programs(&state, &["qemu-system-x86_64", "openssl"]);
     let run = |how: &str, code: i32| {
-        let mut command = bed.command(&["study", "run", "--dry-run", how]);
-        let ended = bed.finish(command.arg(fixture("processor.toml")).env("PATH", &path)).with(code);
-        (ended.out + &ended.err).split_whitespace().collect::<Vec<_>>().join(" ")
+        let mut command = state.command(&["study", "run", "--dry-run", how]);
+        let ended = state.finish(command.arg(fixture("processor.toml")).env("PATH", &path)).with(code);
+        unfolded(&(ended.out + &ended.err))
     };
     let said = run("--gentle", 3);
     for words in [
@@ -118,7 +118,7 @@ fn a_study_that_cannot_be_gentle_is_refused_with_the_way_out() {
     assert!(!said.contains("bandwidth is capped") && !said.contains("vmio doctor"), "{said}");
     let said = run("--no-gentle", 0);
     assert!(!said.contains("not run") && !said.contains("no cell is left"), "{said}");
-    bed.is_clean();
+    state.is_clean();
 }
 
 /// Runs as nobody, also where the tests run as root.
@@ -143,44 +143,44 @@ fn without_root_the_block_device_is_refused_by_name() {
 }
 
 #[test]
-fn a_directory_that_every_user_may_write_is_refused_before_a_run() {
-    let bed = Bed::new();
-    let open = bed.state().join("run");
+fn a_directory_everybody_may_write_is_refused() {
+    let state = StateDir::new();
+    let open = state.path().join("run");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
     for how in ["--yes", "--dry-run"] {
-        let mut command = bed.command(&["study", "run", how, "--on"]);
-        let ended = bed.finish(command.arg(&open).arg(fixture("file.toml"))).with(3);
+        let mut command = state.command(&["study", "run", how, "--on"]);
+        let ended = state.finish(command.arg(&open).arg(fixture("file.toml"))).with(3);
         ended.says(&["every user may write it", "no sticky bit", "chmod o-w ", "--on"]);
     }
-    assert!(bed.last().is_none(), "no run was begun");
-    bed.is_clean();
+    assert!(state.last().is_none(), "no run was begun");
+    state.is_clean();
 }
 
 #[test]
 fn a_device_is_named_twice_or_not_at_all() {
-    let bed = Bed::new();
+    let state = StateDir::new();
     let quick = |devices: &[&str]| {
-        let mut command = bed.command(&["tax", "--yes"]);
+        let mut command = state.command(&["tax", "--yes"]);
         devices.iter().for_each(|d| {
             command.args(["--device", d]);
         });
-        bed.finish(&mut command)
+        state.finish(&mut command)
     };
     quick(&["/dev/sdx"]).with(2).says(&["everything on /dev/sdx would be lost", "named exactly twice"]);
     quick(&["/dev/sdx", "/dev/sdy"]).with(2).says(&["two devices: /dev/sdx and /dev/sdy"]);
     quick(&["/dev/sdx", "/dev/sdx", "/dev/sdx"]).with(2).says(&["named exactly twice"]);
     quick(&["/dev/not-there", "/dev/not-there"]).with(3).says(&["/dev/not-there"]);
-    let file = bed.state().join("images");
+    let file = state.path().join("images");
     fs::write(&file, "x").unwrap();
     quick(&[file.to_str().unwrap(); 2]).with(3).says(&["is not used: it is not a block device"]);
-    bed.vmio(&["tax", "--force"]).with(2).says(&["--device"]);
-    assert!(bed.last().is_none());
+    state.vmio(&["tax", "--force"]).with(2).says(&["--device"]);
+    assert!(state.last().is_none());
 }
 
 #[test]
 fn budgets_and_shares_that_make_no_sense_are_refused() {
-    let bed = Bed::new();
+    let state = StateDir::new();
     for (args, word) in [
         (["--minutes", "0"], "--minutes must be above 0"),
         (["--minutes", "NaN"], "--minutes must be above 0"),
@@ -189,49 +189,49 @@ fn budgets_and_shares_that_make_no_sense_are_refused() {
         (["--minutes", "soon"], "invalid value 'soon'"),
     ] {
         let all = [&["tax", "--yes"][..], &args].concat();
-        bed.vmio(&all).with(2).says(&[word]);
+        state.vmio(&all).with(2).says(&[word]);
     }
-    bed.vmio(&["tax", "--gentle", "--no-gentle"]).with(2).says(&["cannot be used with"]);
-    bed.vmio(&["tax", "--resume", "--yes"]).with(2).says(&["no run of quick was interrupted"]);
-    bed.vmio(&["tax", "--prove", "--of", "last", "--yes"]).with(3).says(&["there are no runs yet"]);
-    bed.is_clean();
+    state.vmio(&["tax", "--gentle", "--no-gentle"]).with(2).says(&["cannot be used with"]);
+    state.vmio(&["tax", "--resume", "--yes"]).with(2).says(&["no run of quick was interrupted"]);
+    state.vmio(&["tax", "--prove", "--of", "last", "--yes"]).with(3).says(&["there are no runs yet"]);
+    state.is_clean();
 }
 
 #[test]
 fn a_place_that_is_not_there_is_made_only_when_asked_for() {
-    let bed = Bed::new();
-    let typo = bed.state().join("images/typo");
+    let state = StateDir::new();
+    let typo = state.path().join("images/typo");
     let plan = |more: &[&str]| {
-        let mut command = bed.command(&["tax", "--quick", "--dry-run", "--on"]);
-        bed.finish(command.arg(&typo).args(more))
+        let mut command = state.command(&["tax", "--quick", "--dry-run", "--on"]);
+        state.finish(command.arg(&typo).args(more))
     };
     plan(&[]).with(3).says(&["is not there", typo.to_str().unwrap(), "--make-place"]);
-    let mut run = bed.command(&["study", "run", "--yes", "--on"]);
-    bed.finish(run.arg(&typo).arg(fixture("file.toml"))).with(3).says(&["is not there", "--make-place"]);
-    assert!(!typo.parent().unwrap().exists() && bed.last().is_none(), "nothing was made");
+    let mut run = state.command(&["study", "run", "--yes", "--on"]);
+    state.finish(run.arg(&typo).arg(fixture("file.toml"))).with(3).says(&["is not there", "--make-place"]);
+    assert!(!typo.parent().unwrap().exists() && state.last().is_none(), "nothing was made");
     let made = plan(&["--make-place"]);
     assert!(made.out.contains("(will be made)") && !made.err.contains("is not there"), "{} {}", made.out, made.err);
     // The state directory is made as ever.
-    let mut plan = bed.command(&["tax", "--quick", "--dry-run", "--state"]);
-    let plan = bed.finish(plan.arg(bed.state().join("images/new")));
+    let mut plan = state.command(&["tax", "--quick", "--dry-run", "--state"]);
+    let plan = state.finish(plan.arg(state.path().join("images/new")));
     assert!(!plan.err.contains("is not there"), "{}", plan.err);
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
-fn the_plan_of_every_study_bounds_what_is_written_without_a_false_warning() {
-    let bed = Bed::new();
+fn every_plan_bounds_what_is_written() {
+    let state = StateDir::new();
     for study in ["quick", "light", "full", "sparse", "shafer2010-storage", "durability", "async-reads"] {
         // Where other guests run, some could measure nothing gently.
-        let plan = bed.vmio(&["study", "run", study, "--no-gentle", "--dry-run"]).out;
+        let plan = state.vmio(&["study", "run", study, "--no-gentle", "--dry-run"]).out;
         assert!(plan.contains("writes     at most ") && plan.contains(" in all, "), "{study}: {plan}");
         assert!(!plan.contains("shares will not converge"), "{study}: {plan}");
-        // But for a path that is longer.
+        // A long path may stick out.
         let long = plan.lines().filter(|l| l.chars().count() > 80).find(|l| l.split(' ').all(|w| w.len() < 60));
         assert_eq!(long, None, "{study}: {plan}");
     }
     let json = |args: &[&str]| -> serde_json::Value {
-        let out = bed.vmio(&[args, &["--dry-run", "--json"]].concat()).out;
+        let out = state.vmio(&[args, &["--dry-run", "--json"]].concat()).out;
         serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
     };
     let light = json(&["tax", "--light"]);
@@ -239,15 +239,15 @@ fn the_plan_of_every_study_bounds_what_is_written_without_a_false_warning() {
     let little = json(&["tax", "--quick", "--gib", "8"]);
     assert_eq!(little["cost"]["max_bytes_written"], 8_u64 << 30);
     assert!(little["cost"]["spans"]["seq-write"].as_u64().unwrap() < 1 << 30);
-    // The least is named, and is the least.
-    let with = |gib: &str| unfolded(&bed.vmio(&["tax", "--quick", "--gib", gib, "--dry-run"]).out);
+    // The least --gib that is told is enough, and a tenth less is not.
+    let with = |gib: &str| unfolded(&state.vmio(&["tax", "--quick", "--gib", gib, "--dry-run"]).out);
     let little = with("2");
     let least = little.split_once("too little for 5 rounds").unwrap().1.split_once("(--gib, at least ").unwrap().1;
     let least = least.split(')').next().unwrap();
     assert!(!with(least).contains("too little for"), "{least}");
     assert!(with(&format!("{:.1}", least.parse::<f64>().unwrap() - 0.1)).contains("too little for"), "{least}");
     let help = format!("at least {least} for 5 rounds");
-    let refused = bed.vmio(&["tax", "--quick", "--gib", "0.5", "--dry-run"]).with(3);
+    let refused = state.vmio(&["tax", "--quick", "--gib", "0.5", "--dry-run"]).with(3);
     let refused = refused.says(&["making the targets alone", "--gib", &help]);
     // The plan says nothing else.
     let plan = unfolded(&refused.out);
@@ -255,20 +255,20 @@ fn the_plan_of_every_study_bounds_what_is_written_without_a_false_warning() {
     assert!(plan.contains(" GiB, more than the 512 MiB of --gib "), "{plan}");
     assert!(!plan.contains(" in all") && !plan.contains("likely"), "{plan}");
     // Where the time ends it first, less is written than by the fewest rounds.
-    let short = unfolded(&bed.vmio(&["tax", "--quick", "--minutes", "0.1", "--dry-run"]).out);
+    let short = unfolded(&state.vmio(&["tax", "--quick", "--minutes", "0.1", "--dry-run"]).out);
     assert!(short.contains(" of measuring: the first round alone takes about "), "{short}");
     assert!(short.contains("cut short the time budget of 6 s is likely to end the run"), "{short}");
     assert!(short.contains(" likely less than ") && short.contains(" GiB, what 5 rounds write (rates "), "{short}");
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_named_before_anything_is_done() {
-    let bed = Bed::new();
-    let path = programs(&bed, &["qemu-system-x86_64", "fio"]);
+fn an_unwritable_directory_is_named_at_once() {
+    let state = StateDir::new();
+    let path = programs(&state, &["qemu-system-x86_64", "fio"]);
     // Even root cannot make directories there.
-    let mut command = bed.command(&["study", "run", "--yes", "--state", "/proc/sys/vmio"]);
-    let ended = bed.finish(command.arg(fixture("file.toml")).env("PATH", path).arg("--on").arg(bed.state())).with(3);
+    let mut command = state.command(&["study", "run", "--yes", "--state", "/proc/sys/vmio"]);
+    let ended = state.finish(command.arg(fixture("file.toml")).env("PATH", path).arg("--on").arg(state.path())).with(3);
     ended.says(&["cannot make the directory /proc/sys/vmio", "--state DIR"]);
     assert!(!Path::new("/proc/sys/vmio").exists());
 }
@@ -276,51 +276,51 @@ fn a_directory_that_cannot_be_written_is_named_before_anything_is_done() {
 /// Each kind of file target on a file system without direct I/O: refused before anything is made.
 #[test]
 fn a_place_in_memory_is_refused_for_every_kind_of_file() {
-    let bed = Bed::new();
-    let path = programs(&bed, &["qemu-system-x86_64", "fio", "qemu-img", "qemu-storage-daemon"]);
+    let state = StateDir::new();
+    let path = programs(&state, &["qemu-system-x86_64", "fio", "qemu-img", "qemu-storage-daemon"]);
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let study = fs::read_to_string(fixture("file.toml")).unwrap();
     for target in ["sparse", "preallocated", "served", "qcow2", "qcow2-chain"] {
-        let file = bed.state().join("images/study.toml");
+        let file = state.path().join("images/study.toml");
         fs::write(&file, study.replace("\"sparse\"", &format!("\"{target}\""))).unwrap();
-        let mut command = bed.command(&["study", "run", "--yes", "--on"]);
-        let ended = bed.finish(command.arg(memory.path()).arg(&file).env("PATH", &path)).with(3);
+        let mut command = state.command(&["study", "run", "--yes", "--on"]);
+        let ended = state.finish(command.arg(memory.path()).arg(&file).env("PATH", &path)).with(3);
         ended.says(&["Plan:", "error: ", "tmpfs has no direct I/O (O_DIRECT)", "--on a directory on a disk"]);
-        assert!(bed.last().is_none(), "{target}: no run was begun");
+        assert!(state.last().is_none(), "{target}: no run was begun");
         assert_eq!(fs::read_dir(memory.path()).unwrap().count(), 0, "{target}");
     }
-    bed.is_clean();
+    state.is_clean();
 }
 
 /// In the units of all else, and once.
 #[test]
 fn too_little_space_is_told_once() {
-    let bed = Bed::new();
-    let path = programs(&bed, &["qemu-system-x86_64", "fio"]);
+    let state = StateDir::new();
+    let path = programs(&state, &["qemu-system-x86_64", "fio"]);
     let study = fs::read_to_string(fixture("file.toml")).unwrap();
     let study = study.replace("target_mib = 512", "target_mib = 50000000");
-    let file = bed.state().join("images/study.toml");
+    let file = state.path().join("images/study.toml");
     fs::write(&file, study.replace("max_gib_written = 50.0", "max_gib_written = 100000.0")).unwrap();
-    let mut command = bed.command(&["study", "run", "--dry-run"]);
-    let ended = bed.finish(command.arg(&file).env("PATH", &path)).with(3);
+    let mut command = state.command(&["study", "run", "--dry-run"]);
+    let ended = state.finish(command.arg(&file).env("PATH", &path)).with(3);
     let said = unfolded(&(ended.out + &ended.err));
     assert_eq!(said.matches("are needed").count(), 1, "{said}");
     assert!(said.contains("not enough space on ") && said.contains(" GiB are needed (20 % to spare"), "{said}");
     assert!(said.contains("at a time; that much is not there") && !said.contains(" bytes are"), "{said}");
-    bed.is_clean();
+    state.is_clean();
 }
 
 /// A plan reckons with all that a target takes: images for each way to see them, and the raw twin.
 #[test]
 fn a_plan_says_what_images_take() {
-    let bed = Bed::new();
-    let path = programs(&bed, &["qemu-system-x86_64", "fio", "qemu-img", "qemu-storage-daemon"]);
+    let state = StateDir::new();
+    let path = programs(&state, &["qemu-system-x86_64", "fio", "qemu-img", "qemu-storage-daemon"]);
     let study = fs::read_to_string(fixture("file.toml")).unwrap();
-    let file = bed.state().join("images/study.toml");
+    let file = state.path().join("images/study.toml");
     let plan = |target: &str| {
         fs::write(&file, study.replace("\"sparse\"", &format!("\"{target}\""))).unwrap();
-        let mut command = bed.command(&["study", "run", "--dry-run", "--json"]);
-        let ended = bed.finish(command.arg("--on").arg(bed.state()).arg(&file).env("PATH", &path)).with(0);
+        let mut command = state.command(&["study", "run", "--dry-run", "--json"]);
+        let ended = state.finish(command.arg("--on").arg(state.path()).arg(&file).env("PATH", &path)).with(0);
         let json: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
         json["cost"]["peak_space_bytes"].as_f64().unwrap() / 1.2 / f64::from(1 << 20)
     };
@@ -335,31 +335,31 @@ fn a_plan_says_what_images_take() {
 /// What lies in the directory of the journals is obeyed, by root too: where others can write it nothing
 /// begins, and nothing of what lies there is done.
 #[test]
-fn a_state_directory_that_others_can_write_is_refused_and_its_journals_are_not_obeyed() {
-    let bed = Bed::new();
-    let path = programs(&bed, &["qemu-system-x86_64", "fio"]);
-    // Of the place for its files a run thinks the same.
-    let elsewhere = Bed::new();
-    let (journals, precious) = (bed.state().join("journals"), bed.state().join("images/precious"));
+fn a_state_directory_others_can_write_is_refused() {
+    let state = StateDir::new();
+    let path = programs(&state, &["qemu-system-x86_64", "fio"]);
+    // Another directory for its files, where nothing is wrong.
+    let elsewhere = StateDir::new();
+    let (journals, precious) = (state.path().join("journals"), state.path().join("images/precious"));
     fs::create_dir(&journals).unwrap();
     fs::write(&precious, "x").unwrap();
     let head = r#"{"vmio_journal":1,"owner":"run","cookie":"c","boot_id":"b","pid":1,"start_ticks":1}"#;
     let lines = [
         head.to_owned(),
-        format!(r#"{{"scratch":"{}"}}"#, bed.state().display()),
+        format!(r#"{{"scratch":"{}"}}"#, state.path().display()),
         format!(r#"{{"do":1,"change":{{"file":{{"path":"{}"}}}}}}"#, precious.display()),
     ];
     fs::write(journals.join("planted.journal"), lines.join("\n") + "\n").unwrap();
     fs::set_permissions(journals.join("planted.journal"), fs::Permissions::from_mode(0o600)).unwrap();
     let run = || {
-        let mut command = bed.command(&["study", "run", "--yes"]);
-        bed.finish(command.arg(fixture("file.toml")).env("PATH", &path).arg("--on").arg(elsewhere.state()))
+        let mut command = state.command(&["study", "run", "--yes"]);
+        state.finish(command.arg(fixture("file.toml")).env("PATH", &path).arg("--on").arg(elsewhere.path()))
     };
-    for (dir, mode) in [(&journals, 0o777), (&bed.state(), 0o777)] {
+    for (dir, mode) in [(&journals, 0o777), (&state.path(), 0o777)] {
         fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
         let said = run().with(3).says(&["can be written by everybody", "help: chmod go-w", "--state DIR"]);
         assert!(!said.err.contains("cleaned up"), "{}", said.err);
-        assert!(precious.exists() && bed.last().is_none());
+        assert!(precious.exists() && state.last().is_none());
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).unwrap();
     }
 }

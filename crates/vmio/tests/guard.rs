@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::help::bed::Bed;
+use crate::help::state_dir::{Ended, StateDir, is_narrow};
 
 const POLICY: &str = r#"[uplink.eth0]
 capacity = "1Gbit"
@@ -24,19 +24,18 @@ class = "tin"
 "#;
 
 /// A state directory with these files.
-fn with_files(files: &[(&str, &str)]) -> Bed {
-    let bed = Bed::new();
+fn with_files(files: &[(&str, &str)]) -> StateDir {
+    let state = StateDir::new();
     for (name, text) in files {
-        fs::write(bed.state().join(name), text).unwrap();
+        fs::write(state.path().join(name), text).unwrap();
     }
-    bed
+    state
 }
 
 /// What `vmio guard` says there, which ends with this code.
 #[track_caller]
-fn ends(bed: &Bed, args: &[&str], code: i32) -> (String, String) {
-    let ended = bed.finish(bed.command(&["guard"]).args(args).current_dir(bed.state())).with(code);
-    (ended.out, ended.err)
+fn ends(state: &StateDir, args: &[&str], code: i32) -> Ended {
+    state.finish(state.command(&["guard"]).args(args).current_dir(state.path())).with(code)
 }
 
 /// Of the machine that runs the tests: its guests are its own, so only what is there on any is held.
@@ -44,47 +43,40 @@ fn ends(bed: &Bed, args: &[&str], code: i32) -> (String, String) {
 fn a_host_is_looked_at_only_where_that_is_asked() {
     // The one link that every machine has.
     let policy = POLICY.replace("eth0", "lo");
-    let bed = with_files(&[("guard.toml", &policy), ("typo.toml", &POLICY.replace("eth0", "lo9"))]);
-    let host = |args: &[&str]| {
-        let (out, _) = ends(&bed, args, 0);
-        serde_json::from_str::<serde_json::Value>(&out).unwrap()["host"].clone()
-    };
+    let state = with_files(&[("guard.toml", &policy), ("typo.toml", &POLICY.replace("eth0", "lo9"))]);
+    let host = |args: &[&str]| ends(&state, args, 0).json()["host"].clone();
     assert!(host(&["check", "--config", "guard.toml", "--json"]).is_null());
     let host = host(&["check", "--config", "guard.toml", "--host", "--json"]);
     assert!(host["interfaces"].is_u64() && host["limits"].is_array() && host["refused"].as_array().unwrap().is_empty());
-    let (out, _) = ends(&bed, &["check", "--config", "guard.toml", "--host"], 0);
-    assert!(out.contains("This host: "), "{out}");
-    let said = out.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("guard.toml:11:9: no interface that is here now matches vnet0"), "{out}");
-    // What `guard run` would refuse, both looks refuse.
+    ends(&state, &["check", "--config", "guard.toml", "--host"], 0)
+        .says(&["This host: ", "guard.toml:11:9: no interface that is here now matches vnet0"]);
+    // `check --host` refuses what `run` refuses.
     for args in [&["check", "--config", "typo.toml", "--host"][..], &["run", "--dry-run", "--config", "typo.toml"]] {
-        let (out, err) = ends(&bed, args, 2);
-        assert!(format!("{out}{err}").contains("lo9: there is no such interface"), "{out}{err}");
+        ends(&state, args, 2).says(&["lo9: there is no such interface"]);
     }
-    // More minima than HTB's least rates leave room for: the policy is good, the plane cannot hold it.
+    // The policy is good, but HTB's smallest rates add up to more than the uplink has.
     let tiny = "[uplink.lo]\ncapacity = \"10kbit\"\n";
-    fs::write(bed.state().join("tiny.toml"), tiny).unwrap();
-    ends(&bed, &["check", "--config", "tiny.toml"], 0);
-    let (out, err) = ends(&bed, &["check", "--config", "tiny.toml", "--host"], 2);
-    assert!(out.contains("refused: ") && err.contains("this host cannot hold the policy"), "{out}{err}");
+    fs::write(state.path().join("tiny.toml"), tiny).unwrap();
+    ends(&state, &["check", "--config", "tiny.toml"], 0);
+    ends(&state, &["check", "--config", "tiny.toml", "--host"], 2)
+        .says(&["refused: ", "this host cannot hold the policy"]);
 }
 
 /// The file that comes with vmio is what the README has people paste.
 #[test]
 fn the_policy_to_start_from_is_one() {
-    let bed = with_files(&[("guard.toml", include_str!("../../../packaging/guard.toml"))]);
-    let (out, err) = ends(&bed, &["check", "--config", "guard.toml"], 0);
-    assert!(out.contains("1 interface named, 1 pattern.") && err.is_empty(), "{out}{err}");
-    let (out, _) = ends(&bed, &["plan", "--config", "guard.toml"], 0);
-    assert!(out.contains("gold"), "{out}");
+    let state = with_files(&[("guard.toml", include_str!("../../../packaging/guard.toml"))]);
+    let ended = ends(&state, &["check", "--config", "guard.toml"], 0).says(&["1 interface named, 1 pattern."]);
+    assert_eq!(ended.err, "");
+    ends(&state, &["plan", "--config", "guard.toml"], 0).says(&["gold"]);
 }
 
 #[test]
 fn a_good_policy_is_summed_up() {
-    let bed = with_files(&[("guard.toml", POLICY)]);
-    let (out, err) = ends(&bed, &["check", "--config", "guard.toml"], 0);
-    assert!(out.contains("1 interface named, 1 pattern.") && err.is_empty(), "{out}{err}");
-    assert!(out.contains("eth0 guest_tx: 320 Mbit/s of 1 Gbit/s guaranteed to 2 members"), "{out}");
+    let state = with_files(&[("guard.toml", POLICY)]);
+    let ended = ends(&state, &["check", "--config", "guard.toml"], 0);
+    assert_eq!(ended.err, "");
+    ended.says(&["1 interface named, 1 pattern.", "eth0 guest_tx: 320 Mbit/s of 1 Gbit/s guaranteed to 2 members"]);
 }
 
 /// What a class says of processors and memory stands in `check` and in the plan, as it was written.
@@ -92,45 +84,44 @@ fn a_good_policy_is_summed_up() {
 fn processors_and_memory_are_shown() {
     let more = "max = \"600Mbit\"\ncpu_weight = 400\ncpu_max = \"150%\"\nmemory_max = \"4GiB\"\n";
     let text = POLICY.replace("max = \"600Mbit\"\n", more).replace("weight = 2\n", "weight = 2\ncpu_weight = 10\n");
-    let bed = with_files(&[("guard.toml", &text), ("plain.toml", POLICY)]);
-    let (out, _) = ends(&bed, &["check", "--config", "guard.toml"], 0);
+    let state = with_files(&[("guard.toml", &text), ("plain.toml", POLICY)]);
+    let out = ends(&state, &["check", "--config", "guard.toml"], 0).out;
     assert!(out.contains("  class gold: cpu_weight 400, cpu_max 150%, memory_max 4 GiB\n"), "{out}");
-    let (out, _) = ends(&bed, &["plan", "--config", "guard.toml", "--demand", "vm:web1=1Mbit"], 0);
+    let out = ends(&state, &["plan", "--config", "guard.toml", "--demand", "vm:web1=1Mbit"], 0).out;
     let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
     for row in [&["vnet0", "400", "150%", "4", "GiB"][..], &["vm:web1", "10", "-", "-"]] {
         assert!(rows.iter().any(|r| r == row), "{row:?}: {out}");
     }
-    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
-    let (out, _) = ends(&bed, &["plan", "--config", "plain.toml"], 0);
+    is_narrow(&out);
+    let out = ends(&state, &["plan", "--config", "plain.toml"], 0).out;
     assert!(!out.contains("memory"), "{out}");
 }
 
 #[test]
 fn a_refused_policy_shows_every_problem_and_ends_with_2() {
     let bad = POLICY.replace("\"300Mbit\"", "\"300Mbps\"").replace("weight", "wieght");
-    let bed = with_files(&[("guard.toml", &bad)]);
-    let (out, err) = ends(&bed, &["check", "--config", "guard.toml"], 2);
-    assert!(out.is_empty() && err.contains("--> guard.toml:5:7") && err.contains("--> guard.toml:8:1"), "{err}");
-    assert!(err.contains("^^^^^^^^^") && err.contains("did you mean `weight`?"), "{err}");
-    assert!(err.contains("error: the policy is refused: 2 problems"), "{err}");
+    let state = with_files(&[("guard.toml", &bad)]);
+    let ended = ends(&state, &["check", "--config", "guard.toml"], 2);
+    assert_eq!(ended.out, "");
+    ended
+        .says(&["--> guard.toml:5:7", "--> guard.toml:8:1", "^^^^^^^^^", "did you mean `weight`?"])
+        .says(&["error: the policy is refused: 2 problems"]);
     // The plan refuses it likewise, and prints no JSON.
-    let (out, _) = ends(&bed, &["plan", "--config", "guard.toml", "--json"], 2);
-    assert!(out.is_empty(), "{out}");
-    let (out, err) = ends(&bed, &["check", "--config", "guard.toml", "--json"], 2);
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(ends(&state, &["plan", "--config", "guard.toml", "--json"], 2).out, "");
+    let ended = ends(&state, &["check", "--config", "guard.toml", "--json"], 2);
+    let (json, err) = (ended.json(), &ended.err);
     assert_eq!((json["accepted"].as_bool(), json["problems"][0]["line"].as_u64()), (Some(false), Some(5)));
-    // A person reads along: the snippets are on standard error here, too.
+    // The snippets are on standard error, as without --json.
     assert!(err.contains("--> guard.toml:5:7") && err.contains("error: the policy is refused: 2 problems"), "{err}");
-    fs::write(bed.state().join("guard.toml"), POLICY.replace("\"600Mbit\"", "\"2Gbit\"")).unwrap();
-    let (out, err) = ends(&bed, &["check", "--config", "guard.toml", "--json"], 0);
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(json["warnings"][0]["key"], "class.gold.max");
-    assert!(err.contains("warning: class.gold.max"), "{err}");
+    fs::write(state.path().join("guard.toml"), POLICY.replace("\"600Mbit\"", "\"2Gbit\"")).unwrap();
+    let ended = ends(&state, &["check", "--config", "guard.toml", "--json"], 0);
+    assert_eq!(ended.json()["warnings"][0]["key"], "class.gold.max");
+    ended.says(&["warning: class.gold.max"]);
 }
 
 #[test]
 fn directories_add_up_in_order_and_other_files_are_left_alone() {
-    let bed = with_files(&[
+    let state = with_files(&[
         ("10-uplink.toml", "[uplink.eth0]\ncapacity = \"1Gbit\"\n"),
         (
             "20-classes.toml",
@@ -139,27 +130,23 @@ fn directories_add_up_in_order_and_other_files_are_left_alone() {
         ("README", "not TOML"),
         (".20-classes.toml", "a half-written copy ["),
     ]);
-    let (out, err) = ends(&bed, &["check", "--config", "."], 0);
-    assert!(out.contains("1 interface named") && err.contains("warning: class.gold.max"), "{out}{err}");
+    ends(&state, &["check", "--config", "."], 0).says(&["1 interface named", "warning: class.gold.max"]);
     // The same as two files; and a directory with nothing in it is no policy.
-    ends(&bed, &["check", "--config", "10-uplink.toml", "20-classes.toml"], 0);
-    fs::create_dir(bed.state().join("empty")).unwrap();
-    let (_, err) = ends(&bed, &["check", "--config", "empty"], 2);
-    assert!(err.contains("empty: contains no *.toml"), "{err}");
-    let (_, err) = ends(&bed, &["plan", "--config", "missing.toml"], 2);
-    assert!(err.contains("missing.toml: cannot be read"), "{err}");
-    fs::write(bed.state().join("bad.toml"), b"# one\n\xff\n").unwrap();
-    let (_, err) = ends(&bed, &["check", "--config", "bad.toml"], 2);
-    assert!(err.contains("bad.toml: line 2, is not UTF-8"), "{err}");
+    ends(&state, &["check", "--config", "10-uplink.toml", "20-classes.toml"], 0);
+    fs::create_dir(state.path().join("empty")).unwrap();
+    ends(&state, &["check", "--config", "empty"], 2).says(&["empty: contains no *.toml"]);
+    ends(&state, &["plan", "--config", "missing.toml"], 2).says(&["missing.toml: cannot be read"]);
+    fs::write(state.path().join("bad.toml"), b"# one\n\xff\n").unwrap();
+    ends(&state, &["check", "--config", "bad.toml"], 2).says(&["bad.toml: line 2, is not UTF-8"]);
 }
 
 #[test]
 fn a_plan_as_json_and_as_a_table() {
-    let bed = with_files(&[("guard.toml", POLICY)]);
+    let state = with_files(&[("guard.toml", POLICY)]);
     let args = ["plan", "--config", "guard.toml", "--demand", "vm:web1=unbounded", "vnet0:rx=5Mbit", "--json"];
-    let (out, err) = ends(&bed, &args, 0);
-    assert!(err.is_empty(), "{err}");
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let ended = ends(&state, &args, 0);
+    assert_eq!(ended.err, "");
+    let json = ended.json();
     let rows = json["interfaces"].as_array().unwrap();
     let row = |name: &str, direction: &str| {
         rows.iter()
@@ -175,39 +162,39 @@ fn a_plan_as_json_and_as_a_table() {
     assert!(row("vm:web1", "guest_rx").is_null(), "no row for a direction without a class");
     assert_eq!(json["pools"][1]["unused_bps"], 995_000_000);
 
-    let (out, _) = ends(&bed, &args[..args.len() - 1], 0);
+    let out = ends(&state, &args[..args.len() - 1], 0).out;
     assert!(out.lines().all(|l| l.chars().count() <= 100), "{out}");
     assert!(out.contains("vm:web1 tin") && out.contains('█') && out.contains('▒'), "{out}");
     assert!(!out.contains('\u{1b}'), "no colours into a pipe");
 
     // Every uplink has both directions in JSON; the table leaves out where nobody is.
-    let bed = with_files(&[("guard.toml", &POLICY.replace("rx_class = \"gold\"\n", ""))]);
-    let (out, _) = ends(&bed, &["plan", "--config", "guard.toml"], 0);
+    let state = with_files(&[("guard.toml", &POLICY.replace("rx_class = \"gold\"\n", ""))]);
+    let out = ends(&state, &["plan", "--config", "guard.toml"], 0).out;
     let idle = "Not shown, because only an idle host and default are in it: eth0 guest_rx\n";
     assert!(out.ends_with(idle) && out.contains("eth0 guest_tx: 1 Gbit/s"), "{out}");
-    let (out, _) = ends(&bed, &["plan", "--config", "guard.toml", "--json"], 0);
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let json = ends(&state, &["plan", "--config", "guard.toml", "--json"], 0).json();
     assert_eq!((json["pools"].as_array().unwrap().len(), &json["pools"][1]["direction"]), (2, &"guest_rx".into()));
-    let (out, _) = ends(&bed, &["plan", "--config", "guard.toml", "--demand", "host:rx=5Mbit"], 0);
+    let out = ends(&state, &["plan", "--config", "guard.toml", "--demand", "host:rx=5Mbit"], 0).out;
     assert!(out.contains("eth0 guest_rx: 1 Gbit/s, 995 Mbit/s unused") && !out.contains("Not shown"), "{out}");
 }
 
 #[test]
 fn demands_that_cannot_be_and_an_uplink_without_capacity() {
-    let bed = with_files(&[("guard.toml", POLICY), ("open.toml", "[uplink.eth0]\n")]);
-    let plan = |demand: &str, code| ends(&bed, &["plan", "--config", "guard.toml", "--demand", demand], code);
-    assert!(plan("vnet0=5", 2).1.contains("bare number"));
-    assert!(plan("web1=5Mbit", 2).1.contains("did you mean `vm:web1`?"));
-    let (out, err) = plan("vm:web1:rx=5Mbit", 0);
-    assert!(err.contains("warning: vm:web1 has no rx_class") && !out.is_empty(), "{err}");
-    let (_, err) = ends(&bed, &["plan", "--config", "open.toml"], 2);
-    assert!(err.contains("--> open.toml:1:9") && err.contains("capacity = \"1Gbit\""), "{err}");
+    let state = with_files(&[("guard.toml", POLICY), ("open.toml", "[uplink.eth0]\n")]);
+    let plan = |demand: &str, code| ends(&state, &["plan", "--config", "guard.toml", "--demand", demand], code);
+    plan("vnet0=5", 2).says(&["bare number"]);
+    plan("web1=5Mbit", 2).says(&["did you mean `vm:web1`?"]);
+    let ended = plan("vm:web1:rx=5Mbit", 0).says(&["warning: vm:web1 has no rx_class"]);
+    assert!(!ended.out.is_empty());
+    ends(&state, &["plan", "--config", "open.toml"], 2).says(&["--> open.toml:1:9", "capacity = \"1Gbit\""]);
     // `check` looks at this host, which has no link of that name; the loopback has no speed either.
     for text in ["[uplink.nosuch0]\n", "[uplink.lo]\n"] {
-        fs::write(bed.state().join("open.toml"), text).unwrap();
-        let (_, err) = ends(&bed, &["check", "--config", "open.toml"], 2);
-        assert!(err.contains("no link speed is known") && err.contains("help: write it"), "{err}");
-        assert!(err.contains("help: or check it on the host"), "{err}");
+        fs::write(state.path().join("open.toml"), text).unwrap();
+        ends(&state, &["check", "--config", "open.toml"], 2).says(&[
+            "no link speed is known",
+            "help: write it",
+            "help: or check it on the host",
+        ]);
     }
 }
 
@@ -222,8 +209,8 @@ fn long_names_and_many_interfaces_stay_inside_the_width() {
         policy += &format!("[[interface]]\nmatch = {{ name = \"tap{i}\" }}\nclass = \"gold\"\n");
     }
     policy = policy.replace("min = \"300Mbit\"", "min = \"1.23456Mbit\"");
-    let bed = with_files(&[("guard.toml", &policy)]);
-    let (out, _) = ends(&bed, &["plan", "--config", "guard.toml"], 0);
+    let state = with_files(&[("guard.toml", &policy)]);
+    let out = ends(&state, &["plan", "--config", "guard.toml"], 0).out;
     assert!(out.lines().all(|l| l.chars().count() <= 100), "{out}");
     assert!(out.lines().any(|l| l == "vm:a-virtual-machine-with-a-very-long-name-in-it"), "{out}");
 }

@@ -8,11 +8,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use crate::help::bed;
 use crate::help::schema;
+use crate::help::state_dir;
 
-use bed::{Bed, fixture};
 use schema::fits;
+use state_dir::{StateDir, fixture};
 use vmio_model::cell::{Cell, Subject};
 use vmio_model::result::{Accel, RunState};
 use vmio_model::run::Run;
@@ -21,8 +21,8 @@ use vmio_testbed::skip;
 /// What an image for these guests is made of, and the image.
 const KEPT: [&str; 3] = ["images-arm64", "packages-arm64", "kernels"];
 
-/// A bed with their image as it is kept by the tests; `None`, told with what to do, where it is not there.
-fn bed(what: &str) -> Option<Bed> {
+/// A state directory with their image as it is kept by the tests; `None`, told with what to do, where it is not there.
+fn state_dir(what: &str) -> Option<StateDir> {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
     let built = Path::new(env!("CARGO_BIN_EXE_vmio")).ancestors().nth(2).unwrap();
     let agent = built.join("aarch64-unknown-linux-gnu/agent/vmio-agent");
@@ -36,17 +36,17 @@ fn bed(what: &str) -> Option<Bed> {
         skip(&format!("{what}: {why}"));
         return None;
     }
-    let bed = Bed::new();
+    let state = StateDir::new();
     for name in KEPT {
         fs::create_dir_all(kept.join(name)).unwrap();
-        symlink(kept.join(name), bed.state().join(name)).unwrap();
+        symlink(kept.join(name), state.path().join(name)).unwrap();
     }
-    Some(bed)
+    Some(state)
 }
 
-/// The bed's run is whole, was emulated for its processor, and says no share of anything.
-fn absolute(bed: &Bed) -> Run {
-    let run = bed.last().unwrap();
+/// The run is whole, was emulated for its processor, and says no share of anything.
+fn absolute(state: &StateDir) -> Run {
+    let run = state.last().unwrap();
     assert_eq!((&run.state, run.skipped.as_slice()), (&RunState::Done, [].as_slice()));
     let environment = &run.environment;
     assert_eq!(environment.accel, Some(Accel::Tcg));
@@ -58,7 +58,7 @@ fn absolute(bed: &Bed) -> Run {
         assert!(cell.key().contains("qemu:arch=aarch64"), "{}", cell.key());
         assert!(sample.result.seconds > 0.0, "{}", cell.key());
     }
-    let json = bed.vmio(&["runs", "show", "--json"]).with(0).out;
+    let json = state.vmio(&["runs", "show", "--json"]).with(0).out;
     fits("tax", &json);
     let summary: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(summary["shares"], serde_json::json!([]));
@@ -70,37 +70,38 @@ fn absolute(bed: &Bed) -> Run {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn a_guest_of_64_bit_arm_boots_and_gives_a_figure() {
-    let Some(bed) = bed("a guest of 64-bit ARM") else { return };
+    let Some(state) = state_dir("a guest of 64-bit ARM") else { return };
     let dir = tempfile::tempdir().unwrap();
     let study = dir.path().join("one.toml");
     let text = fs::read_to_string(fixture("arm.toml")).unwrap();
-    // Its head and its last block.
+    // The first and the last block.
     let head = text.split("[[matrix]]").next().unwrap().replace("[size]\ntarget_mib = 1024\n", "");
     let head = head.replace("max_gib_written = 10.0\n", "").replace("seconds = 1.0", "seconds = 0.2");
     fs::write(&study, format!("{head}[[matrix]]{}", text.rsplit("[[matrix]]").next().unwrap())).unwrap();
-    bed.finish(bed.command(&["study", "run"]).arg(&study).args(["--yes", "--no-gentle"])).with(0);
-    let run = absolute(&bed);
+    state.finish(state.command(&["study", "run"]).arg(&study).args(["--yes", "--no-gentle"])).with(0);
+    let run = absolute(&state);
     assert!(run.samples.iter().all(|sample| sample.result.figure("throughput").unwrap() > 0.0), "{:#?}", run.samples);
-    // A kernel of this host's processor is none of its.
+    // A kernel for this host's processor is refused.
     let x86 = dir.path().join("bzImage");
     let mut content = vec![0; 0x400];
     content[0x202..0x206].copy_from_slice(b"HdrS");
     content[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
     content[0x300..0x318].copy_from_slice(b"6.12.0-1 (me@here) #1 SM");
     fs::write(&x86, content).unwrap();
-    let other = bed
-        .finish(bed.command(&["study", "run"]).arg(&study).args(["--yes", "--no-gentle", "--guest-kernel"]).arg(&x86));
+    let other = state.finish(
+        state.command(&["study", "run"]).arg(&study).args(["--yes", "--no-gentle", "--guest-kernel"]).arg(&x86),
+    );
     other.says(&["bzImage is for x86_64, and the guest's processor is aarch64: give a kernel for aarch64"]);
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "guest: needs QEMU, and takes some minutes"]
-fn long_a_guest_of_64_bit_arm_has_storage_network_and_the_suite_by_both_transports() {
-    let Some(bed) = bed("storage, network and the suite in a guest of 64-bit ARM") else { return };
+fn long_arm_storage_network_and_suite() {
+    let Some(state) = state_dir("storage, network and the suite in a guest of 64-bit ARM") else { return };
     // The study that vmio comes with, whole.
-    bed.finish(&mut bed.command(&["study", "run", "arm", "--yes", "--no-gentle"])).with(0);
-    let run = absolute(&bed);
+    state.finish(&mut state.command(&["study", "run", "arm", "--yes", "--no-gentle"])).with(0);
+    let run = absolute(&state);
     let measured: BTreeSet<String> = run.samples.iter().map(|sample| sample.cell.key()).collect();
     assert_eq!(measured.len(), 10 + 8 + 12, "disks, paths, the suite: {measured:?}");
     let seen = |cell: &Cell| match &cell.lead.subject {
@@ -121,7 +122,7 @@ fn long_a_guest_of_64_bit_arm_has_storage_network_and_the_suite_by_both_transpor
         [device("virtio-blk-mmio,"), device("virtio-blk,")],
         ["virtio-blk-device".to_owned(), "virtio-blk-pci".to_owned()]
     );
-    let text = bed.vmio(&["runs", "show"]).with(0).out;
+    let text = state.vmio(&["runs", "show"]).with(0).out;
     assert!(!text.contains("Scores of") && text.contains("virtio-net-mmio"), "{text}");
-    bed.is_clean();
+    state.is_clean();
 }

@@ -21,8 +21,8 @@ use vmio_rig::nodes::Nodes;
 use vmio_testbed::process::Companion;
 use vmio_testbed::{poll_for, poll_until};
 
-use crate::help::bed::Bed;
 use crate::help::schema::fits;
+use crate::help::state_dir::StateDir;
 
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
 /// What each guest offers: more than its share of the uplink, which a guest under emulation can send on a busy machine.
@@ -86,7 +86,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its guest has ended a moment ago. A test that failed ends with what it has to say.
+        // Its guest may still be ending. After a failure the panic is to be seen, not this.
         if thread::panicking() {
             drop(fs::remove_dir(&self.0));
         } else {
@@ -96,7 +96,7 @@ impl Drop for Group {
 }
 
 struct Host {
-    bed: Bed,
+    state: StateDir,
     /// The first guest's.
     group: Group,
     dir: tempfile::TempDir,
@@ -110,13 +110,13 @@ struct Host {
 
 impl Host {
     fn new() -> Host {
-        let bed = Bed::with_image();
+        let state = StateDir::with_image();
         let dir = tempfile::tempdir().unwrap();
         let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
         let node: Arc<dyn Node> = Arc::new(Local::owned(Arc::clone(&journal)));
-        let image = Image::load_or_build(&*node, &bed.state(), &|_| {}).unwrap();
+        let image = Image::load_or_build(&*node, &state.path(), &|_| {}).unwrap();
         let (host, sink) = (Namespace::make(&*node).unwrap(), Namespace::make(&*node).unwrap());
-        let new = Host { bed, group: Group::make(), dir, node, journal, image, host, sink };
+        let new = Host { state, group: Group::make(), dir, node, journal, image, host, sink };
         new.ip(&new.host, "link add br0 type bridge mcast_snooping 0");
         new.ip(&new.host, &format!("link add u0 type veth peer name u1 netns {}", new.sink.path()));
         new.ip(&new.host, "link set u0 master br0 up");
@@ -328,7 +328,7 @@ fn send(guest: &dyn Guest) -> Box<dyn Process> {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn three_guests_get_their_shares_and_nothing_is_dropped_on_the_host() {
+fn three_guests_get_their_shares_without_drops() {
     three_guests(Duration::from_secs(5), NEAR);
 }
 
@@ -393,5 +393,5 @@ fn three_guests(busy: Duration, near: f64) {
     assert_eq!(host.group.weight().0, usual);
     drop((again, guests));
     assert!(daemon.0.wait().unwrap().success());
-    host.bed.is_clean();
+    host.state.is_clean();
 }

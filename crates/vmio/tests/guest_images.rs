@@ -1,19 +1,19 @@
 //! A whole run on disks that another process serves and on disk images.
 #![allow(clippy::unwrap_used)]
 
-use crate::help::bed;
+use crate::help::state_dir;
 
-use bed::{Bed, fixture};
+use state_dir::{StateDir, fixture};
 use vmio_model::result::RunState;
 
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn served_disks_and_images_are_measured_whole_and_leave_nothing() {
-    let bed = Bed::with_image();
-    let mut command = bed.command(&["study", "run", "--yes", "--no-gentle", "--on"]);
-    bed.finish(command.arg(bed.state()).arg(fixture("images.toml"))).with(0);
-    bed.is_clean();
-    let run = bed.last().unwrap();
+    let state = StateDir::with_image();
+    let mut command = state.command(&["study", "run", "--yes", "--no-gentle", "--on"]);
+    state.finish(command.arg(state.path()).arg(fixture("images.toml"))).with(0);
+    state.is_clean();
+    let run = state.last().unwrap();
     assert_eq!(run.state, RunState::Done);
     assert!(run.skipped.is_empty(), "{:?}", run.skipped);
     assert_eq!(run.samples.len(), 22, "11 cells in 2 rounds");

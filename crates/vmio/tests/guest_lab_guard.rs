@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::help::bed::{Bed, built, fixture};
 use crate::help::schema::fits;
+use crate::help::state_dir::{StateDir, built, fixture};
 
 /// Last parts of the guests' addresses, and what each is to get in Mbit/s: 0.8 and 0.4 are their own, the third has its
 /// maximum, and of the 0.6 that are left the first two have a half each. At so little what waits lasts for longer than an
@@ -76,25 +76,25 @@ impl Said {
 
 /// Runs a script in a lab host.
 fn run(script: &str, args: &[&str]) -> Said {
-    let bed = Bed::with_lab();
+    let state = StateDir::with_lab();
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/vmio-guard.service");
     let fixtures = ["lab-guard.sh", "lab-guard-unit.sh", "lab-guard.toml"].map(fixture);
     let brought = fixtures.into_iter().chain([built("tap_guest"), built("vmio-udp"), unit]);
-    let mut command = bed.command(&["lab", "run"]);
+    let mut command = state.command(&["lab", "run"]);
     for file in brought {
         command.arg("--with").arg(file);
     }
     // One that hangs is ended, and the command told in which it does.
     let bounded = "timeout 480 bash \"$@\" || { code=$?; cat hung >&2 2> /dev/null; exit $code; }";
     command.args(["--", "bash", "-c", bounded, "bounded", script]).args(args);
-    let ended = bed.finish(&mut command).with(0);
+    let ended = state.finish(&mut command).with(0);
     let mut said = BTreeMap::<String, Vec<String>>::new();
     for line in ended.out.lines() {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
         said.entry(key.to_owned()).or_default().push(value.to_owned());
     }
     assert!(!said.contains_key("failed") && !said.contains_key("never"), "{said:#?}\n{}", ended.err);
-    bed.is_clean();
+    state.is_clean();
     Said(said)
 }
 
@@ -179,13 +179,13 @@ fn long_guard_in_a_lab_host_holds_guests_of_vhost_net() {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn long_guard_in_a_lab_host_holds_guests_behind_bridges_for_a_firewall() {
+fn long_guard_holds_guests_behind_firewall_bridges() {
     topology("firewall_bridge", "u0", "held", CHARGED, false);
 }
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn long_guard_in_a_lab_host_holds_guests_behind_bridges_that_ask_a_firewall() {
+fn long_guard_holds_guests_behind_filtering_bridges() {
     topology("firewall_bridge_on", "u0", "held", TAKEN, true);
 }
 
@@ -212,7 +212,7 @@ fn long_guard_in_a_lab_host_holds_guests_on_open_vswitch() {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn long_guard_in_a_lab_host_holds_guests_on_a_bridge_with_vlans() {
+fn long_guard_holds_guests_on_a_vlan_bridge() {
     topology("vlan_aware_bridge", "u0", "held", CHARGED, false);
 }
 
@@ -224,7 +224,7 @@ fn long_guard_in_a_lab_host_holds_guests_over_a_bond() {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn long_guard_in_a_lab_host_holds_guests_over_a_vlan_of_the_uplink() {
+fn long_guard_holds_guests_over_a_vlan() {
     topology("vlan_uplink", "u0.10", "held", CHARGED, false);
 }
 
@@ -238,7 +238,7 @@ fn long_guard_in_a_lab_host_holds_guests_that_the_host_routes() {
 #[ignore = "guest: needs QEMU"]
 fn long_guard_in_a_lab_host_queues_what_containers_send() {
     let said = topology("containers", "u0", "queued", "no guest is known behind it", false);
-    // What one sends to another never comes to the uplink: it is not limited by it, and no share of it.
+    // Traffic between guests does not pass the uplink: it is not limited and takes no share.
     let [between, beside] = ["same-host", "beside"].map(|key| said.rates(key).remove(0));
     let over: f64 = beside.values().sum();
     assert!(between["10"] > 1.25 * SHARES[0].1, "{between:?} Mbit/s of 8 that were sent");
@@ -268,7 +268,7 @@ fn long_guard_in_a_lab_host_queues_what_containers_send() {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn long_guard_in_a_lab_host_is_started_by_systemd_with_its_unit_and_limits_groups() {
+fn long_guard_is_started_by_systemd_and_limits_groups() {
     let said = run("lab-guard-unit.sh", &["tap_bridge", "u0", "held"]);
     let limited = "cpu.weight 333, cpu.max 80000 100000, memory.max 299999232";
     assert_eq!(said.one("groups-before"), "cpu.weight 100, cpu.max max 100000, memory.max max");

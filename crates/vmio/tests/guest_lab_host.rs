@@ -2,20 +2,20 @@
 //! run whose storage fails, what comes home, and what is left (nothing).
 #![allow(clippy::unwrap_used)]
 
-use crate::help::bed;
+use crate::help::state_dir;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 
-use bed::{Bed, fixture, signal};
 use rustix::process::Signal;
+use state_dir::{StateDir, fixture, signal};
 use vmio::store::Store;
 use vmio_model::result::RunState;
 use vmio_model::run::Run;
 
 /// The lab host's own runs as they came home, oldest first.
-fn runs(bed: &Bed) -> Vec<Run> {
-    let store = Store::open_existing(&bed.state().join("vmio.db")).unwrap();
+fn runs(state: &StateDir) -> Vec<Run> {
+    let store = Store::open_existing(&state.path().join("vmio.db")).unwrap();
     let list = store.list().unwrap();
     list.iter().rev().map(|r| store.load_whole(r.id).unwrap()).collect()
 }
@@ -28,22 +28,22 @@ fn broken_off(run: &Run, why: &str) {
 
 /// Runs a part of `lab.sh`; what it said, the runs that came home, and the standard error of the command, whose exit code is its
 /// own.
-fn breaks(bed: &Bed, part: &str) -> (BTreeMap<String, String>, Vec<Run>, String) {
+fn breaks(state: &StateDir, part: &str) -> (BTreeMap<String, String>, Vec<Run>, String) {
     let (study, script) = (fixture("lab.toml"), fixture("lab.sh"));
     let (study, script) = (study.to_str().unwrap(), script.to_str().unwrap());
-    let ended = bed.vmio(&["lab", "run", "--with", study, "--with", script, "--", "bash", "lab.sh", part]).with(7);
+    let ended = state.vmio(&["lab", "run", "--with", study, "--with", script, "--", "bash", "lab.sh", part]).with(7);
     let split =
         |line: &str| line.split_once(' ').map_or((line.to_owned(), String::new()), |(k, v)| (k.into(), v.into()));
     let said: BTreeMap<String, String> = ended.out.lines().map(split).collect();
     assert!(!said.contains_key("never"), "{}\n{}", ended.out, ended.err);
     assert_eq!([said["left-groups"].trim(), said["left-journals"].trim()], ["", ""], "{said:#?}");
     // Every form says that this host was a guest.
-    let runs = runs(bed);
+    let runs = runs(state);
     for run in &runs {
         assert!(run.environment.node.as_ref().unwrap().starts_with("lab host (Linux "), "{:?}", run.environment.node);
     }
     for form in [&["runs", "show", "1"][..], &["runs", "show", "1", "--markdown"], &["runs", "show", "1", "--json"]] {
-        assert!(bed.vmio(form).with(0).out.contains("lab host (Linux "), "{form:?}");
+        assert!(state.vmio(form).with(0).out.contains("lab host (Linux "), "{form:?}");
     }
     (said, runs, ended.err)
 }
@@ -51,18 +51,18 @@ fn breaks(bed: &Bed, part: &str) -> (BTreeMap<String, String>, Vec<Run>, String)
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn a_thin_pool_that_this_kernel_lacks_is_measured_until_it_is_full() {
-    let bed = Bed::with_lab();
-    let (said, runs, err) = breaks(&bed, "pool");
+    let state = StateDir::with_lab();
+    let (said, runs, err) = breaks(&state, "pool");
     let [full] = &runs[..] else { panic!("{} runs\n{err}", runs.len()) };
     let measured: BTreeSet<&str> = full.samples.iter().map(|sample| sample.cell.workload()).collect();
     assert_eq!(measured.len(), 2, "{measured:?}: what is measured in a volume of a thin pool");
     assert!(full.samples.iter().all(|s| s.cell.target() == Some("lvm-thin") && s.cell.is_native()));
     assert!(full.environment.native_limits.contains("cgroup v2"), "{}", full.environment.native_limits);
     assert_eq!((said["full"].as_str(), said["volumes-after-full"].trim()), ("4", "other pool small"), "{err}");
-    // Or nearly: a run leaves the last of a pool to the others.
+    // Nearly: a run leaves a rest of the pool free.
     broken_off(full, "full (");
     broken_off(full, "lab/small is ");
-    bed.is_clean();
+    state.is_clean();
 }
 
 /// A server that says nothing is waited for, and the kernel leaves no way to do so more quickly; that storage which falls
@@ -70,8 +70,8 @@ fn a_thin_pool_that_this_kernel_lacks_is_measured_until_it_is_full() {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn long_a_server_of_nfs_goes_away_and_comes_back() {
-    let bed = Bed::with_lab();
-    let (said, runs, err) = breaks(&bed, "nfs");
+    let state = StateDir::with_lab();
+    let (said, runs, err) = breaks(&state, "nfs");
     let [gone, nfs] = &runs[..] else { panic!("{} runs\n{err}", runs.len()) };
     assert_eq!(said["gone"], "4", "{err}");
     broken_off(gone, "does not respond");
@@ -86,55 +86,55 @@ fn long_a_server_of_nfs_goes_away_and_comes_back() {
         let device = sample.device().expect("NFS counts its requests");
         assert!(device.write_bytes > 0 && device.write_ios > 0, "{}: {device:?}", sample.cell.key());
     }
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn a_lab_host_whose_owner_is_killed_goes_and_the_next_start_cleans_up() {
-    let bed = Bed::with_lab();
-    let mut child = bed.spawn(&mut bed.command(&["lab", "run", "--", "sleep", "1000"]));
-    bed.wait_for(&mut child, || !bed.processes("-name vmio-lab").is_empty());
+fn a_lab_host_goes_with_its_killed_owner() {
+    let state = StateDir::with_lab();
+    let mut child = state.spawn(&mut state.command(&["lab", "run", "--", "sleep", "1000"]));
+    state.wait_for(&mut child, || !state.processes("-name vmio-lab").is_empty());
     signal(child.id(), Signal::KILL);
-    assert_eq!(bed.end(child).code, None);
-    bed.vmio(&["lab", "run", "--with", "/nonexistent", "--", "true"]).with(2).says(&["cleaned up", "/nonexistent"]);
-    bed.is_clean();
+    assert_eq!(state.end(child).code, None);
+    state.vmio(&["lab", "run", "--with", "/nonexistent", "--", "true"]).with(2).says(&["cleaned up", "/nonexistent"]);
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn long_ctrl_c_ends_the_command_and_what_it_measured_comes_home() {
-    let bed = Bed::with_lab();
+fn long_ctrl_c_brings_home_what_was_measured() {
+    let state = StateDir::with_lab();
     let study = fixture("lab.toml");
     let command = "sed 's/ROUNDS/60/; s/TARGET/sparse/' lab.toml > l.toml; \
                    exec vmio study run l.toml --on /srv/scratch --make-place --yes > /dev/null";
     let args = ["lab", "run", "--with", study.to_str().unwrap(), "--", "sh", "-c", command];
-    let mut child = bed.spawn(&mut bed.command(&args));
+    let mut child = state.spawn(&mut state.command(&args));
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     assert!(said.any(|line| line.starts_with("round 1 done")), "what is said in a lab host is shown as it comes");
     signal(child.id(), Signal::INT);
     let rest: Vec<String> = said.collect();
     assert!(rest.iter().any(|l| l.starts_with("stopping the command in the lab host")), "{rest:#?}");
-    bed.end(child).with(4);
-    let runs = runs(&bed);
+    state.end(child).with(4);
+    let runs = runs(&state);
     assert_eq!(runs.len(), 1);
     broken_off(&runs[0], "Ctrl-C");
-    bed.is_clean();
+    state.is_clean();
 }
 
 /// What this kernel may not have: reads of a loop device over a file on NFS, from the lab host's own server.
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn long_a_loop_device_on_nfs_is_read_in_a_lab_host_and_stands_beside_the_paper() {
-    let bed = Bed::with_lab();
-    let here = bed.state().display().to_string();
-    let refused = bed.vmio(&["study", "run", "hdparm-nfs", "--on", &here, "--dry-run"]);
+fn long_a_loop_device_on_nfs_beside_the_paper() {
+    let state = StateDir::with_lab();
+    let here = state.path().display().to_string();
+    let refused = state.vmio(&["study", "run", "hdparm-nfs", "--on", &here, "--dry-run"]);
     refused.says(&["loop-nfs/native/hdparm", "the place is no directory on NFS", "vmio lab run"]);
     let command = "vmio study run hdparm-nfs --on /mnt/nfs --yes > /dev/null; code=$?; \
                    losetup -a; ls -A /mnt/nfs; exit $code";
-    let ended = bed.vmio(&["lab", "run", "--", "sh", "-c", command]).with(0);
+    let ended = state.vmio(&["lab", "run", "--", "sh", "-c", command]).with(0);
     assert_eq!(ended.out, "", "nothing is left: {}", ended.err);
-    let runs = runs(&bed);
+    let runs = runs(&state);
     let [run] = &runs[..] else { panic!("{}", ended.err) };
     assert_eq!((&run.state, run.samples.len(), &run.skipped[..]), (&RunState::Done, 4, &[][..]));
     assert!(run.environment.node.as_ref().unwrap().starts_with("lab host (Linux "));
@@ -142,8 +142,8 @@ fn long_a_loop_device_on_nfs_is_read_in_a_lab_host_and_stands_beside_the_paper()
     let found = &run.effective["loop-nfs/native"];
     assert_eq!(found["direct_io"], "false");
     assert!(found["backing"].contains("nfs4"), "{found:?}");
-    let shown = bed.vmio(&["study", "compare", "hdparm-nfs", "paper"]).with(0).out;
+    let shown = state.vmio(&["study", "compare", "hdparm-nfs", "paper"]).with(0).out;
     let row = shown.lines().find(|line| line.contains("VE, /dev/loop0 on nfs")).unwrap();
     assert!(row.contains("7-289") && !row.contains('–'), "{shown}");
-    bed.is_clean();
+    state.is_clean();
 }

@@ -17,8 +17,8 @@ use vmio_testbed::libvirt::{self as libvirtd, Libvirtd};
 use vmio_testbed::process::in_namespaces;
 use vmio_testbed::{poll_for, poll_until, scratch};
 
-use crate::help::bed::Bed;
 use crate::help::schema::fits;
+use crate::help::state_dir::StateDir;
 
 /// Said to the test's own child, which is in the namespaces.
 const INSIDE: &str = "VMIO_TEST_LIBVIRT_IN";
@@ -27,7 +27,7 @@ const PROGRAMS: [&str; 10] = ["uname", "mktemp", "chmod", "rm", "wc", "mkdir", "
 
 fn run(program: &str, args: &[&str]) -> String {
     let output = Local::new().exec(&Exec::new(program).args(args.iter().copied())).unwrap();
-    assert!(output.ok(), "{program} {args:?}: {}\n{}", output.err(), libvirtd::said());
+    assert!(output.ok(), "{program} {args:?}: {}\n{}", output.err(), libvirtd::log());
     output.out()
 }
 
@@ -49,11 +49,11 @@ struct Host {
 }
 
 impl Host {
-    fn start(bed: &Bed) -> Host {
+    fn start(state: &StateDir) -> Host {
         run("sh", &["-c", libvirtd::HIDE]);
         let daemon = Libvirtd::start();
         let files = scratch();
-        let image = Image::load_or_build(&Local::new(), &bed.state(), &|_| {}).unwrap();
+        let image = Image::load_or_build(&Local::new(), &state.path(), &|_| {}).unwrap();
         let at = |name: &str| files.path().join(name).display().to_string();
         fs::write(at("initrd"), image.initramfs(&[]).unwrap()).unwrap();
         disk(&files.path().join("own"), &at("disk"));
@@ -69,7 +69,7 @@ impl Host {
             run("virsh", &["--quiet", verb, &at(name)]);
         };
         virsh("shop.xml", &domain, "create");
-        // They start no system, and whether they have an agent is told all the same.
+        // No system runs in them, but libvirt tells whether they have an agent's port.
         for (name, channel, verb) in [("deaf", "", "create"), ("mute", CHANNEL, "create"), ("off", CHANNEL, "define")] {
             virsh(name, &OTHER.replace("{name}", name).replace("{channel}", channel), verb);
         }
@@ -183,14 +183,14 @@ fn a_libvirt_domain_in_use_is_measured_through_its_guest_agent() {
 }
 
 fn inside() {
-    let bed = Bed::with_image();
-    let mut host = Host::start(&bed);
+    let state = StateDir::with_image();
+    let mut host = Host::start(&state);
     what_is_done_there_is_undone(&host);
-    it_is_measured(&host, &bed);
-    what_cannot_be_says_why(&mut host, &bed);
-    // Its kernel is of the bed.
+    it_is_measured(&host, &state);
+    what_cannot_be_says_why(&mut host, &state);
+    // Its kernel is in the state directory.
     drop(host);
-    bed.is_clean();
+    state.is_clean();
 }
 
 fn what_is_done_there_is_undone(host: &Host) {
@@ -226,14 +226,14 @@ fn what_is_done_there_is_undone(host: &Host) {
     poll_until("that is noticed here", || machine.node().clock_seconds().is_err());
 }
 
-fn it_is_measured(host: &Host, bed: &Bed) {
+fn it_is_measured(host: &Host, state: &StateDir) {
     let dir = tempfile::tempdir_in("/srv").unwrap();
     let study = dir.path().join("away.toml");
     fs::write(&study, STUDY).unwrap();
     let run = |on: &str, more: &[&str]| {
-        let mut command = bed.command(&["study", "run", &study.display().to_string(), "--yes", "--on", on]);
+        let mut command = state.command(&["study", "run", &study.display().to_string(), "--yes", "--on", on]);
         command.args(more);
-        bed.finish(&mut command)
+        state.finish(&mut command)
     };
     let done = run("libvirt://shop/srv/there", &["--json"]).with(0);
     fits("tax", &done.out);
@@ -250,18 +250,19 @@ fn it_is_measured(host: &Host, bed: &Bed) {
     assert_eq!(host.inside.list(Path::new("/srv/there")).unwrap(), Vec::<String>::new(), "its file is gone");
     assert_eq!(host.left(), Vec::<String>::new());
     // Nothing runs in it that is a guest itself.
-    let scanned = bed.vmio(&["scan", "--json", "--on", "libvirt://shop"]).with(0);
+    let scanned = state.vmio(&["scan", "--json", "--on", "libvirt://shop"]).with(0);
     fits("scan", &scanned.out);
     let scanned: Value = serde_json::from_str(&scanned.out).unwrap();
     assert_eq!((&scanned["on"], &scanned["guests"]), (&"libvirt://shop".into(), &Value::Array(Vec::new())));
-    bed.vmio(&["scan", "--on", "libvirt://shop/srv"])
+    state
+        .vmio(&["scan", "--on", "libvirt://shop/srv"])
         .with(2)
         .says(&["give ssh://[USER@]HOST[:PORT] or libvirt://DOMAIN"]);
     run("libvirt://shop/srv/nowhere", &[]).with(3).says(&["/srv/nowhere is not there on libvirt://shop"]);
 }
 
-fn what_cannot_be_says_why(host: &mut Host, bed: &Bed) {
-    let tax = |on: &str, code: i32| bed.vmio(&["tax", "--dry-run", "--on", on]).with(code);
+fn what_cannot_be_says_why(host: &mut Host, state: &StateDir) {
+    let tax = |on: &str, code: i32| state.vmio(&["tax", "--dry-run", "--on", on]).with(code);
     tax("libvirt://", 2).says(&["no address like libvirt://web1"]);
     tax("libvirt://nosuch", 3).says(&["failed to get domain", "virsh list --all"]);
     tax("libvirt://off", 3).says(&["domain is not running: it is shut off", "virsh start off"]);
@@ -269,6 +270,6 @@ fn what_cannot_be_says_why(host: &mut Host, bed: &Bed) {
     tax("libvirt://mute", 3).says(&["agent is not connected", "apt install qemu-guest-agent"]);
     host.agent("-b guest-exec");
     tax("libvirt://shop", 3).says(&["guest-exec", "has been disabled there", "/etc/qemu/qemu-ga.conf"]);
-    let mut none = bed.command(&["tax", "--dry-run", "--on", "libvirt://shop"]);
-    bed.finish(none.env("VMIO_VIRSH", "no-such-virsh")).with(3).says(&["no-such-virsh", "libvirt-clients"]);
+    let mut none = state.command(&["tax", "--dry-run", "--on", "libvirt://shop"]);
+    state.finish(none.env("VMIO_VIRSH", "no-such-virsh")).with(3).says(&["no-such-virsh", "libvirt-clients"]);
 }

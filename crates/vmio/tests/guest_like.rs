@@ -2,13 +2,13 @@
 //! as it is, then as its findings advise.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-use crate::help::bed;
 use crate::help::live;
+use crate::help::state_dir;
 
 use std::fs;
 
-use bed::Bed;
 use serde_json::Value;
+use state_dir::StateDir;
 use vmio_model::result::RunState;
 use vmio_testbed::process::Companion;
 use vmio_testbed::skip;
@@ -29,7 +29,7 @@ fn guest(dir: &std::path::Path) -> Companion {
 }
 
 /// What the guest was started with, and where its disk stands.
-fn state(guest: &Companion) -> (Vec<u8>, String) {
+fn untouched(guest: &Companion) -> (Vec<u8>, String) {
     let of = |file: &str| fs::read(format!("/proc/{}/{file}", guest.pid())).unwrap();
     let io = String::from_utf8(of("io")).unwrap();
     let written = io.lines().find(|l| l.starts_with("write_bytes")).unwrap();
@@ -39,13 +39,13 @@ fn state(guest: &Companion) -> (Vec<u8>, String) {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn the_plan_of_a_guest_that_runs_has_its_set_up_and_its_mend() {
-    let bed = Bed::with_image();
+    let state = StateDir::with_image();
     let scratch = live::scratch();
     let guest = guest(scratch.path());
-    let before = state(&guest);
-    let on = bed.state();
+    let before = untouched(&guest);
+    let on = state.path();
     let like = ["tax", "--like", &live::name("like"), "--dry-run", "--on", on.to_str().unwrap()];
-    let plan = bed.vmio(&[&like[..], &["--json"]].concat()).with(0);
+    let plan = state.vmio(&[&like[..], &["--json"]].concat()).with(0);
     let plan: Value = serde_json::from_str(&plan.out).unwrap();
     let told = plan["told"].to_string();
     let found = "virtio-blk,none,native+discard, on preallocated";
@@ -53,7 +53,7 @@ fn the_plan_of_a_guest_that_runs_has_its_set_up_and_its_mend() {
     assert!(told.contains("missing-iothread: virtio-blk,none,native+iothread+discard"), "{told}");
     assert!(plan["other_guests"].to_string().contains(&live::name("like")), "{plan:#}");
     // The plan that was asked for is what is printed.
-    let text = bed.vmio(&like).with(0).out;
+    let text = state.vmio(&like).with(0).out;
     assert!(text.contains("missing-iothread"), "{text}");
     // Where KVM was tried in vain, it is no warning that it is not used.
     let tried = fs::read_to_string(on.join("accelerator.json")).unwrap_or_default();
@@ -65,21 +65,21 @@ fn the_plan_of_a_guest_that_runs_has_its_set_up_and_its_mend() {
     } else {
         skip("what is said of KVM where it was tried in vain: it was not tried, or it works");
     }
-    assert_eq!(state(&guest), before);
-    bed.is_clean();
+    assert_eq!(untouched(&guest), before);
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn long_a_study_like_a_guest_is_measured_and_compares_it_with_its_mend() {
-    let bed = Bed::with_image();
+fn long_a_study_like_a_guest_is_measured() {
+    let state = StateDir::with_image();
     let scratch = live::scratch();
     let guest = guest(scratch.path());
-    let before = state(&guest);
-    let on = bed.state();
+    let before = untouched(&guest);
+    let on = state.path();
     let args = ["tax", "--like", &live::name("like"), "--yes", "--no-gentle", "--minutes", "2", "--json"];
-    let ended = bed.vmio(&[&args[..], &["--on", on.to_str().unwrap()]].concat()).with(0);
-    let run = bed.last().unwrap();
+    let ended = state.vmio(&[&args[..], &["--on", on.to_str().unwrap()]].concat()).with(0);
+    let run = state.last().unwrap();
     assert_eq!(run.state, RunState::Done);
     let attachments: std::collections::BTreeSet<String> =
         run.samples.iter().filter_map(|s| s.cell.attachment()).map(|a| a.label()).collect();
@@ -90,8 +90,8 @@ fn long_a_study_like_a_guest_is_measured_and_compares_it_with_its_mend() {
     assert!(run.samples.iter().any(|s| s.cell.is_native()));
     let page: Value = serde_json::from_str(&ended.out).unwrap();
     assert!(page["shares"].as_array().is_some_and(|s| !s.is_empty()), "{page:#}");
-    let text = bed.vmio(&["runs", "show", "last"]).with(0).out;
+    let text = state.vmio(&["runs", "show", "last"]).with(0).out;
     assert!(text.contains(&live::name("like")) && text.contains("iothread"), "{text}");
-    assert_eq!(state(&guest), before);
-    bed.is_clean();
+    assert_eq!(untouched(&guest), before);
+    state.is_clean();
 }

@@ -54,6 +54,23 @@ const OTHER_MTU: &str = "ip link add br0 type bridge && ip tuntap add tap0 mode 
 const TAP: &str =
     "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no{vhost} -device virtio-net-pci,netdev=n0,id=net0";
 
+/// A virtio disk with an I/O thread: its image, and what its drive is told.
+macro_rules! threaded {
+    ($drive:expr) => {
+        concat!(
+            "-object iothread,id=io0 -drive if=none,id=d0,file=",
+            $drive,
+            " -device virtio-blk-pci,drive=d0,iothread=io0"
+        )
+    };
+}
+/// A sound drive, with its device.
+macro_rules! raw {
+    ($device:expr) => {
+        concat!("-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap ", $device)
+    };
+}
+
 /// The disk through a controller or with settings of its own.
 const fn disk(rule: &'static str, name: &'static str, disk: &'static str) -> Fault {
     Fault { rule, name, disk, ..SOUND }
@@ -65,102 +82,50 @@ const fn net(rule: &'static str, name: &'static str, net: &'static str) -> Fault
 }
 
 const FAULTS: &[Fault] = &[
-    disk(
-        "emulated-driver",
-        "lsi",
-        "-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
-         -device lsi53c895a,id=hba -device scsi-hd,drive=d0,bus=hba.0",
-    ),
-    disk(
-        "emulated-driver",
-        "ahci",
-        "-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
-         -device ahci,id=hba -device ide-hd,drive=d0,bus=hba.0",
-    ),
+    disk("emulated-driver", "lsi", raw!("-device lsi53c895a,id=hba -device scsi-hd,drive=d0,bus=hba.0")),
+    disk("emulated-driver", "ahci", raw!("-device ahci,id=hba -device ide-hd,drive=d0,bus=hba.0")),
     Fault {
         machine: "-machine pc -accel tcg -cpu max -smp 1",
-        ..disk(
-            "emulated-driver",
-            "ide",
-            "-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap -device ide-hd,drive=d0",
-        )
+        ..disk("emulated-driver", "ide", raw!("-device ide-hd,drive=d0"))
     },
-    disk(
-        "host-page-cache",
-        "writeback",
-        "-object iothread,id=io0 -drive file={raw},format=raw,if=none,id=d0,cache=writeback,aio=threads,discard=unmap \
-         -device virtio-blk-pci,drive=d0,iothread=io0",
-    ),
-    disk(
-        "unsafe-cache",
-        "unsafe",
-        "-object iothread,id=io0 -drive file={raw},format=raw,if=none,id=d0,cache=unsafe,aio=threads,discard=unmap \
-         -device virtio-blk-pci,drive=d0,iothread=io0",
-    ),
-    disk(
-        "missing-iothread",
-        "main-loop",
-        "-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
-         -device virtio-blk-pci,drive=d0",
-    ),
-    disk(
-        "sparse-file",
-        "sparse",
-        "-object iothread,id=io0 -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=io_uring \
-         -device virtio-blk-pci,drive=d0,iothread=io0",
-    ),
+    disk("host-page-cache", "writeback", threaded!("{raw},format=raw,cache=writeback,aio=threads,discard=unmap")),
+    disk("unsafe-cache", "unsafe", threaded!("{raw},format=raw,cache=unsafe,aio=threads,discard=unmap")),
+    disk("missing-iothread", "main-loop", raw!("-device virtio-blk-pci,drive=d0")),
+    disk("sparse-file", "sparse", threaded!("{sparse},format=raw,cache=none,aio=io_uring")),
     disk(
         "qcow2-l2-cache",
         "small-l2",
-        "-object iothread,id=io0 -drive file={large},format=qcow2,if=none,id=d0,cache=none,aio=io_uring,discard=unmap,\
-         l2-cache-size=65536 -device virtio-blk-pci,drive=d0,iothread=io0",
+        threaded!("{large},format=qcow2,cache=none,aio=io_uring,discard=unmap,l2-cache-size=65536"),
     ),
-    disk(
-        "backing-chain",
-        "chain",
-        "-object iothread,id=io0 -drive file={chain},format=qcow2,if=none,id=d0,cache=none,aio=io_uring,discard=unmap \
-         -device virtio-blk-pci,drive=d0,iothread=io0",
-    ),
-    disk(
-        "no-discard",
-        "no-discard",
-        "-object iothread,id=io0 -drive file={qcow2},format=qcow2,if=none,id=d0,cache=none,aio=io_uring \
-         -device virtio-blk-pci,drive=d0,iothread=io0",
-    ),
-    disk(
-        "network-disk-on-host",
-        "nbd",
-        "-object iothread,id=io0 -drive file={nbd},format=raw,if=none,id=d0,cache=none,discard=unmap \
-         -device virtio-blk-pci,drive=d0,iothread=io0",
-    ),
+    disk("backing-chain", "chain", threaded!("{chain},format=qcow2,cache=none,aio=io_uring,discard=unmap")),
+    disk("no-discard", "no-discard", threaded!("{qcow2},format=qcow2,cache=none,aio=io_uring")),
+    disk("network-disk-on-host", "nbd", threaded!("{nbd},format=raw,cache=none,discard=unmap")),
     Fault { also: &["shared-iothread"], ..disk("virtio-choice", "many", "{many}") },
-    Fault { also: &["sparse-file"], ..disk("native-aio-that-waits", "waits", SPARSE_NATIVE) },
+    Fault {
+        also: &["sparse-file"],
+        ..disk("native-aio-that-waits", "waits", threaded!("{sparse},format=raw,cache=none,aio=native"))
+    },
     disk(
         "limit-in-force",
         "limit",
-        "-object iothread,id=io0 -drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap,\
-         throttling.iops-total=500 -device virtio-blk-pci,drive=d0,iothread=io0",
+        threaded!("{raw},format=raw,cache=none,aio=native,discard=unmap,throttling.iops-total=500"),
     ),
     disk(
         "shared-iothread",
         "shared",
-        "-object iothread,id=io0 -drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
-         -drive file={more},format=raw,if=none,id=d1,cache=none,aio=native,discard=unmap \
-         -device virtio-blk-pci,drive=d0,iothread=io0 -device virtio-blk-pci,drive=d1,iothread=io0",
+        concat!(
+            threaded!("{raw},format=raw,cache=none,aio=native,discard=unmap"),
+            " -drive file={more},format=raw,if=none,id=d1,cache=none,aio=native,discard=unmap \
+             -device virtio-blk-pci,drive=d1,iothread=io0"
+        ),
     ),
-    disk(
-        "threads-with-direct",
-        "threads",
-        "-object iothread,id=io0 -drive file={loop},format=raw,if=none,id=d0,cache=none,aio=threads,discard=unmap \
-         -device virtio-blk-pci,drive=d0,iothread=io0",
-    ),
+    disk("threads-with-direct", "threads", threaded!("{loop},format=raw,cache=none,aio=threads,discard=unmap")),
     Fault {
         machine: "-machine q35 -accel tcg -cpu max -smp 2",
         ..disk(
             "single-queue",
             "one-queue",
-            "-object iothread,id=io0 -drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
-             -device virtio-blk-pci,drive=d0,iothread=io0,num-queues=1",
+            concat!(threaded!("{raw},format=raw,cache=none,aio=native,discard=unmap"), ",num-queues=1"),
         )
     },
     net("emulated-nic", "e1000", "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no -device e1000,netdev=n0"),
@@ -192,19 +157,11 @@ const FAULTS: &[Fault] = &[
         prepare: "mount -t tmpfs tmpfs /mnt && truncate -s 1M /mnt/a.raw && dd if=/dev/zero of=/mnt/a.raw bs=1M count=1 \
                   conv=notrunc status=none &&",
         also: &["sparse-file", "host-page-cache", "missing-iothread"],
-        ..disk(
-            "disk-in-memory",
-            "in-memory",
-            "-object iothread,id=io0 -drive file=/mnt/a.raw,format=raw,if=none,id=d0,cache=writeback,discard=unmap \
-             -device virtio-blk-pci,drive=d0,iothread=io0",
-        )
+        ..disk("disk-in-memory", "in-memory", threaded!("/mnt/a.raw,format=raw,cache=writeback,discard=unmap"))
     },
     Fault { rule: "cpu-quota", name: "quota", after: After::Quota, ..SOUND },
     Fault { rule: "old-cpu-model", name: "qemu64", machine: "-machine q35 -accel kvm -cpu qemu64 -smp 1", ..SOUND },
 ];
-const SPARSE_NATIVE: &str = "-object iothread,id=io0 \
-    -drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=native \
-    -device virtio-blk-pci,drive=d0,iothread=io0";
 
 /// Rules about settings whose fault no machine like this can have, with the reason.
 const CANNOT: &[(&str, &str)] = &[
@@ -232,14 +189,14 @@ fn cpus() -> usize {
 }
 
 /// Files, servers and loop devices of the guests.
-struct Bed {
+struct Planted {
     dir: tempfile::TempDir,
     servers: Vec<Companion>,
     loops: Vec<String>,
     groups: Vec<PathBuf>,
 }
 
-impl Bed {
+impl Planted {
     /// Fills in what a template names, and makes it.
     fn fill(&mut self, fault: &Fault) -> String {
         let mut text = format!("{} {} {}", fault.machine, fault.disk, fault.net);
@@ -308,7 +265,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Planted {
     fn drop(&mut self) {
         for device in &self.loops {
             let _ = Command::new("losetup").args(["--detach", device]).status();
@@ -355,7 +312,7 @@ fn every_rule_about_settings_has_its_fault_or_a_reason() {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn scan_names_each_planted_fault_and_nothing_else() {
-    let mut bed = Bed { dir: live::scratch(), servers: Vec::new(), loops: Vec::new(), groups: Vec::new() };
+    let mut planted = Planted { dir: live::scratch(), servers: Vec::new(), loops: Vec::new(), groups: Vec::new() };
     CANNOT.iter().for_each(|(rule, why)| eprintln!("  not planted: {rule}: {why}"));
     let mut guests: Vec<(&Fault, Companion)> = Vec::new();
     let kvm = Fault { name: "kvm", machine: KVM, ..SOUND };
@@ -366,7 +323,7 @@ fn scan_names_each_planted_fault_and_nothing_else() {
             skip(&format!("the fault {}: {why}", fault.rule));
             continue;
         }
-        let args = bed.fill(fault);
+        let args = planted.fill(fault);
         guests.push((fault, live::start(fault.name, fault.prepare, &args)));
     }
     for (fault, guest) in &mut guests {
@@ -374,11 +331,11 @@ fn scan_names_each_planted_fault_and_nothing_else() {
         match fault.after {
             After::Nothing => {}
             After::Pin => ["CPU ", "IO "].iter().for_each(|threads| pin(guest, threads)),
-            After::Quota => bed.quota(guest),
-            After::Delete => delete(guest, &bed.dir.path().join(format!("{}.raw", fault.name))),
+            After::Quota => planted.quota(guest),
+            After::Delete => delete(guest, &planted.dir.path().join(format!("{}.raw", fault.name))),
         }
     }
-    let seen = live::scan(bed.dir.path(), &[]);
+    let seen = live::scan(planted.dir.path(), &[]);
     let mut wrong = Vec::new();
     for (fault, _) in &guests {
         let guest = live::guest(&seen, fault.name);

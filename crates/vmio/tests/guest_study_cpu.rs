@@ -1,34 +1,34 @@
 //! The processor and memory suite in real guests, with the scores that it gives.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use crate::help::bed;
 use crate::help::schema;
+use crate::help::state_dir;
 
-use bed::{Bed, fixture};
 use schema::fits;
+use state_dir::{StateDir, fixture};
 use vmio_model::result::RunState;
 use vmio_model::run::Run;
 use vmio_model::summary::{Summary, scores::Scores};
 
-/// The scores of the bed's newest run, which is whole, and all that is said of it.
-fn scored(bed: &Bed) -> (Run, Scores, String) {
-    let run = bed.last().unwrap();
+/// The scores of the newest run, which is whole, and all that is said of it.
+fn scored(state: &StateDir) -> (Run, Scores, String) {
+    let run = state.last().unwrap();
     assert_eq!((&run.state, run.skipped.as_slice()), (&RunState::Done, [].as_slice()));
-    let json = bed.vmio(&["runs", "show", "--json"]).with(0).out;
+    let json = state.vmio(&["runs", "show", "--json"]).with(0).out;
     fits("tax", &json);
     let summary: Summary = serde_json::from_str(&json).unwrap();
     let [scores] = summary.scores.as_slice() else { panic!("{:#?}", summary.scores) };
     for score in &scores.groups {
         let ratio = score.score_ratio.unwrap_or_else(|| panic!("{score:#?}"));
         assert!(ratio.value > 0.0 && ratio.pairs >= 2 && score.lacks.is_empty(), "{score:#?}");
-        // Of as many rounds, the score lies within its members.
+        // With as many rounds of each, a score lies between its members' shares.
         let of = || score.members.iter().map(|m| m.share_ratio.value);
         let (low, high) = (of().fold(f64::INFINITY, f64::min), of().fold(0.0, f64::max));
         let all = score.members.iter().all(|m| m.share_ratio.pairs == ratio.pairs);
         assert!(!all || (low * 0.999..=high * 1.001).contains(&ratio.value), "{score:#?}");
     }
     assert!(scores.whole_ratio.is_some(), "{scores:#?}");
-    let text = bed.vmio(&["runs", "show"]).with(0).out;
+    let text = state.vmio(&["runs", "show"]).with(0).out;
     assert!(text.contains("Scores of machine/qemu") && text.contains("whole system"), "{text}");
     (run.clone(), scores.clone(), text)
 }
@@ -36,9 +36,9 @@ fn scored(bed: &Bed) -> (Run, Scores, String) {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn the_suite_runs_in_a_guest_and_has_scores() {
-    let bed = Bed::with_image();
-    bed.finish(bed.command(&["study", "run"]).arg(fixture("suite.toml")).args(["--yes", "--no-gentle"])).with(0);
-    let (run, scores, text) = scored(&bed);
+    let state = StateDir::with_image();
+    state.finish(state.command(&["study", "run"]).arg(fixture("suite.toml")).args(["--yes", "--no-gentle"])).with(0);
+    let (run, scores, text) = scored(&state);
     println!("{text}");
     let told: Vec<(&str, usize)> = scores.groups.iter().map(|g| (g.group.as_str(), g.members.len())).collect();
     let wanted = [("floating-point", 1), ("memory", 2), ("stream", 2), ("integer", 1)];
@@ -55,17 +55,17 @@ fn the_suite_runs_in_a_guest_and_has_scores() {
     }
     let carried: Vec<&str> = run.environment.programs.keys().map(String::as_str).collect();
     assert_eq!(carried, ["openssl", "stress-ng", "vmio-cpu"]);
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "guest: needs QEMU, and takes minutes"]
 fn long_the_whole_suite_has_twelve_members() {
-    let bed = Bed::with_image();
-    bed.finish(bed.command(&["study", "run", "cpu-quick"]).args(["--yes", "--no-gentle"])).with(0);
-    let (_, scores, text) = scored(&bed);
+    let state = StateDir::with_image();
+    state.finish(state.command(&["study", "run", "cpu-quick"]).args(["--yes", "--no-gentle"])).with(0);
+    let (_, scores, text) = scored(&state);
     println!("{text}");
     let told: Vec<(&str, usize)> = scores.groups.iter().map(|g| (g.group.as_str(), g.members.len())).collect();
     assert_eq!(told, [("integer", 2), ("floating-point", 2), ("memory", 4), ("stream", 4)]);
-    bed.is_clean();
+    state.is_clean();
 }

@@ -2,8 +2,8 @@
 //! runs that are broken off by whatever means, which keep what they have and leave nothing.
 #![allow(clippy::unwrap_used)]
 
-use crate::help::bed;
 use crate::help::schema;
+use crate::help::state_dir;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,16 +11,16 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use bed::{Bed, fixture, signal};
 use rustix::process::Signal;
 use schema::fits;
 use serde_json::Value;
+use state_dir::{StateDir, fixture, signal};
 use vmio_model::result::{RunState, Sample};
 use vmio_model::run::Run;
 use vmio_testbed::poll_for;
 
-fn measure(bed: &Bed, more: &[&str]) -> Command {
-    let mut command = bed.command(&["study", "run"]);
+fn measure(state: &StateDir, more: &[&str]) -> Command {
+    let mut command = state.command(&["study", "run"]);
     command.arg(fixture("cards.toml")).args(["--yes", "--no-gentle"]).args(more);
     command
 }
@@ -51,19 +51,19 @@ fn own() -> (Vec<String>, Vec<String>) {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn a_network_study_that_is_broken_off_leaves_nothing_goes_on_and_is_compared_with_another() {
-    let (bed, before) = (Bed::with_image(), own());
+    let (state, before) = (StateDir::with_image(), own());
     // While a server waits and a client sends; the kernel takes the namespaces with the program.
-    let mut child = bed.spawn(&mut measure(&bed, &[]));
-    bed.wait_for_samples(&mut child, 1);
+    let mut child = state.spawn(&mut measure(&state, &[]));
+    state.wait_for_samples(&mut child, 1);
     sleep(Duration::from_millis(700));
     signal(child.id(), Signal::KILL);
-    assert_eq!(bed.end(child).code, None);
-    let kept = bed.last().unwrap().samples;
+    assert_eq!(state.end(child).code, None);
+    let kept = state.last().unwrap().samples;
     assert!(!kept.is_empty());
     assert_eq!(own(), before);
     // What it had started goes with it, before anyone cleans up.
     let processes = || {
-        let mut left = vmio_node::leftovers(&bed.state().join("journals"));
+        let mut left = vmio_node::leftovers(&state.path().join("journals"));
         left.retain(|what| what.starts_with("process "));
         left
     };
@@ -72,29 +72,29 @@ fn a_network_study_that_is_broken_off_leaves_nothing_goes_on_and_is_compared_wit
         left => Err(left),
     });
 
-    let mut child = bed.spawn(&mut measure(&bed, &["--resume"]));
-    bed.wait_for_samples(&mut child, kept.len() + 1);
+    let mut child = state.spawn(&mut measure(&state, &["--resume"]));
+    state.wait_for_samples(&mut child, kept.len() + 1);
     signal(child.id(), Signal::INT);
-    bed.end(child).with(4).says(&["Ctrl-C", "--resume"]);
-    bed.is_clean();
+    state.end(child).with(4).says(&["Ctrl-C", "--resume"]);
+    state.is_clean();
     assert_eq!(own(), before);
 
-    bed.finish(&mut measure(&bed, &["--resume"])).with(0).says(&["resuming run 1"]);
-    let run = bed.last().unwrap();
+    state.finish(&mut measure(&state, &["--resume"])).with(0).says(&["resuming run 1"]);
+    let run = state.last().unwrap();
     assert_eq!((run.id, &run.samples[..kept.len()]), (1, &kept[..]), "what was there is untouched");
     is_whole(&run);
-    bed.is_clean();
+    state.is_clean();
 
-    another_is_compared(&bed);
+    another_is_compared(&state);
     assert_eq!(own(), before);
 }
 
 /// A second run, whole from the beginning, and what is said of both.
-fn another_is_compared(bed: &Bed) {
-    let ended = bed.finish(&mut measure(bed, &["--json"])).with(0);
+fn another_is_compared(state: &StateDir) {
+    let ended = state.finish(&mut measure(state, &["--json"])).with(0);
     fits("tax", &ended.out);
-    bed.is_clean();
-    let run = bed.last().unwrap();
+    state.is_clean();
+    let run = state.last().unwrap();
     assert_eq!(run.id, 2);
     is_whole(&run);
     let json: Value = serde_json::from_str(&ended.out).unwrap();
@@ -109,7 +109,7 @@ fn another_is_compared(bed: &Bed) {
     for finding in json["findings"].as_array().unwrap().iter().filter(|f| f["rule"] == "emulated-nic") {
         assert_eq!(finding["subject"], "bridge.host/qemu/e1000", "{finding:#}");
     }
-    let compared = bed.vmio(&["runs", "compare", "1", "2"]).with(0);
+    let compared = state.vmio(&["runs", "compare", "1", "2"]).with(0);
     for cell in ["veth.host/native", "bridge.host/qemu/virtio-net", "bridge.host/qemu/e1000"] {
         let line = compared.out.lines().find(|line| line.starts_with(cell));
         assert!(line.is_some_and(|line| line.ends_with(" 2")), "{cell}: {}", compared.out);
@@ -147,19 +147,19 @@ fn servers_held(vmio: u32) -> Vec<String> {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn a_guest_and_its_host_send_to_themselves_on_one_processor() {
-    let (bed, before) = (Bed::with_image(), own());
-    let mut command = bed.command(&["study", "run"]);
+    let (state, before) = (StateDir::with_image(), own());
+    let mut command = state.command(&["study", "run"]);
     command.arg(fixture("pinned.toml")).args(["--yes", "--no-gentle"]);
-    let mut child = bed.spawn(&mut command);
+    let mut child = state.spawn(&mut command);
     let mut held = BTreeSet::new();
     while child.try_wait().unwrap().is_none() {
         held.extend(servers_held(child.id()));
         sleep(Duration::from_millis(50));
     }
-    let ended = bed.end(child).with(0);
+    let ended = state.end(child).with(0);
     assert_eq!((held, own()), (BTreeSet::from(["0".to_owned()]), before), "{}", ended.out);
-    bed.is_clean();
-    let run = bed.last().unwrap();
+    state.is_clean();
+    let run = state.last().unwrap();
     assert_eq!((&run.state, run.skipped.as_slice(), run.samples.len()), (&RunState::Done, [].as_slice(), 6));
     for sample in &run.samples {
         let sent = sample.results().filter(|result| result.figure("moved").is_some_and(|bytes| bytes > 0.0)).count();

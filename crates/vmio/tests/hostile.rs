@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
-use crate::help::bed;
+use crate::help::state_dir;
 
 use std::fs;
 use std::io::Read;
@@ -13,9 +13,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use bed::{Bed, fixture};
 use common::poison::Poison;
 use serde_json::Value;
+use state_dir::{StateDir, fixture};
 use vmio::report::export::{Format, export};
 use vmio::report::scan::nagios::nagios;
 use vmio::report::scan::{Row, View, detail, html as scan_html, json as scan_json, overview, prometheus};
@@ -227,17 +227,17 @@ impl Drop for Pretender {
 }
 
 #[test]
-fn every_verb_is_clean_where_guests_directories_and_files_are_named_hostilely() {
-    let bed = Bed::new();
-    let dir = bed.state().join(format!("d{HOSTILE}"));
+fn hostile_names_stay_out_of_every_output() {
+    let state = StateDir::new();
+    let dir = state.path().join(format!("d{HOSTILE}"));
     fs::create_dir(&dir).unwrap();
-    let pretender = Pretender::start(&bed.state());
-    let path = bed.state().join("images");
+    let pretender = Pretender::start(&state.path());
+    let path = state.path().join("images");
     fs::create_dir(&path).unwrap();
     fs::write(path.join("qemu-system-x86_64"), "#!/bin/sh\necho 'QEMU emulator version 7.2.0'\n").unwrap();
     fs::set_permissions(path.join("qemu-system-x86_64"), fs::Permissions::from_mode(0o755)).unwrap();
     std::os::unix::fs::symlink("/bin/true", path.join("fio")).unwrap();
-    let (page, metrics) = (bed.state().join("page.html"), bed.state().join("vmio.prom"));
+    let (page, metrics) = (state.path().join("page.html"), state.path().join("vmio.prom"));
     let (study, on) = (fixture("file.toml"), dir.to_str().unwrap().to_owned());
     let study = study.to_str().unwrap();
     let prometheus = format!("--prometheus={}", metrics.display());
@@ -279,7 +279,7 @@ fn every_verb_is_clean_where_guests_directories_and_files_are_named_hostilely() 
         &["scan", "--nagios", &format!("--{HOSTILE}")],
         &["study", "list"],
     ] {
-        let mut command = bed.command(args);
+        let mut command = state.command(args);
         let output = command.env("PATH", &path).stdin(Stdio::null()).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let (out, err) = (text(output.stdout), text(output.stderr));

@@ -2,12 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
-use crate::help::bed::unfolded;
 use crate::help::recorded;
+use crate::help::state_dir::{StateDir, unfolded};
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 use common::Noise;
@@ -17,10 +15,6 @@ use vmio::report::{Report, html, json as report_json, markdown, text};
 use vmio::store::{Imported, Store, StoreError};
 use vmio::term::Style;
 use vmio_testbed::limit;
-
-fn vmio(args: &[&str], state: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vmio")).args(args).env("VMIO_STATE", state).stdin(Stdio::null()).output().unwrap()
-}
 
 /// An export with a few samples, some by two actors, with short raw outputs, so that a change hits something else.
 fn made() -> Value {
@@ -43,31 +37,25 @@ fn made() -> Value {
 
 #[test]
 fn exports_come_in_once_and_none_while_it_is_measured() {
-    let state = tempfile::tempdir().unwrap();
+    let state = StateDir::new();
     let file = state.path().join("run.json");
-    let import = || vmio(&["runs", "import", file.to_str().unwrap(), "--json"], state.path());
+    let import = || state.vmio(&["runs", "import", file.to_str().unwrap(), "--json"]).with(0);
     for number in [1, 2] {
         let mut other = made();
         other["command"] = json!([number.to_string()]);
         let mut running = other.clone();
         running["state"] = json!({"state": "running"});
         fs::write(&file, running.to_string()).unwrap();
-        let output = import();
-        assert_eq!(output.status.code(), Some(0));
-        assert!(unfolded(&String::from_utf8(output.stderr).unwrap()).contains("run 1 is still being measured there"));
-        assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["imported"], json!([]));
+        let ended = import().says(&["run 1 is still being measured there"]);
+        assert_eq!(ended.json()["imported"], json!([]));
         for wanted in [json!([number]), json!([])] {
-            // A person may have laid it out anew.
+            // Formatted otherwise, as an editor may do.
             fs::write(&file, format!("\n {other:#}\n\n")).unwrap();
-            let output = import();
-            let said = unfolded(&String::from_utf8(output.stderr).unwrap());
-            assert_eq!(output.status.code(), Some(0), "{said}");
-            assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["imported"], wanted);
             let known = if wanted == json!([]) { "already here as run" } else { "imported as run" };
-            assert!(said.contains(&format!("{known} {number}")), "{said}");
+            let ended = import().says(&[&format!("{known} {number}")]);
+            assert_eq!(ended.json()["imported"], wanted);
         }
-        let store = Store::open_existing(&state.path().join("vmio.db")).unwrap();
-        let run = store.load_whole(number).unwrap();
+        let run = state.store().load_whole(number).unwrap();
         assert_eq!((run.samples.len(), run.samples[0].result.raw["jobs"][1].as_f64()), (18, Some(2.5)));
     }
 }
@@ -75,7 +63,7 @@ fn exports_come_in_once_and_none_while_it_is_measured() {
 /// What is wrong with a file is told with its place, and nothing of it is taken.
 #[test]
 fn what_is_no_export_is_refused_in_words() {
-    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::new();
     let with = |export: &Value, at: &str, value: Value| {
         let mut export = export.clone();
         *export.pointer_mut(at).unwrap() = value;
@@ -127,24 +115,24 @@ fn what_is_no_export_is_refused_in_words() {
         ("long", b"{".to_vec(), "longer than 256 MiB"),
         ("infinite", replaced("\"seconds\":", "\"seconds\":1e999,\"x\":"), "number out of range"),
     ];
-    let file = dir.path().join("run.json");
+    let file = state.path().join("run.json");
     for (name, bytes, wanted) in &cases {
         fs::write(&file, bytes).unwrap();
         if *name == "long" {
             fs::OpenOptions::new().write(true).open(&file).unwrap().set_len((256 << 20) + 1).unwrap();
         }
         let began = Instant::now();
-        let output = vmio(&["runs", "import", file.to_str().unwrap()], dir.path());
-        let said = unfolded(&String::from_utf8(output.stderr).unwrap());
-        assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+        let ended = state.vmio(&["runs", "import", file.to_str().unwrap()]);
+        let said = unfolded(&ended.err);
+        assert_eq!(ended.code, Some(1), "{name}: {said}");
         assert!(said.contains(wanted), "{name}: no {wanted:?} in {said}");
         assert!(said.contains(file.to_str().unwrap()) && said.contains("export N --format json"), "{name}: {said}");
-        assert!(!said.contains(['\u{1b}', '\u{202e}']) && !said.contains("panicked"), "{name}: {said}");
+        assert!(!said.contains(['\u{1b}', '\u{202e}']), "{name}: {said}");
         let placed = said.contains("run.json:");
         let whole = ["no JSON object", "schema_version`", "schema version", "actor", "values", "MiB"];
         assert!(placed || whole.iter().any(|w| wanted.contains(w)), "{name}: no place in {said}");
         assert!(began.elapsed() < limit(), "{name}");
-        assert!(Store::open(&dir.path().join("vmio.db")).unwrap().list().unwrap().is_empty(), "{name}");
+        assert!(state.store().list().unwrap().is_empty(), "{name}");
     }
 }
 
@@ -185,7 +173,7 @@ fn change(value: &mut Value, noise: &mut Noise) {
         Value::Object(all) => all.len(),
         _ => 0,
     };
-    // The deeper the likelier: what is far up leaves little to look at.
+    // Mostly far down: a change at the top leaves little of the document.
     if inside > 0 && below(noise, 12) > 0 {
         let at = below(noise, inside);
         match value {

@@ -1,5 +1,5 @@
-//! The ground: which crate may know which, and no circle between the folders of a crate or the files of a folder. What
-//! else a crate may not do is in its `clippy.toml`.
+//! Which crate may know which; no circle between the folders of a crate or the files of a folder; every test file is in
+//! a program. What else a crate may not do is in its `clippy.toml`.
 
 #![allow(clippy::unwrap_used)]
 

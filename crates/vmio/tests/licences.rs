@@ -184,7 +184,7 @@ fn every_crate_that_is_linked_in_has_a_permissive_licence() {
 }
 
 #[test]
-fn a_licence_that_is_not_listed_is_told_with_its_crate_and_the_way_by_which_it_came() {
+fn an_unlisted_licence_is_told_with_its_crate() {
     for (licence, said) in [(Value::from("LGPL-2.1-only"), "LGPL-2.1-only"), (Value::Null, "none named")] {
         let mut metadata = metadata();
         let packages = metadata["packages"].as_array_mut().unwrap();

@@ -3,13 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
-use crate::help::bed::unfolded;
+use crate::help::state_dir::{StateDir, unfolded};
 
-use std::process::Command;
-
-use vmio::report::{self, Report, like};
+use vmio::report::{Report, like};
 use vmio::studies;
-use vmio::term::Style;
 use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_model::result::Accel;
 use vmio_model::study::{Matrix, Study};
@@ -25,28 +22,21 @@ fn the_report_names_the_guest_and_sets_each_mend_against_it() {
     let title = "Like web1 (read at 2026-11-21 12:00:00 UTC): disk sda as it is".to_owned();
     let study = Study { name: "like-web1".into(), title, matrix, ..studies::named("quick").unwrap() };
     (run.kind, run.study) = (study.name.as_str().into(), study.clone());
-    let mended = like::mended(&run);
-    assert_eq!(mended.len(), 4, "{mended:?}");
-    assert!(mended[0].what == "virtio-blk" && mended[0].gain_ratio.value > 5.0, "{mended:?}");
+    let gains = like::gains(&run);
+    assert_eq!(gains.len(), 4, "{gains:?}");
+    assert!(gains[0].what == "virtio-blk" && gains[0].gain_ratio.value > 5.0, "{gains:?}");
     let report = Report::of(&run);
-    for text in [report::text(&report, Style::PLAIN), report::html(&report), report::markdown(&report)] {
-        let text = text.replace('\\', "").split_whitespace().collect::<Vec<_>>().join(" ");
+    for (_, text) in common::page::forms(&report) {
+        let text = unfolded(&text);
         assert!(text.contains(&study.title), "{text}");
         assert!(text.contains("times as fast with virtio-blk, the disk on device"), "{text}");
     }
     run.kind = "quick".into();
-    assert_eq!((like::mended(&run), like::title(&run)), (Vec::new(), None));
+    assert_eq!((like::gains(&run), like::title(&run)), (Vec::new(), None));
 }
 
 #[test]
 fn a_guest_that_does_not_run_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let said = Command::new(env!("CARGO_BIN_EXE_vmio"))
-        .args(["tax", "--like", "no-such-guest-here", "--dry-run", "--state"])
-        .arg(dir.path())
-        .output()
-        .unwrap();
-    let err = unfolded(&String::from_utf8(said.stderr).unwrap());
-    assert_eq!(said.status.code(), Some(2), "{err}");
-    assert!(err.contains("no guest called no-such-guest-here runs on this host"), "{err}");
+    let ended = StateDir::new().vmio(&["tax", "--like", "no-such-guest-here", "--dry-run"]).with(2);
+    ended.says(&["no guest called no-such-guest-here runs on this host"]);
 }

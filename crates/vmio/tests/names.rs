@@ -2,6 +2,8 @@
 //! in every output of `vmio scan`, in its comparison with an earlier scan and in what it leaves out.
 #![allow(clippy::unwrap_used)]
 
+use crate::help::state_dir::unfolded;
+
 use vmio::cmd::scan::pick::{Ignore, ignored};
 use vmio::report::scan::diff::{self, Diff, Earlier};
 use vmio::report::scan::{Row, View, detail, html, json, nagios, overview};
@@ -81,11 +83,11 @@ fn plain() -> View {
 
 /// A text with the names exchanged and lines broken nowhere.
 fn flat(text: &str) -> String {
-    // A shell's quotes are another matter.
+    // Quotes of a shell may differ.
     let named = NAMES.iter().fold(text.to_owned(), |text, (hard, plain)| {
         text.replace(plain, hard).replace(&format!("'{hard}'"), hard).replace(&format!("&#39;{hard}&#39;"), hard)
     });
-    named.split_whitespace().collect::<Vec<_>>().join(" ")
+    unfolded(&named)
 }
 
 fn same(what: &str, output: &dyn Fn(&View) -> String) {
@@ -129,14 +131,14 @@ fn an_earlier_scan_is_compared_device_by_device() {
 
 /// A twin came, so that the guest is called otherwise: what is gone is still of one of its devices.
 #[test]
-fn what_is_gone_of_a_guest_that_is_called_otherwise_now_names_its_device() {
+fn what_is_gone_of_a_renamed_guest_names_its_device() {
     for (name, disk, before) in [("a, b", "x, y", hard()), ("aqqb", "xqqy", plain())] {
         let mut now = view([&format!("{name} (pid 8)"), disk, "vdb", "tap0", "tap1"]);
         now.rows[0].guest.ids.insert("name".into(), name.into());
         now.rows[0].findings.clear();
         let diff = Diff::of(&now.rows, &earlier(&before), "last");
         assert_eq!((diff.guests_new.len(), diff.guests_gone.len()), (0, 0), "{diff:#?}");
-        let said = diff::text(&now, &diff, Style::PLAIN).split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = unfolded(&diff::text(&now, &diff, Style::PLAIN));
         assert!(said.contains(&format!("{name} (pid 8), disk {disk}: ")), "{said}");
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use crate::common;
-use crate::help::bed::unfolded;
+use crate::help::state_dir::unfolded;
 
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -80,7 +80,7 @@ fn every_verb_fails_where_standard_output_is_closed_or_full() {
             assert!(said.contains("help: "), "{said}");
         }
     }
-    // To nowhere on purpose is something else.
+    // /dev/null is no failure.
     assert_eq!(with(">/dev/null", dir.path(), &["runs", "list"]).status.code(), Some(0));
     assert_eq!(with("<>/dev/null >&0", dir.path(), &["runs", "list"]).status.code(), Some(0));
     // A check plugin has its own codes: 1 would be a warning.

@@ -4,9 +4,9 @@
 
 use crate::common;
 use crate::help::figures;
+use crate::help::state_dir::StateDir;
 
 use std::fs;
-use std::process::{Command, Stdio};
 
 use common::page::is_ours;
 use common::poison::Poison;
@@ -137,7 +137,7 @@ fn a_scan_of_guests_whose_names_are_markup() {
     let found: Vec<Row> = view.rows.iter().map(|row| Row::of(row.guest.clone())).collect();
     view.rows.extend(found);
     let with = |text: &str| format!("{text}{HOSTILE}");
-    let unread = |u: &Unread| Unread { what: with(&u.what), why: with(&u.why), mend: with(&u.mend) };
+    let unread = |u: &Unread| Unread { what: with(&u.what), why: with(&u.why), mend: with(&u.mend).into() };
     view.unread = view.unread.iter().map(unread).collect();
     holds(&scan::html(&view), 200);
     is_ours(&scan::html(&View { rows: Vec::new(), ..view }));
@@ -177,19 +177,17 @@ fn a_simulation_of_members_whose_names_are_markup() {
 /// The way of a user: the machine that a policy's pattern takes, and the file of a scenario.
 #[test]
 fn a_simulated_policy_whose_names_are_markup() {
-    let dir = tempfile::tempdir().unwrap();
-    let (policy, page) = (dir.path().join("guard.toml"), dir.path().join("page.html"));
+    let state = StateDir::new();
+    let (policy, page) = (state.path().join("guard.toml"), state.path().join("page.html"));
     let text = "[uplink.eth0]\ncapacity = \"10Mbit\"\n[class.gold]\nmax = \"5Mbit\"\n\
                 [[interface]]\nmatch = { vm = \"*\" }\nclass = \"gold\"\nuplink = \"eth0\"\n";
     fs::write(&policy, text).unwrap();
-    let file = dir.path().join(format!("{}.toml", HOSTILE.replace('/', "")));
+    let file = state.path().join(format!("{}.toml", HOSTILE.replace('/', "")));
     let scenario = include_str!("../../../papers/amamou2012.toml").replace("MV1", "MV1<img src='x'>");
     fs::write(&file, scenario).unwrap();
     let simulate = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
-        command.args(["guard", "simulate", "--seconds", "1", "--html", page.to_str().unwrap()]).args(args);
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let common = ["guard", "simulate", "--seconds", "1", "--html", page.to_str().unwrap()];
+        state.vmio(&[&common, args].concat()).with(0);
         fs::read_to_string(&page).unwrap()
     };
     let shown = simulate(&["--config", policy.to_str().unwrap(), "--demand", &format!("vm:{HOSTILE}=2Mbit")]);
@@ -200,8 +198,6 @@ fn a_simulated_policy_whose_names_are_markup() {
     // A class and an uplink have no such names at all.
     for (from, to) in [("gold", "<b>gold</b>"), ("eth0", "eth0<img src=x>")] {
         fs::write(&policy, text.replace(&format!(".{from}]"), &format!(".\"{to}\"]"))).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
-        let output = command.args(["guard", "check", "--config", policy.to_str().unwrap()]).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{to}");
+        state.vmio(&["guard", "check", "--config", policy.to_str().unwrap()]).with(2);
     }
 }

@@ -2,13 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
-use crate::help::bed::unfolded;
-
-use std::process::{Command, Output};
+use crate::help::state_dir::{StateDir, unfolded};
 
 use vmio::papers;
 use vmio::report::{self, Report};
-use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::result::{Accel, Sample};
 use vmio_model::run::Run;
@@ -16,18 +13,12 @@ use vmio_model::study::{Link, controls};
 use vmio_rig::workloads;
 
 fn forms(report: &Report<'_>) -> Vec<(&'static str, String)> {
-    let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let unescape = |html: String| html.replace("&#39;", "'").replace("&quot;", "\"").replace("&amp;", "&");
-    vec![
-        ("text", words(report::text(report, Style::PLAIN))),
-        ("json", report::json(report)),
-        ("markdown", words(report::markdown(report).replace('\\', ""))),
-        ("html", words(unescape(report::html(report)))),
-    ]
+    let read = common::page::forms(report).map(|(form, text)| (form, unfolded(&text)));
+    read.into_iter().chain([("json", report::json(report))]).collect()
 }
 
 #[test]
-fn every_form_has_the_papers_rows_its_slips_and_why_one_did_not_run() {
+fn every_form_has_the_papers_rows() {
     let run = common::paper::run(Accel::Tcg);
     let report = Report::of(&run);
     let paper = papers::of_study("shafer2010-storage").unwrap();
@@ -55,7 +46,7 @@ fn every_form_has_the_papers_rows_its_slips_and_why_one_did_not_run() {
         }
         // A cell of ours that could not run says so in its row.
         assert!(text.contains("FIXTURE: qemu-storage-daemon is missing"), "{form}");
-        // Beside the tables too, not only at the top.
+        // At the top and beside each table.
         assert!(text.matches(&statement).count() >= 3, "{form}: {}", text.matches(&statement).count());
     }
     // Without emulation nothing warns of it, and another study has no such tables.
@@ -63,12 +54,8 @@ fn every_form_has_the_papers_rows_its_slips_and_why_one_did_not_run() {
     assert!(forms(&Report::of(&kvm)).iter().all(|(_, text)| !text.contains("software emulation")));
     let other = Run { kind: "sparse".into(), ..kvm };
     assert!(Report::of(&other).tables.is_empty());
-    for line in report::text(&report, Style::PLAIN).lines() {
-        // What is to be pasted is not broken.
-        let pasted = report.findings.iter().flat_map(|f| f.change.ways());
-        let pasted = pasted.flat_map(|(_, how)| how.lines()).any(|code| line.ends_with(code.trim_end()));
-        assert!(pasted || line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
-    }
+    let text = report::text(&report, Style::PLAIN);
+    assert_eq!(common::page::too_long(&text, &report.findings), [""; 0]);
 }
 
 #[test]
@@ -103,7 +90,7 @@ fn every_form_tells_small_requests_from_virtualisation() {
         let together = format!("Together: {} of native", report::format::factor(&share));
         assert!(text.contains(&together), "{form}: {together}");
     }
-    // What an older vmio measured, without the job in the guest, shows what it has.
+    // A run of an older vmio lacks the job in the guest: the other links are shown.
     let mut older = run.clone();
     let own = |s: &Sample| !s.cell.is_native() && s.cell.workload().starts_with("seq-");
     older.samples.retain(|s| !own(s));
@@ -139,37 +126,25 @@ fn every_control_cell_is_a_workload_that_asks_for_just_that() {
     }
 }
 
-fn vmio(state: &std::path::Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vmio")).args(args).arg("--state").arg(state).output().unwrap()
-}
-
 #[test]
 fn compare_judges_the_newest_run_of_the_study() {
-    let dir = tempfile::tempdir().unwrap();
-    let compare = |args: &[&str]| {
-        let output = vmio(dir.path(), &[&["study", "compare"], args].concat());
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code().unwrap(), text(output.stdout), unfolded(&text(output.stderr)))
-    };
-    let (code, _, said) = compare(&["shafer2010-storage", "paper"]);
-    assert!(code == 3 && said.contains("there are no runs yet"), "{code} {said}");
-    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    let state = StateDir::new();
+    let compare = |args: &[&str], code: i32| state.vmio(&[&["study", "compare"], args].concat()).with(code);
+    compare(&["shafer2010-storage", "paper"], 3).says(&["there are no runs yet"]);
+    let store = state.store();
     let other = common::store_run(&store, &common::run(Accel::Kvm));
-    let (code, _, said) = compare(&["shafer2010-storage", "paper"]);
-    assert!(code == 3 && said.contains("no run of shafer2010-storage is stored"), "{code} {said}");
+    compare(&["shafer2010-storage", "paper"], 3).says(&["no run of shafer2010-storage is stored"]);
     let first = common::store_run(&store, &common::paper::run(Accel::Kvm));
     let newest = common::store_run(&store, &common::paper::run(Accel::Tcg));
 
-    let (code, text, _) = compare(&["shafer2010-storage", "paper"]);
-    assert_eq!(code, 0);
+    let text = compare(&["shafer2010-storage", "paper"], 0).out;
     assert!(text.starts_with(&format!("Run {newest} of shafer2010-storage against shafer2010")), "{text}");
     assert!(text.contains("software emulation") && text.contains("not decidable here: emulation"), "{text}");
     assert!(text.lines().all(|l| l.chars().count() <= 100), "{text}");
     assert!(text.contains("holds         reads through the emulated controller are slower"), "{text}");
 
-    let (code, json, _) = compare(&["shafer2010-storage", "paper", "--json", "--of", &first.to_string()]);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((code, json["run"].as_i64(), json["emulated"].as_bool()), (0, Some(first), Some(false)));
+    let json = compare(&["shafer2010-storage", "paper", "--json", "--of", &first.to_string()], 0).json();
+    assert_eq!((json["run"].as_i64(), json["emulated"].as_bool()), (Some(first), Some(false)));
     let verdict = |id: &str| {
         let all = json["effects"].as_array().unwrap();
         all.iter().find(|e| e["effect"]["id"] == id).unwrap()["verdict"].as_str().unwrap().to_owned()
@@ -178,14 +153,9 @@ fn compare_judges_the_newest_run_of_the_study() {
     assert_eq!(verdict("sparse-write-collapse"), "holds");
     assert_eq!(verdict("small-requests-cost"), "holds");
 
-    for (args, code, says) in [
-        (vec!["quick", "paper"], 2, "quick is no study that repeats a paper"),
-        (vec!["shafer2010-storage", "book"], 2, "invalid value 'book'"),
-        (vec!["shafer2010-storage", "paper", "--of", "99"], 2, "the store has no run 99"),
-    ] {
-        let (found, _, said) = compare(&args);
-        assert!(found == code && said.contains(says), "{args:?}: {found} {said}");
-    }
-    let (code, _, said) = compare(&["shafer2010-storage", "paper", "--of", &other.to_string()]);
-    assert!(code == 2 && said.contains("belongs to the study quick, not to shafer2010-storage"), "{code} {said}");
+    compare(&["quick", "paper"], 2).says(&["quick is no study that repeats a paper"]);
+    compare(&["shafer2010-storage", "book"], 2).says(&["invalid value 'book'"]);
+    compare(&["shafer2010-storage", "paper", "--of", "99"], 2).says(&["the store has no run 99"]);
+    let of_other = compare(&["shafer2010-storage", "paper", "--of", &other.to_string()], 2);
+    of_other.says(&["belongs to the study quick, not to shafer2010-storage"]);
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::help::figures;
+use crate::help::state_dir::{is_narrow, unfolded};
 
 use figures::BASELINES;
 use vmio::report;
@@ -64,7 +65,7 @@ fn a_plan_names_who_sends_beside_the_actor() {
 #[test]
 fn a_plan_without_disks_names_none() {
     let shown = report::plan::text(&planned(""));
-    assert!(shown.lines().all(|l| l.chars().count() <= 80), "{shown}");
+    is_narrow(&shown);
     assert!(shown.contains("  cells      6 native and 8 guest cells"), "{shown}");
     let names: Vec<&str> =
         shown.lines().filter_map(|l| l.get(2..12)).map(str::trim).filter(|n| !n.is_empty()).collect();
@@ -72,7 +73,7 @@ fn a_plan_without_disks_names_none() {
         assert!(!names.contains(&absent), "{absent}: {shown}");
     }
     assert!(!shown.contains("GiB") && !shown.contains("target"), "{shown}");
-    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = unfolded(&shown);
     let networks =
         "networks veth: guests by virtio-net+vhost+q2, e1000+vhost+q2 and natively, in namespaces of vmio's own";
     assert!(words.contains(networks), "{shown}");
@@ -92,12 +93,16 @@ fn a_plan_without_disks_names_none() {
     assert_eq!(like, serde_json::json!({"like": {"alone": true, "settings": {"mtu": "1500"}}}));
     let like = report::plan::text(&planned(BASELINES[1]));
     assert!(like.contains("  baseline   the same with mtu=1500, nobody beside\n"), "{like}");
-    // What a shell is to run is shown before it does.
+    // A command for a shell is shown.
     assert!(!names.contains(&"power"), "{shown}");
-    let metered = report::plan::text(&Planned { power_command: Some("cat /dev/meter".into()), ..planned("") });
-    let metered = metered.split_whitespace().collect::<Vec<_>>().join(" ");
+    let plan = Planned { power_command: Some("cat /dev/meter".into()), ..planned("") };
+    let metered = unfolded(&report::plan::text(&plan));
     assert!(metered.contains("a shell runs, with the rights of vmio: cat /dev/meter"), "{metered}");
-    // One that works natively beside a guest is held as others are.
+    assert!(metered.contains("energy counters are read, where vmio may read them"), "{metered}");
+    let meters = [&plan, &planned("")].map(|plan| serde_json::to_value(report::plan::json(plan)).unwrap());
+    assert_eq!(meters[0]["meter"], serde_json::json!({"command": "cat /dev/meter"}));
+    assert!(meters[1]["meter"].is_null());
+    // A native actor beside a guest is limited as native cells are.
     let mut plan = planned(BASELINES[2]);
     plan.study.matrix.clear();
     plan.study.named[0].actors[1].side = "native".into();
@@ -116,7 +121,7 @@ fn a_plan_without_disks_names_none() {
 
 /// Nothing is promised that cannot be kept.
 #[test]
-fn a_gentle_plan_promises_an_end_only_where_the_others_can_be_seen_to_slow_down() {
+fn a_gentle_plan_promises_an_end_if_latency_is_seen() {
     let unseen = || Unseen { why: "tracefs is not mounted".into(), mend: Some("mount -t tracefs nodev /x".into()) };
     let neighbour = Neighbour { pid: 812, kind: Kind::Qemu, name: "web1".into(), threads: Vec::new() };
     for beside in [vec![neighbour], Vec::new()] {
@@ -124,8 +129,8 @@ fn a_gentle_plan_promises_an_end_only_where_the_others_can_be_seen_to_slow_down(
         plan.others.guests = beside;
         let words = |plan: &Planned| {
             let text = report::plan::text(plan);
-            assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
-            text.split_whitespace().collect::<Vec<_>>().join(" ")
+            is_narrow(&text);
+            unfolded(&text)
         };
         let seen = words(&plan);
         assert!(!seen.contains("visible") && !seen.contains("goes on"), "{seen}");
@@ -143,7 +148,7 @@ fn a_gentle_plan_promises_an_end_only_where_the_others_can_be_seen_to_slow_down(
 }
 
 #[test]
-fn a_run_that_its_time_budget_is_likely_to_end_is_told_under_a_head_of_its_own() {
+fn a_plan_says_that_time_will_cut_it_short() {
     let told = |minutes: f64, baseline: &str| {
         let mut plan = planned(baseline);
         plan.study.repeat.max_minutes = minutes;
@@ -164,7 +169,7 @@ fn a_run_that_its_time_budget_is_likely_to_end_is_told_under_a_head_of_its_own()
 }
 
 #[test]
-fn a_gentle_plan_speaks_of_a_cap_where_a_cell_is_left_to_keep_to_it() {
+fn a_gentle_plan_without_cells_has_no_cap() {
     let neighbour = |name: &&str| Neighbour { pid: 812, kind: Kind::Qemu, name: (*name).into(), threads: Vec::new() };
     let told = |left_out: usize, others: &[&str]| {
         let mut plan = Planned { gentle: true, ..planned("") };
@@ -172,7 +177,7 @@ fn a_gentle_plan_speaks_of_a_cap_where_a_cell_is_left_to_keep_to_it() {
         let why = WhyNot::Gentle { unfit: "it has no cap".into() };
         plan.left_out = cells.into_iter().take(left_out).map(|cell| LeftOut { cell, why: why.clone() }).collect();
         plan.others.guests = others.iter().map(neighbour).collect();
-        report::plan::text(&plan).split_whitespace().collect::<Vec<_>>().join(" ")
+        unfolded(&report::plan::text(&plan))
     };
     let all = figures::study("").cells().len();
     for others in [&[][..], &["web1"]] {

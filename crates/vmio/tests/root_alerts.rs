@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::help::bed::fixture;
 use crate::help::guarded::promtool;
+use crate::help::state_dir::fixture;
 
 #[test]
 #[ignore = "root: needs promtool"]
-fn prometheus_reads_the_alert_rules_and_each_fires_when_it_should() {
+fn every_alert_rule_fires_when_it_should() {
     let monitoring = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/monitoring");
     let dir = tempfile::tempdir().unwrap();
     for file in ["vmio-guard.rules.yml", "prometheus.yml"] {

@@ -2,56 +2,37 @@
 //! study is chosen where others use the storage.
 #![allow(clippy::unwrap_used)]
 
-use crate::help::bed;
+use crate::help::disk::{Disk, Mounted, tool};
 use crate::help::schema;
+use crate::help::state_dir;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use bed::{Bed, Companion};
 use schema::fits;
-
-fn tool(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output().unwrap();
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
+use state_dir::{Companion, StateDir};
 
 /// A disk of the test's own with a file system on it, so that all that is written to it is the run's.
-struct Disk {
-    device: String,
-    point: PathBuf,
+struct Place {
+    point: Mounted,
+    disk: Disk,
 }
 
-impl Disk {
-    fn mounted(bed: &Bed, mib: u64) -> Disk {
-        let run = bed.state().join("run");
-        fs::create_dir_all(&run).unwrap();
-        let (file, point) = (run.join("disk"), run.join("place"));
-        File::create(&file).unwrap().set_len(mib << 20).unwrap();
-        fs::create_dir(&point).unwrap();
-        let device = tool("losetup", &["--find", "--show", file.to_str().unwrap()]);
-        tool("mke2fs", &["-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", &device]);
-        tool("mount", &[&device, point.to_str().unwrap()]);
-        Disk { device, point }
+impl Place {
+    fn new(state: &StateDir, mib: u64) -> Place {
+        let disk = Disk::new(mib);
+        tool("mke2fs", &["-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", &disk.device]);
+        Place { point: Mounted::device(&disk.device, &state.path().join("run/place")), disk }
     }
 
     /// Bytes written to it since it was attached.
     fn written(&self) -> u64 {
-        tool("sync", &["-f", self.point.to_str().unwrap()]);
-        let stat = fs::read_to_string(format!("/sys/block/{}/stat", self.device.trim_start_matches("/dev/"))).unwrap();
+        tool("sync", &["-f", self.point.0.to_str().unwrap()]);
+        let stat =
+            fs::read_to_string(format!("/sys/block/{}/stat", self.disk.device.trim_start_matches("/dev/"))).unwrap();
         // Field 7: sectors of 512 bytes (kernel document block/stat.rst).
         stat.split_whitespace().nth(6).unwrap().parse::<u64>().unwrap() * 512
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.point).status();
-        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
-        let _ = fs::remove_dir(&self.point);
-        let _ = fs::remove_file(self.point.with_file_name("disk"));
     }
 }
 
@@ -69,18 +50,18 @@ fn study(dir: &Path) -> PathBuf {
 #[test]
 #[ignore = "root"]
 fn a_run_keeps_to_the_bytes_and_the_cpus_of_its_plan() {
-    let (bed, dir) = (Bed::new(), tempfile::tempdir().unwrap());
-    let (disk, study) = (Disk::mounted(&bed, 1200), study(dir.path()));
+    let (state, dir) = (StateDir::new(), tempfile::tempdir().unwrap());
+    let (disk, study) = (Place::new(&state, 1200), study(dir.path()));
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
     // The first CPU that there is: left to itself vmio takes the last one.
     let first: String = allowed.chars().take_while(char::is_ascii_digit).collect();
     let vmio = |more: &[&str]| {
         let mut command = Command::new("taskset");
-        command.args(["--cpu-list", &first, env!("CARGO_BIN_EXE_vmio")]).env("VMIO_STATE", bed.state());
+        command.args(["--cpu-list", &first, env!("CARGO_BIN_EXE_vmio")]).env("VMIO_STATE", state.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.args(["study", "run", study.to_str().unwrap(), "--no-gentle", "--gib", "1", "--json", "--on"]);
-        bed.finish(command.arg(&disk.point).args(more)).with(0)
+        state.finish(command.arg(&disk.point.0).args(more)).with(0)
     };
     let plan: serde_json::Value = serde_json::from_str(&vmio(&["--dry-run"]).out).unwrap();
     let most = plan["cost"]["max_bytes_written"].as_u64().unwrap();
@@ -91,7 +72,7 @@ fn a_run_keeps_to_the_bytes_and_the_cpus_of_its_plan() {
     vmio(&["--yes"]);
     let wrote = disk.written() - before;
     assert!(wrote <= most, "{wrote} bytes were written, {most} were planned at most");
-    let run = bed.last().unwrap();
+    let run = state.last().unwrap();
     assert_eq!(run.samples.len(), 5, "the budget suffices for the fewest rounds");
     let told: u64 = run.samples.iter().map(|sample| sample.work().write_bytes).sum();
     assert!(told > 0 && wrote >= told + (384 << 20), "{wrote} bytes were written, {told} by the cells");
@@ -100,14 +81,14 @@ fn a_run_keeps_to_the_bytes_and_the_cpus_of_its_plan() {
     // What is taken up again counts from what was written, the making of targets included.
     assert!(run.environment.written_beside_bytes >= 384 << 20);
     drop(disk);
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "root"]
-fn where_a_guest_uses_the_storage_little_is_written_unless_all_is_asked_for() {
-    let bed = Bed::new();
-    let run = bed.state().join("run");
+fn little_is_written_beside_guests_of_the_storage() {
+    let state = StateDir::new();
+    let run = state.path().join("run");
     fs::create_dir_all(&run).unwrap();
     let image = run.join("image");
     File::create(&image).unwrap();
@@ -116,8 +97,8 @@ fn where_a_guest_uses_the_storage_little_is_written_unless_all_is_asked_for() {
     guest.args(["-c", "exec -a qemu-system-x86_64 sleep 300 3<\"$0\""]).arg(&image);
     let guest = Companion::start(&mut guest);
     let plan = |more: &[&str]| -> serde_json::Value {
-        let mut command = bed.command(&["tax", "--dry-run", "--json", "--on"]);
-        let ended = bed.finish(command.arg(&run).args(more));
+        let mut command = state.command(&["tax", "--dry-run", "--json", "--on"]);
+        let ended = state.finish(command.arg(&run).args(more));
         fits("tax-plan", &ended.out);
         serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}{}", ended.out, ended.err))
     };
@@ -132,5 +113,5 @@ fn where_a_guest_uses_the_storage_little_is_written_unless_all_is_asked_for() {
     }
     drop(guest);
     fs::remove_file(&image).unwrap();
-    bed.is_clean();
+    state.is_clean();
 }

@@ -9,11 +9,11 @@ use rustix::process::Signal;
 use vmio_model::result::{ProbeResult, Watched};
 use vmio_testbed::poll_until;
 
-use crate::help::bed::{Bed, fixture, signal};
+use crate::help::state_dir::{StateDir, fixture, signal};
 
-/// The process of vmio's that is the first in a container of this bed, as the host numbers it; and the agent.
-fn inside(bed: &Bed) -> Option<(u32, u32)> {
-    let first = bed.processes("--container").into_iter().find_map(|(outer, _)| child_of(outer))?;
+/// Pids, as the host numbers them, of the first process in a container of this state directory, and of its agent.
+fn inside(state: &StateDir) -> Option<(u32, u32)> {
+    let first = state.processes("--container").into_iter().find_map(|(outer, _)| child_of(outer))?;
     Some((first, child_of(first)?))
 }
 
@@ -36,7 +36,7 @@ fn text(path: &str) -> String {
 
 #[test]
 #[ignore = "root"]
-fn a_container_works_on_disks_networks_and_the_processor_beside_the_host() {
+fn a_container_is_measured_beside_the_host() {
     works(&["uplink"]);
 }
 
@@ -49,14 +49,14 @@ fn long_a_container_works_on_every_network_beside_the_host() {
 
 /// Datagrams to the host go over these networks.
 fn works(networks: &[&str]) {
-    let (bed, own) = (Bed::new(), tempfile::tempdir().unwrap());
+    let (state, own) = (StateDir::new(), tempfile::tempdir().unwrap());
     let study = own.path().join("container.toml");
     let text = fs::read_to_string(fixture("container.toml")).unwrap();
     fs::write(&study, text.replace(r#"["veth", "uplink", "loopback"]"#, &format!("{networks:?}"))).unwrap();
-    let mut command = bed.command(&["study", "run"]);
-    bed.finish(command.arg(&study).args(["--yes", "--no-gentle"])).with(0);
-    bed.is_clean();
-    let run = bed.last().unwrap();
+    let mut command = state.command(&["study", "run"]);
+    state.finish(command.arg(&study).args(["--yes", "--no-gentle"])).with(0);
+    state.is_clean();
+    let run = state.last().unwrap();
     let samples = (5 + networks.len()) * 2 * 2;
     assert_eq!((run.samples.len(), run.skipped.as_slice()), (samples, [].as_slice()), "both sides, two rounds");
     let limits = &run.environment.native_limits;
@@ -70,7 +70,7 @@ fn works(networks: &[&str]) {
         let own = sample.seen.iter().find(|seen| seen.watched == Watched::Container("container".into())).unwrap();
         assert!(!own.figures.is_empty(), "{}", sample.cell.key());
         let cpu = sample.cpu();
-        // What works for less than a tick may be told as nothing.
+        // Less than a tick of CPU time may be counted as none.
         let least = if sample.cell.workload().starts_with("udp-") { -1.0 } else { 0.0 };
         assert!(cpu.by_role["program"] > least, "{}: {cpu:?}", sample.cell.key());
     }
@@ -86,7 +86,7 @@ fn works(networks: &[&str]) {
                 let is = |s: &&ProbeResult| matches!(&s.watched, Watched::Link(name) if name.starts_with(start));
                 let seen =
                     sample.seen.iter().find(is).unwrap_or_else(|| panic!("{place}: no {start} in {:?}", sample.seen));
-                seen.figures.iter().filter(|r| r.figure == "bytes").filter_map(|r| r.value.typical()).sum()
+                seen.figures.iter().filter(|r| r.figure == "bytes").map(|r| r.value.typical()).sum()
             };
             assert!(moved > 1e6 && bytes(port) >= moved, "{place}: {moved} moved, {} by {port}", bytes(port));
             assert!(to_remote || bytes("wire") < moved / 100.0 + 1e4, "{place}: {} by the uplink", bytes("wire"));
@@ -100,17 +100,17 @@ fn works(networks: &[&str]) {
 #[test]
 #[ignore = "root"]
 fn tax_answers_for_containers() {
-    let bed = Bed::new();
-    let mut command = bed.command(&["tax", "--quick", "--guests", "container", "--only", "network,cpu"]);
-    let mut child = bed.spawn(command.args(["--yes", "--no-gentle"]));
+    let state = StateDir::new();
+    let mut command = state.command(&["tax", "--quick", "--guests", "container", "--only", "network,cpu"]);
+    let mut child = state.spawn(command.args(["--yes", "--no-gentle"]));
     // A round of seven cells, of both sides: a busy machine takes longer for them than others, so no time ends it.
-    bed.wait_for_samples(&mut child, 14);
+    state.wait_for_samples(&mut child, 14);
     signal(child.id(), Signal::INT);
-    bed.end(child).with(4);
-    bed.is_clean();
-    let ended = bed.vmio(&["runs", "show", "--json"]).with(0);
+    state.end(child).with(4);
+    state.is_clean();
+    let ended = state.vmio(&["runs", "show", "--json"]).with(0);
     // Nothing is booted, and no image is needed for that.
-    let run = bed.last().unwrap();
+    let run = state.last().unwrap();
     assert!(run.samples.iter().all(|s| s.cell.is_native() || s.cell.lead.side.kind == "container"));
     assert_eq!((run.environment.accel, run.skipped.as_slice()), (None, [].as_slice()));
     let json: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
@@ -123,8 +123,8 @@ fn tax_answers_for_containers() {
 #[test]
 #[ignore = "root"]
 fn a_container_is_apart_is_held_and_goes_with_a_killed_owner() {
-    let bed = Bed::new();
-    // One disk, and nothing else, for long enough.
+    let state = StateDir::new();
+    // Cells on one disk that last long enough.
     let own = tempfile::tempdir().unwrap();
     let study = own.path().join("container.toml");
     let whole = fs::read_to_string(fixture("container.toml")).unwrap();
@@ -132,12 +132,12 @@ fn a_container_is_apart_is_held_and_goes_with_a_killed_owner() {
     let short = format!("{}[[{}", parts.next().unwrap(), parts.next().unwrap());
     let short = short.replace("[\"device\", \"sparse\"]", "[\"sparse\"]").replace("seconds = 0.3", "seconds = 1.0");
     fs::write(&study, short).unwrap();
-    let mut command = bed.command(&["study", "run"]);
-    let mut child = bed.spawn(command.arg(&study).args(["--yes", "--no-gentle"]));
+    let mut command = state.command(&["study", "run"]);
+    let mut child = state.spawn(command.arg(&study).args(["--yes", "--no-gentle"]));
     let child_pid = child.id();
     // Stopped, so that the container stays: each round has one of its own.
-    bed.wait_for(&mut child, || {
-        let there = || bed.samples() > 0 && inside(&bed).is_some();
+    state.wait_for(&mut child, || {
+        let there = || state.samples() > 0 && inside(&state).is_some();
         signal(child_pid, Signal::STOP);
         let stays = there();
         if !stays {
@@ -145,7 +145,7 @@ fn a_container_is_apart_is_held_and_goes_with_a_killed_owner() {
         }
         stays
     });
-    let (first, agent) = inside(&bed).unwrap();
+    let (first, agent) = inside(&state).unwrap();
     for kind in ["net", "mnt", "pid", "uts", "ipc"] {
         let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap();
         assert_ne!(of(&agent.to_string()), of("self"), "{kind}");
@@ -175,7 +175,7 @@ fn a_container_is_apart_is_held_and_goes_with_a_killed_owner() {
     assert!(limit.iter().any(|found| found.trim() == (256 << 20).to_string()), "{limit:?} of {groups}");
     // Scan tells it as vmio's own: it is not in the list unless all are asked for.
     let listed = |args: &[&str]| {
-        let found: serde_json::Value = serde_json::from_str(&bed.vmio(args).out).unwrap();
+        let found: serde_json::Value = serde_json::from_str(&state.vmio(args).out).unwrap();
         found["guests"].as_array().unwrap().iter().any(|guest| guest["kind"] == "container" && guest["pid"] == first)
     };
     assert!(listed(&["scan", "--json", "--all"]), "with all it is listed");
@@ -184,21 +184,21 @@ fn a_container_is_apart_is_held_and_goes_with_a_killed_owner() {
     child.wait().unwrap();
     poll_until("the reaper ends them", || !runs(first) && !runs(agent));
     // The next start does the rest, and goes on.
-    bed.finish(bed.command(&["study", "run"]).arg(&study).args(["--resume", "--yes", "--no-gentle"])).with(0);
-    bed.is_clean();
-    assert_eq!(bed.samples(), 4, "two cells, two rounds");
+    state.finish(state.command(&["study", "run"]).arg(&study).args(["--resume", "--yes", "--no-gentle"])).with(0);
+    state.is_clean();
+    assert_eq!(state.samples(), 4, "two cells, two rounds");
 }
 
 #[test]
 #[ignore = "root"]
-fn what_a_container_has_no_part_of_is_refused_where_it_is_written() {
-    let bed = Bed::new();
+fn a_container_refuses_what_it_has_no_part_of() {
+    let state = StateDir::new();
     let own = tempfile::tempdir().unwrap();
     let text = fs::read_to_string(fixture("container.toml")).unwrap();
     let with = |line: &str| {
         let file = own.path().join("bad.toml");
         fs::write(&file, text.replacen("disks.targets", &format!("{line}\ndisks.targets"), 1)).unwrap();
-        let ended = bed.finish(&mut bed.command(&["study", "run", file.to_str().unwrap(), "--dry-run"]));
+        let ended = state.finish(&mut state.command(&["study", "run", file.to_str().unwrap(), "--dry-run"]));
         ended.with(2)
     };
     let at = text.lines().position(|line| line.starts_with("disks.targets")).unwrap() + 1;

@@ -2,8 +2,9 @@
 //! the time it is opened. Each was taken for free, or written, before vmio asked the kernel itself.
 #![allow(clippy::unwrap_used)]
 
-use crate::help::bed;
+use crate::help::disk::{Disk, tool};
 use crate::help::schema;
+use crate::help::state_dir;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,52 +14,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::channel;
 
-use bed::{Bed, Ended, fixture, unfolded};
 use schema::fits;
-use vmio_testbed::{scratch, skip};
+use state_dir::{Ended, StateDir, fixture, unfolded};
+use vmio_testbed::skip;
 
-fn tool(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output().unwrap();
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+/// A disk that can have partitions.
+fn disk() -> Disk {
+    Disk::with(600, &["--partscan"])
 }
 
-/// A spare disk: a loop device over a sparse file of its own.
-struct Disk {
-    device: String,
-    dir: tempfile::TempDir,
+/// Another node of it, as a container has it.
+fn node_of(disk: &Disk) -> PathBuf {
+    let node = disk.path("sdx");
+    make_node(&node, &disk.device);
+    node
 }
 
-impl Disk {
-    fn new() -> Disk {
-        let dir = scratch();
-        let file = dir.path().join("disk");
-        File::create(&file).unwrap().set_len(600 << 20).unwrap();
-        let device = tool("losetup", &["--find", "--show", "--partscan", file.to_str().unwrap()]);
-        Disk { device, dir }
-    }
-
-    /// Another node of it, as a container has it.
-    fn node(&self, name: &str) -> PathBuf {
-        let node = self.dir.path().join(name);
-        make_node(&node, &self.device);
-        node
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn is_untouched(&self) -> bool {
-        let file = fs::metadata(self.path("disk")).unwrap();
-        file.blocks() == 0
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
-    }
+fn is_untouched(disk: &Disk) -> bool {
+    fs::metadata(disk.path("disk")).unwrap().blocks() == 0
 }
 
 /// Makes a node with the number of another one.
@@ -69,37 +42,37 @@ fn make_node(node: &Path, of: &str) {
 }
 
 /// The plan of a run on a device.
-fn plan(bed: &Bed, device: &str, more: &[&str]) -> Ended {
-    let mut command = bed.command(&["study", "run"]);
+fn plan(state: &StateDir, device: &str, more: &[&str]) -> Ended {
+    let mut command = state.command(&["study", "run"]);
     command.arg(fixture("one.toml")).args(["--no-gentle", "--dry-run", "--device", device, "--device", device]);
-    bed.finish(command.args(more))
+    state.finish(command.args(more))
 }
 
 /// Asserts that it is refused, forced or not, and why.
 #[track_caller]
-fn is_refused(bed: &Bed, device: &str, words: &[&str]) {
+fn is_refused(state: &StateDir, device: &str, words: &[&str]) {
     for more in [&[][..], &["--force"]] {
-        plan(bed, device, more).with(3).says(words).says(&["--force does not change that"]);
+        plan(state, device, more).with(3).says(words).says(&["--force does not change that"]);
     }
 }
 
 #[test]
 #[ignore = "root"]
 fn a_process_that_has_it_open_by_another_node_or_none_is_seen() {
-    let (bed, disk) = (Bed::new(), Disk::new());
-    plan(&bed, &disk.device, &[]).with(0);
+    let (state, disk) = (StateDir::new(), disk());
+    plan(&state, &disk.device, &[]).with(0);
     let me = format!("process {}", std::process::id());
-    let node = disk.node("sdx");
+    let node = node_of(&disk);
     let held = File::open(&node).unwrap();
-    is_refused(&bed, &disk.device, &[&me, "has it open"]);
+    is_refused(&state, &disk.device, &[&me, "has it open"]);
     fs::remove_file(&node).unwrap();
-    is_refused(&bed, &disk.device, &[&me, "has it open"]);
+    is_refused(&state, &disk.device, &[&me, "has it open"]);
     drop(held);
     // The plan shows which disk it is.
-    plan(&bed, &disk.device, &[]).with(0).says(&["device", &disk.device, "600 MiB", "all data in its first"]);
-    fits("tax-plan", &plan(&bed, &disk.device, &["--json"]).with(0).out);
-    assert!(disk.is_untouched());
-    bed.is_clean();
+    plan(&state, &disk.device, &[]).with(0).says(&["device", &disk.device, "600 MiB", "all data in its first"]);
+    fits("tax-plan", &plan(&state, &disk.device, &["--json"]).with(0).out);
+    assert!(is_untouched(&disk));
+    state.is_clean();
 }
 
 #[test]
@@ -109,25 +82,25 @@ fn a_process_that_mapped_it_and_closed_it_is_seen() {
         fn mmap(at: *mut u8, length: usize, protection: i32, flags: i32, fd: i32, offset: i64) -> *mut u8;
         fn munmap(at: *mut u8, length: usize) -> i32;
     }
-    let (bed, disk) = (Bed::new(), Disk::new());
-    let node = disk.node("sdx");
+    let (state, disk) = (StateDir::new(), disk());
+    let node = node_of(&disk);
     let file = File::open(&node).unwrap();
     // SAFETY: the kernel chooses a free place for this page (PROT_READ, MAP_SHARED), and nothing reads it.
     let page = unsafe { mmap(std::ptr::null_mut(), 4096, 1, 1, file.as_raw_fd(), 0) };
     assert_ne!(page.addr(), usize::MAX);
     drop(file);
     fs::remove_file(&node).unwrap();
-    is_refused(&bed, &disk.device, &["has it mapped"]);
+    is_refused(&state, &disk.device, &["has it mapped"]);
     // SAFETY: this very page was mapped above, and nothing points into it.
     assert_eq!(unsafe { munmap(page, 4096) }, 0);
-    plan(&bed, &disk.device, &[]).with(0);
+    plan(&state, &disk.device, &[]).with(0);
 }
 
 #[test]
 #[ignore = "root"]
 fn a_thread_with_descriptors_of_its_own_is_seen() {
-    let (bed, disk) = (Bed::new(), Disk::new());
-    let (node, (told, is_open), (end, ended)) = (disk.node("sdx"), channel(), channel::<()>());
+    let (state, disk) = (StateDir::new(), disk());
+    let (node, (told, is_open), (end, ended)) = (node_of(&disk), channel(), channel::<()>());
     let holder = std::thread::spawn(move || {
         // SAFETY: this thread uses only what it opens from here on.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FILES) }.unwrap();
@@ -137,25 +110,25 @@ fn a_thread_with_descriptors_of_its_own_is_seen() {
         drop(held);
     });
     is_open.recv().unwrap();
-    is_refused(&bed, &disk.device, &["has it open"]);
+    is_refused(&state, &disk.device, &["has it open"]);
     drop(end);
     holder.join().unwrap();
-    plan(&bed, &disk.device, &[]).with(0);
+    plan(&state, &disk.device, &[]).with(0);
 }
 
 #[test]
 #[ignore = "root"]
 fn a_loop_device_over_a_part_of_it_is_seen() {
-    let (bed, disk) = (Bed::new(), Disk::new());
-    let node = disk.node("sdx");
+    let (state, disk) = (StateDir::new(), disk());
+    let node = node_of(&disk);
     let over = tool("losetup", &["--find", "--show", "--offset", "1048576", node.to_str().unwrap()]);
-    // What sysfs shows of it now names nothing.
+    // The path of its file that sysfs shows is gone.
     fs::remove_file(&node).unwrap();
     let name = over.strip_prefix("/dev/").unwrap();
     let detached = Detach(over.clone());
-    is_refused(&bed, &disk.device, &[&format!("the loop device {name} lies over"), "(offset 1048576)"]);
+    is_refused(&state, &disk.device, &[&format!("the loop device {name} lies over"), "(offset 1048576)"]);
     drop(detached);
-    plan(&bed, &disk.device, &[]).with(0);
+    plan(&state, &disk.device, &[]).with(0);
 }
 
 struct Detach(String);
@@ -192,25 +165,25 @@ impl Drop for Holder {
 #[test]
 #[ignore = "root"]
 fn a_mount_in_another_mount_namespace_is_seen() {
-    let (bed, disk) = (Bed::new(), Disk::new());
+    let (state, disk) = (StateDir::new(), disk());
     tool("mke2fs", &["-q", "-t", "ext4", &disk.device]);
-    let (node, point) = (disk.node("sdx"), disk.path("mnt"));
+    let (node, point) = (node_of(&disk), disk.path("mnt"));
     fs::create_dir(&point).unwrap();
     let script = "mount \"$0\" \"$1\" && echo there && read -r end";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(node).arg(&point);
     let holder = Holder::start(&mut command);
-    is_refused(&bed, &disk.device, &["is mounted on", point.to_str().unwrap(), "in the mount namespace of process"]);
+    is_refused(&state, &disk.device, &["is mounted on", point.to_str().unwrap(), "in the mount namespace of process"]);
     drop(holder);
     // It is the mount alone that is never forced.
-    plan(&bed, &disk.device, &[]).with(3).says(&["it holds", "ext4"]);
-    plan(&bed, &disk.device, &["--force"]).with(0);
+    plan(&state, &disk.device, &[]).with(3).says(&["it holds", "ext4"]);
+    plan(&state, &disk.device, &["--force"]).with(0);
 }
 
 #[test]
 #[ignore = "root"]
-fn a_partition_is_used_when_its_disk_is_and_a_disk_when_its_partition_is() {
-    let (bed, disk) = (Bed::new(), Disk::new());
+fn a_disk_and_its_partitions_are_used_together() {
+    let (state, disk) = (StateDir::new(), disk());
     // As a partition table would, which not every kernel reads: 540 MiB from 1 MiB on.
     let added = Command::new("addpart").args([&disk.device, "1", "2048", "1105920"]).output().unwrap();
     if !added.status.success() {
@@ -218,16 +191,16 @@ fn a_partition_is_used_when_its_disk_is_and_a_disk_when_its_partition_is() {
         return skip(&format!("no partitions on loop devices: {said}"));
     }
     let partition = format!("{}p1", disk.device);
-    let (of_disk, of_partition) = (disk.node("sdx"), disk.path("sdx1"));
+    let (of_disk, of_partition) = (node_of(&disk), disk.path("sdx1"));
     make_node(&of_partition, &partition);
-    plan(&bed, &partition, &[]).with(0);
-    plan(&bed, &disk.device, &[]).with(3).says(&["it holds partitions"]);
+    plan(&state, &partition, &[]).with(0);
+    plan(&state, &disk.device, &[]).with(3).says(&["it holds partitions"]);
     let disk_name = disk.device.strip_prefix("/dev/").unwrap();
     let held = File::open(&of_disk).unwrap();
-    is_refused(&bed, &partition, &[&format!("has it open (as {disk_name})")]);
+    is_refused(&state, &partition, &[&format!("has it open (as {disk_name})")]);
     drop(held);
     let held = File::open(&of_partition).unwrap();
-    is_refused(&bed, &disk.device, &[&format!("has it open (as {disk_name}p1)")]);
+    is_refused(&state, &disk.device, &[&format!("has it open (as {disk_name}p1)")]);
     drop(held);
     tool("delpart", &[&disk.device, "1"]);
 }
@@ -235,26 +208,31 @@ fn a_partition_is_used_when_its_disk_is_and_a_disk_when_its_partition_is() {
 #[test]
 #[ignore = "root"]
 fn an_image_of_a_disk_that_lies_on_it_is_data() {
-    let (bed, disk) = (Bed::new(), Disk::new());
+    let (state, disk) = (StateDir::new(), disk());
     tool("qemu-img", &["create", "-q", "-f", "qcow2", &disk.device, "200M"]);
-    plan(&bed, &disk.device, &[]).with(3).says(&["it holds qcow2 image", "all of it would be overwritten", "--force"]);
-    plan(&bed, &disk.device, &["--force"]).with(0);
+    plan(&state, &disk.device, &[]).with(3).says(&[
+        "it holds qcow2 image",
+        "all of it would be overwritten",
+        "--force",
+    ]);
+    plan(&state, &disk.device, &["--force"]).with(0);
 }
 
 #[test]
 #[ignore = "root"]
 fn where_others_are_not_to_be_seen_nothing_is_overwritten() {
-    let (bed, disk) = (Bed::new(), Disk::new());
+    let (state, disk) = (StateDir::new(), disk());
     for more in [&[][..], &["--force"]] {
         let mut inside = Command::new("unshare");
         inside.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_vmio"), "study", "run", "--dry-run"]);
         inside.arg(fixture("one.toml")).args(["--device", &disk.device, "--device", &disk.device]).args(more);
-        inside.env("VMIO_STATE", bed.state()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        bed.finish(&mut inside)
+        inside.env("VMIO_STATE", state.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        state
+            .finish(&mut inside)
             .with(3)
             .says(&["it cannot be told whether somebody uses it", "vmio runs in a container"]);
     }
-    bed.is_clean();
+    state.is_clean();
 }
 
 /// A run that waits for its question on a terminal.
@@ -265,13 +243,13 @@ struct Asking {
 }
 
 impl Asking {
-    fn start(bed: &Bed, device: &Path) -> Asking {
+    fn start(state: &StateDir, device: &Path) -> Asking {
         let program = env!("CARGO_BIN_EXE_vmio");
         let (study, device) = (fixture("one.toml"), device.display());
         let line = format!("{program} study run {} --no-gentle --device {device} --device {device}", study.display());
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
-        command.env("VMIO_STATE", bed.state()).env("NO_COLOR", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.env("VMIO_STATE", state.path()).env("NO_COLOR", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, said) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut asking = Asking { child, input, said };
@@ -296,15 +274,15 @@ impl Asking {
 #[test]
 #[ignore = "root"]
 fn what_names_another_disk_after_the_plan_is_not_written() {
-    let (bed, meant, other) = (Bed::new(), Disk::new(), Disk::new());
+    let (state, meant, other) = (StateDir::new(), disk(), disk());
     let link = meant.path("by-id");
     symlink(&meant.device, &link).unwrap();
-    let node = meant.node("sdx");
+    let node = node_of(&meant);
     for (path, exchange) in [
         (&link, &(|| symlink(&other.device, &link).unwrap()) as &dyn Fn()),
         (&node, &|| make_node(&node, &other.device)),
     ] {
-        let asking = Asking::start(&bed, path);
+        let asking = Asking::start(&state, path);
         fs::remove_file(path).unwrap();
         exchange();
         let (code, said) = asking.yes();
@@ -314,26 +292,26 @@ fn what_names_another_disk_after_the_plan_is_not_written() {
             assert!(said.contains(word), "no {word:?} in {said}");
         }
     }
-    assert!(bed.last().is_none(), "no run was begun");
-    assert!(meant.is_untouched() && other.is_untouched());
-    bed.is_clean();
+    assert!(state.last().is_none(), "no run was begun");
+    assert!(is_untouched(&meant) && is_untouched(&other));
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "root"]
-fn long_a_disk_that_is_meant_is_written_and_read_by_what_was_opened() {
-    let (bed, disk) = (Bed::with_image(), Disk::new());
+fn long_a_given_disk_is_written_as_opened() {
+    let (state, disk) = (StateDir::with_image(), disk());
     let link = disk.path("by-id");
     symlink(&disk.device, &link).unwrap();
-    let mut command = bed.command(&["study", "run"]);
+    let mut command = state.command(&["study", "run"]);
     command.arg(fixture("one.toml")).args(["--yes", "--no-gentle", "--device"]).arg(&link).arg("--device").arg(&link);
-    bed.finish(&mut command).with(0).says(&["device", &disk.device]);
-    let run = bed.last().unwrap();
+    state.finish(&mut command).with(0).says(&["device", &disk.device]);
+    let run = state.last().unwrap();
     assert!(run.samples.iter().any(|s| s.cell.is_native()) && run.samples.iter().any(|s| !s.cell.is_native()));
     let settings = &run.effective["device/native"];
     assert!(settings["device"].contains(&disk.device) && settings["disk"].contains("600 MiB"), "{settings:?}");
     let mut head = [0; 4096];
     File::open(disk.path("disk")).unwrap().read_exact_at(&mut head, 0).unwrap();
     assert!(head.iter().any(|b| *b != 0), "it was written");
-    bed.is_clean();
+    state.is_clean();
 }

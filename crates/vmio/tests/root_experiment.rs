@@ -2,14 +2,14 @@
 //! real one; it is in force while they send, and nothing of it is left.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use crate::help::bed;
 use crate::help::schema;
+use crate::help::state_dir;
 
 use std::fs;
 
-use bed::Bed;
 use schema::fits;
 use serde_json::Value;
+use state_dir::StateDir;
 
 /// `[[cell]]` of three who send 16 Mbit/s each over 20.
 fn cell(guard: &str) -> String {
@@ -32,7 +32,7 @@ fn three_containers_share_an_uplink_with_a_guard_and_without() {
 /// By the published allocator, too.
 #[test]
 #[ignore = "root"]
-fn long_three_containers_share_an_uplink_with_either_guard_and_without() {
+fn long_three_containers_share_an_uplink() {
     share_an_uplink(&["", ", guard = \"exact\"", ", guard = \"dba-100ms\""]);
 }
 
@@ -50,7 +50,7 @@ fn share_an_uplink(guards: &[&str]) {
 
 /// Measures it once; an error is what somebody got that is not what was to be.
 fn shared(guards: &[&str]) -> Result<(), String> {
-    let bed = Bed::new();
+    let state = StateDir::new();
     let whole = include_str!("../../../studies/amamou2012.toml");
     let (head, _) = whole.split_once("[[cell]]").unwrap();
     let head = head.replace("seconds = 60.0", "seconds = 3.0");
@@ -58,16 +58,16 @@ fn shared(guards: &[&str]) -> Result<(), String> {
     let own = tempfile::tempdir().unwrap();
     let file = own.path().join("amamou2012.toml");
     fs::write(&file, text).unwrap();
-    let mut command = bed.command(&["study", "run"]);
-    bed.finish(command.arg(&file).args(["--yes", "--no-gentle"])).with(0);
-    bed.is_clean();
-    let run = bed.last().unwrap();
+    let mut command = state.command(&["study", "run"]);
+    state.finish(command.arg(&file).args(["--yes", "--no-gentle"])).with(0);
+    state.is_clean();
+    let run = state.last().unwrap();
     assert_eq!((run.samples.len(), run.skipped.as_slice()), (2 * guards.len(), [].as_slice()), "two rounds");
     let set: Vec<&String> = run.effective.values().filter_map(|all| all.get("guard")).collect();
     assert!(set.iter().any(|found| found.starts_with("exact: plane linux;") && found.contains(" MV3, ")), "{set:?}");
     let page = own.path().join("page.html");
-    let mut command = bed.command(&["study", "compare", "amamou2012", "paper", "--json", "--html"]);
-    let ended = bed.finish(command.arg(&page)).with(0);
+    let mut command = state.command(&["study", "compare", "amamou2012", "paper", "--json", "--html"]);
+    let ended = state.finish(command.arg(&page)).with(0);
     fits("study-experiment", &ended.out);
     let json: Value = serde_json::from_str(&ended.out).unwrap();
     let received = |system: &Value| -> Vec<f64> {
@@ -90,7 +90,7 @@ fn shared(guards: &[&str]) -> Result<(), String> {
         let unsent = |m: &Value| m["measured"]["never_sent_ratio"].as_f64().unwrap();
         let kept = system["members"].as_array().unwrap().iter().map(unsent).sum::<f64>() / 3.0;
         let (dropped, guarded) = (system["host_drop_ratio"].as_f64().unwrap(), system["guard"].is_string());
-        // More is wanted than the link carries, and one queue drops.
+        // The link is overloaded, and its queue drops.
         let too_much = dropped + kept > 0.2 && (guarded || dropped > 0.2);
         if !(carried && by_shares && too_much) {
             return Err(format!("{got:?}: {system}"));

@@ -12,10 +12,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 use vmio_testbed::{net, poll_until};
 
-use crate::help::bed::{self, Companion};
 pub use crate::help::guarded::{POLICY, TestHost, limits, network_state};
 use crate::help::guarded::{ip, pinned};
 use crate::help::schema::fits;
+use crate::help::state_dir::{self, Companion};
 
 #[test]
 #[ignore = "root"]
@@ -79,7 +79,7 @@ fn a_policy_is_in_force_changed_and_taken_off() {
 
 /// A run of the host's that is killed while a container of its works; where its journal lies.
 fn killed_run(host: &TestHost) -> PathBuf {
-    let whole = fs::read_to_string(bed::fixture("container.toml")).unwrap();
+    let whole = fs::read_to_string(state_dir::fixture("container.toml")).unwrap();
     let (head, cell) = (whole.split("[[").next().unwrap(), whole.split("[[cell]]").nth(1).unwrap());
     // Without a disk, and for longer than this takes.
     let head = head.replace("[size]\ntarget_mib = 512\n", "").replace("max_gib_written = 50.0\n", "");
@@ -92,7 +92,7 @@ fn killed_run(host: &TestHost) -> PathBuf {
     // SIGKILL.
     drop(run);
     let journals = state.join("journals");
-    // What worked for it goes a moment after it.
+    // Its helpers end a moment later.
     poll_until("its owner is dead", || {
         vmio_node::leftovers(&journals).iter().any(|left| left.contains("of a dead owner"))
     });
@@ -171,7 +171,7 @@ fn a_second_guard_is_refused_whatever_its_directory() {
             let output = host.command(args).env("VMIO_STATE", &other).output().unwrap();
             let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
             assert_eq!(output.status.code(), Some(3), "{args:?}: {said}");
-            let line = bed::unfolded(&said);
+            let line = state_dir::unfolded(&said);
             assert!(line.contains("in this network namespace") && line.contains("--state"), "{said}");
         };
         let policy = host.policy();
@@ -179,7 +179,7 @@ fn a_second_guard_is_refused_whatever_its_directory() {
         ends(&["guard", "undo"]);
         ends(&["guard", "status"]);
         assert_eq!(network_state(), before);
-        // Nobody is kept from looking.
+        // One that only observes may run beside it.
         let observe = ["guard", "run", "--observe", "--uplink", "u0", "--for", "1s"];
         assert!(host.command(&observe).env("VMIO_STATE", &other).output().unwrap().status.success());
         // Of an apply that guarantees nothing it is said.
@@ -194,7 +194,7 @@ fn a_second_guard_is_refused_whatever_its_directory() {
 #[ignore = "root"]
 fn without_room_for_the_ledger_nothing_is_changed() {
     TestHost::with(|host| {
-        // What a guard writes before its changes finds no room.
+        // No room for what a guard writes before it changes anything.
         let state = host.dir.path().join("state");
         fs::create_dir(&state).unwrap();
         net::run(&[&format!("mount -t tmpfs -o size=16k,mode=700 none {}", state.display())]);
@@ -256,7 +256,7 @@ fn on_a_full_disk_limits_are_taken_over_and_taken_off() {
                 assert_eq!(daemon.end(None).0, Some(0));
             }
             assert_eq!(network_state(), before);
-            // What is struck out in its place is not done again.
+            // An entry that was crossed out in place is not undone again.
             let text = fs::read_to_string(&ledger).unwrap();
             assert!(text.contains("{\"no\":") && !text.contains("{\"do\":"), "{text}");
             assert_eq!(host.kept(), [""; 0]);

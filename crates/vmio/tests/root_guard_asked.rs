@@ -30,7 +30,7 @@ fn get(at: SocketAddr, path: &str, token: Option<&str>) -> (u16, String) {
 
 #[test]
 #[ignore = "root"]
-fn over_tcp_it_answers_who_has_the_token_that_nobody_else_could_read() {
+fn over_tcp_it_answers_who_has_the_token() {
     TestHost::with(|host| {
         ip("link set lo up");
         let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -150,7 +150,7 @@ fn status_is_shown_anew_until_somebody_ends_it() {
 
 #[test]
 #[ignore = "root"]
-fn files_that_are_applied_for_a_time_are_taken_back_unless_confirmed() {
+fn unconfirmed_files_are_taken_back() {
     TestHost::with(|host| {
         let daemon = host.run();
         let class = || Command::new("tc").args(["class", "show", "dev", "u0"]).output().unwrap().stdout;
@@ -161,7 +161,7 @@ fn files_that_are_applied_for_a_time_are_taken_back_unless_confirmed() {
         poll_until("it is taken back", || host.members()[1].1 == 40 && class() == before);
         let (out, _) = host.ends(&["guard", "status"], 0);
         assert!(out.contains("the files have changed since"), "{out}");
-        // It came too late.
+        // The confirmation came too late.
         host.ends(&["guard", "confirm"], 2);
         host.ends(&["guard", "apply", "--confirm", "60s"], 0);
         assert!(host.status()["policy"]["taken_back_in_seconds"].as_f64().unwrap() > 0.0);

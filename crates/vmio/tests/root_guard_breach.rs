@@ -34,7 +34,7 @@ fn send(end: &AtomicBool) {
         // What was not sent in time is not sent later.
         sent = f64::max(sent, due - 200.0);
         while sent < due {
-            // It may have to wait: then it is lost.
+            // A full socket: the packet is lost.
             let _ = socket.send_to(&[0; 1400], "10.9.0.2:9");
             sent += 1.0;
         }
@@ -70,7 +70,7 @@ impl Drop for End<'_> {
 
 #[test]
 #[ignore = "root"]
-fn a_guarantee_that_somebody_breaks_is_told_shown_and_counted_until_it_is_kept_again() {
+fn a_broken_guarantee_is_told_shown_and_counted() {
     TestHost::with(|host| {
         for line in ["addr add 10.9.0.1/24 dev p-t1", "link set p-t1 up"] {
             ip(line);

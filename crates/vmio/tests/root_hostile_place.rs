@@ -4,7 +4,7 @@
 //! written at all, and what a killed run leaves running.
 #![allow(clippy::unwrap_used)]
 
-use crate::help::bed;
+use crate::help::state_dir;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use bed::{Bed, Ended, fixture, unfolded};
+use state_dir::{Ended, StateDir, fixture, unfolded};
 use vmio_testbed::{poll_for, scratch};
 
 /// The other user: `nobody`.
@@ -23,11 +23,11 @@ const BYTES: u64 = 384 << 20;
 /// A directory of the other user's, and beside it a file of root's that they want to see destroyed.
 struct Hostile {
     dir: tempfile::TempDir,
-    bed: Bed,
+    state: StateDir,
 }
 
 impl Hostile {
-    fn new(bed: Bed) -> Self {
+    fn new(state: StateDir) -> Self {
         // Its path must be open to the other user, which cargo's directory need not be.
         let dir = scratch();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -37,7 +37,7 @@ impl Hostile {
         }
         fs::File::create(dir.path().join("victim")).unwrap().set_len(BYTES).unwrap();
         fs::set_permissions(dir.path().join("victim"), fs::Permissions::from_mode(0o600)).unwrap();
-        Self { dir, bed }
+        Self { dir, state }
     }
 
     fn images(&self) -> PathBuf {
@@ -46,8 +46,8 @@ impl Hostile {
 
     /// Starts a study there.
     fn start(&self, study: &str) -> Child {
-        let mut command = self.bed.command(&["study", "run", "--yes", "--no-gentle"]);
-        self.bed.spawn(command.arg(fixture(study)).arg("--on").arg(self.images()))
+        let mut command = self.state.command(&["study", "run", "--yes", "--no-gentle"]);
+        self.state.spawn(command.arg(fixture(study)).arg("--on").arg(self.images()))
     }
 
     /// Runs a script as the other user, in their directory.
@@ -89,7 +89,7 @@ impl Hostile {
     /// The end of a run, and that root's file is as it was.
     #[track_caller]
     fn end(&self, run: Child) -> Ended {
-        let ended = self.bed.end(run);
+        let ended = self.state.end(run);
         let seen = fs::metadata(self.dir.path().join("victim")).unwrap();
         assert_eq!((seen.len(), seen.blocks()), (BYTES, 0), "the victim was written");
         ended
@@ -100,7 +100,7 @@ impl Hostile {
     #[track_caller]
     fn is_unharmed(&self) {
         self.place_is_unharmed();
-        self.bed.is_clean();
+        self.state.is_clean();
     }
 
     #[track_caller]
@@ -125,11 +125,11 @@ fn says_what_happened(ended: Ended) -> Ended {
 #[test]
 #[ignore = "root"]
 fn a_place_of_another_user_works_and_is_left_as_it_was() {
-    let hostile = Hostile::new(Bed::new());
-    let mut command = hostile.bed.command(&["study", "run", "--yes", "--no-gentle", "--minutes", "0.02"]);
-    let ended = hostile.bed.finish(command.arg(fixture("hostile.toml")).arg("--on").arg(hostile.images()));
+    let hostile = Hostile::new(StateDir::new());
+    let mut command = hostile.state.command(&["study", "run", "--yes", "--no-gentle", "--minutes", "0.02"]);
+    let ended = hostile.state.finish(command.arg(fixture("hostile.toml")).arg("--on").arg(hostile.images()));
     assert!(matches!(ended.code, Some(0 | 4)), "{}", ended.err);
-    let run = hostile.bed.last().unwrap();
+    let run = hostile.state.last().unwrap();
     assert!(!run.samples.is_empty(), "{}", ended.err);
     // Results have names, not descriptors.
     let named = format!("{}/vmio-scratch-", hostile.images().display());
@@ -141,7 +141,7 @@ fn a_place_of_another_user_works_and_is_left_as_it_was() {
 #[test]
 #[ignore = "root"]
 fn links_planted_before_the_first_cell_are_not_followed() {
-    let hostile = Hostile::new(Bed::new());
+    let hostile = Hostile::new(StateDir::new());
     let mut run = hostile.start("hostile.toml");
     let scratch = hostile.scratch(&mut run);
     hostile.exchange(&scratch);
@@ -154,13 +154,13 @@ fn links_planted_before_the_first_cell_are_not_followed() {
 #[test]
 #[ignore = "root"]
 fn links_planted_between_cells_end_the_run_and_reach_nothing() {
-    let hostile = Hostile::new(Bed::new());
+    let hostile = Hostile::new(StateDir::new());
     let mut run = hostile.start("hostile.toml");
-    hostile.bed.wait_for_samples(&mut run, 2);
+    hostile.state.wait_for_samples(&mut run, 2);
     let scratch = hostile.scratch(&mut run);
     hostile.exchange(&scratch);
     says_what_happened(hostile.end(run).with(4)).says(&["a link stands in its place", "images/stolen/vmio-"]);
-    assert!(hostile.bed.samples() >= 2, "what was measured is kept");
+    assert!(hostile.state.samples() >= 2, "what was measured is kept");
     hostile.is_unharmed();
 }
 
@@ -168,9 +168,9 @@ fn links_planted_between_cells_end_the_run_and_reach_nothing() {
 #[test]
 #[ignore = "root"]
 fn links_planted_under_a_guest_end_the_run_and_reach_nothing() {
-    let hostile = Hostile::new(Bed::with_image());
+    let hostile = Hostile::new(StateDir::with_image());
     let mut run = hostile.start("hostile-guest.toml");
-    hostile.bed.wait_for_samples(&mut run, 3);
+    hostile.state.wait_for_samples(&mut run, 3);
     let scratch = hostile.scratch(&mut run);
     hostile.exchange(&scratch);
     says_what_happened(hostile.end(run).with(4));
@@ -180,9 +180,9 @@ fn links_planted_under_a_guest_end_the_run_and_reach_nothing() {
 #[test]
 #[ignore = "root"]
 fn what_a_killed_run_leaves_running_ends_by_itself() {
-    let hostile = Hostile::new(Bed::with_image());
+    let hostile = Hostile::new(StateDir::with_image());
     let mut run = hostile.start("hostile-guest.toml");
-    hostile.bed.wait_for_samples(&mut run, 1);
+    hostile.state.wait_for_samples(&mut run, 1);
     let names = marked(run.id());
     for program in ["qemu-storage-", "qemu-system-"] {
         assert!(names.iter().any(|n| n.starts_with(program)), "{names:?}");
@@ -190,18 +190,18 @@ fn what_a_killed_run_leaves_running_ends_by_itself() {
     ends_by_itself(&mut run);
     // The rest is the next start's, which finds what was renamed meanwhile.
     hostile.other("mv vmio-scratch-* stolen");
-    assert_eq!(vmio_node::recover(&hostile.bed.state().join("journals")).failed, Vec::<String>::new());
+    assert_eq!(vmio_node::recover(&hostile.state.path().join("journals")).failed, Vec::<String>::new());
     hostile.place_is_unharmed();
 
     // The native side: fio at work.
-    let hostile = Hostile::new(Bed::new());
+    let hostile = Hostile::new(StateDir::new());
     let mut run = hostile.start("hostile.toml");
     let pid = run.id();
-    hostile.bed.wait_for(&mut run, || marked(pid).iter().any(|n| n == "fio"));
+    hostile.state.wait_for(&mut run, || marked(pid).iter().any(|n| n == "fio"));
     ends_by_itself(&mut run);
     // What cannot be found is told at each start, with what finds it, until it is gone.
     hostile.other("cd ..; mv images away; mkdir images");
-    let recover = || vmio_node::recover(&hostile.bed.state().join("journals")).failed;
+    let recover = || vmio_node::recover(&hostile.state.path().join("journals")).failed;
     let [said] = &recover()[..] else { panic!("one directory is missing") };
     assert!(said.contains("is not there any more: look for what vmio made there with"), "{said}");
     let find = said.split('`').nth(1).unwrap();
@@ -250,10 +250,10 @@ fn comm(pid: u32) -> String {
 
 #[test]
 #[ignore = "root"]
-fn a_whole_place_that_is_exchanged_ends_the_run_and_reaches_nothing() {
-    let hostile = Hostile::new(Bed::new());
+fn an_exchanged_place_ends_the_run() {
+    let hostile = Hostile::new(StateDir::new());
     let mut run = hostile.start("hostile.toml");
-    hostile.bed.wait_for_samples(&mut run, 1);
+    hostile.state.wait_for_samples(&mut run, 1);
     let scratch = hostile.scratch(&mut run);
     let name = scratch.file_name().unwrap().to_str().unwrap();
     hostile.other(&format!(

@@ -48,7 +48,7 @@ fn a_loop_device_that_is_open_a_while_longer_is_waited_for() {
     let open = File::open(device).unwrap();
     thread::scope(|scope| {
         scope.spawn(move || {
-            // Longer than the second for which other things are tried again.
+            // Longer than the second for which a refused detach is tried again.
             sleep(Duration::from_secs(2));
             drop(open);
         });
@@ -60,7 +60,7 @@ fn a_loop_device_that_is_open_a_while_longer_is_waited_for() {
 /// The driver answers what is behind a loop device when the file's storage does, which is somebody else's.
 #[test]
 #[ignore = "root"]
-fn a_loop_device_of_others_whose_storage_is_silent_holds_nobody_up() {
+fn a_silent_loop_device_of_others_holds_nobody_up() {
     let dir = scratch();
     let Some(silent) = Silent::at(dir.path().join("silent"), 1 << 20) else { return skip("no FUSE here") };
     let others = attach(&silent.file());

@@ -135,7 +135,7 @@ fn the_package_is_installed_started_used_and_removed() {
         assert!(output.status.success(), "{:?}: {said}", output.status);
         said
     };
-    // Quickly: nobody downloads it. What is released has no symbols, either.
+    // Fast compression: nobody downloads it. No symbols, as in a release.
     let stripped = dir.path().join("vmio");
     run(Command::new("strip").arg("-o").arg(&stripped).arg(vmio));
     let mut build = Command::new(sources.join("scripts/deb"));

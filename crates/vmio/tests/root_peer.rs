@@ -13,9 +13,10 @@ use serde_json::Value;
 use vmio_node::{Local, Node};
 use vmio_rig::nets::Namespace;
 
-use crate::help::bed::{Bed, Ended, signal};
+use crate::help::disk::tool as run;
 use crate::help::schema::fits;
-use crate::help::sshd::{Server, agents, only_agents, rounds, run, stand_in, study};
+use crate::help::sshd::{Server, agents, only_agents, rounds, stand_in, study};
+use crate::help::state_dir::{Ended, StateDir, signal};
 
 /// Cells of the host itself over the network `wire`.
 fn over_wire(dir: &Path, workloads: &[&str]) -> String {
@@ -29,12 +30,12 @@ fn over_wire(dir: &Path, workloads: &[&str]) -> String {
 #[test]
 #[ignore = "root"]
 fn the_network_to_another_machine_is_measured() {
-    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+    let (server, state, before) = (Server::start(), StateDir::new(), agents());
     // The other ways are measured behind a translation of addresses, below.
     let study = over_wire(server.dir.path(), &["iperf3-tcp", "sockperf-tcp"]);
     let address = server.address().to_string();
-    let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--json", "--peer", &address]);
-    let done = bed.finish(command.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
+    let mut command = state.command(&["study", "run", &study, "--yes", "--no-gentle", "--json", "--peer", &address]);
+    let done = state.finish(command.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
     let said: Value = serde_json::from_str(&done.out).unwrap();
     fits("tax", &done.out);
     assert_eq!(said["environment"]["peer"], format!("{address} (127.0.0.1)"));
@@ -43,64 +44,65 @@ fn the_network_to_another_machine_is_measured() {
         assert!(versions[0].is_some() && versions[0] == versions[1], "{program}: {versions:?}");
     }
     assert_eq!(said["cells"].as_array().unwrap().len(), 2, "{}\n{}", said["skipped"], done.err);
-    let mut planned = bed.command(&["study", "run", &study, "--dry-run", "--no-gentle", "--json", "--peer", &address]);
-    let planned = bed.finish(planned.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
+    let mut planned =
+        state.command(&["study", "run", &study, "--dry-run", "--no-gentle", "--json", "--peer", &address]);
+    let planned = state.finish(planned.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
     fits("tax-plan", &planned.out);
     assert!(planned.out.contains(&format!("\"peer\": \"{address} (127.0.0.1)\"")), "{}", planned.out);
-    let mut none = bed.command(&["study", "run", &study, "--yes"]);
-    bed.finish(&mut none).with(3).says(&["no machine is named for the network wire"]);
-    let mut idle = bed.command(&["tax", "--quick", "--yes", "--peer", &address]);
-    bed.finish(idle.env("VMIO_SSH", server.ssh("known", "user"))).with(2).says(&["works over the network wire"]);
+    let mut none = state.command(&["study", "run", &study, "--yes"]);
+    state.finish(&mut none).with(3).says(&["no machine is named for the network wire"]);
+    let mut idle = state.command(&["tax", "--quick", "--yes", "--peer", &address]);
+    state.finish(idle.env("VMIO_SSH", server.ssh("known", "user"))).with(2).says(&["works over the network wire"]);
     only_agents(&before);
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "root"]
-fn a_run_whose_peer_is_lost_keeps_what_it_has_and_can_be_resumed() {
-    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+fn a_run_without_its_peer_can_be_resumed() {
+    let (server, state, before) = (Server::start(), StateDir::new(), agents());
     let study = over_wire(server.dir.path(), &["iperf3-tcp", "iperf3-tcp-reverse"]);
     rounds(&study, 3);
     let (address, ssh) = (server.address().to_string(), server.ssh("known", "user"));
     let started = |more: &[&str]| {
-        let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--peer", &address]);
-        bed.spawn(command.args(more).env("VMIO_SSH", &ssh))
+        let mut command = state.command(&["study", "run", &study, "--yes", "--no-gentle", "--peer", &address]);
+        state.spawn(command.args(more).env("VMIO_SSH", &ssh))
     };
     let running = started(&[]);
-    server.until("it measures", || bed.samples() >= 2);
+    server.until("it measures", || state.samples() >= 2);
     run("pkill", &["-KILL", "-f", &format!("^{ssh}")]);
-    let ended = bed.end(running).with(4);
+    let ended = state.end(running).with(4);
     ended.says(&["at the other end of the network wire does not answer", "--resume with the same --peer goes on"]);
-    let run = bed.last().unwrap();
+    let run = state.last().unwrap();
     assert!((2..6).contains(&run.samples.len()) && run.skipped.is_empty(), "{} {:?}", run.samples.len(), run.skipped);
     only_agents(&before);
     server.until("its server is gone", || TcpStream::connect(("127.0.0.1", 5201)).is_err());
-    bed.end(started(&["--resume"])).with(0).says(&["resuming run"]);
-    let resumed = bed.last().unwrap();
+    state.end(started(&["--resume"])).with(0).says(&["resuming run"]);
+    let resumed = state.last().unwrap();
     assert_eq!((resumed.id, resumed.samples.len(), resumed.skipped), (run.id, 6, Vec::new()));
     only_agents(&before);
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "root"]
 fn of_two_addresses_of_a_peer_the_one_is_taken_that_ssh_took() {
-    let (server, bed) = (Server::start(), Bed::new());
+    let (server, state) = (Server::start(), StateDir::new());
     let study = over_wire(server.dir.path(), &["iperf3-tcp"]);
     let hosts = server.dir.path().join("hosts");
     fs::write(&hosts, "::1 twofold\n127.0.0.1 twofold\n").unwrap();
     let address = format!("ssh://root@twofold:{}", server.port);
-    let command = bed.command(&["study", "run", &study, "--dry-run", "--no-gentle", "--json", "--peer", &address]);
+    let command = state.command(&["study", "run", &study, "--dry-run", "--no-gentle", "--json", "--peer", &address]);
     let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
     let mut command = behind(&["unshare", "--mount", "--", "sh", "-c", &script, "sh"].map(str::to_owned), &command);
-    let planned = bed.finish(command.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
+    let planned = state.finish(command.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
     assert!(planned.out.contains(&format!("\"peer\": \"{address} (127.0.0.1)\"")), "{}", planned.out);
 }
 
 #[test]
 #[ignore = "root"]
 fn programs_of_another_version_at_the_peer_are_told() {
-    let (bed, dir) = (Bed::new(), tempfile::tempdir().unwrap());
+    let (state, dir) = (StateDir::new(), tempfile::tempdir().unwrap());
     let script = "[ \"$1\" = --version ] && echo iperf 3.9 && exit\nexec /usr/bin/iperf3 \"$@\"";
     stand_in(dir.path(), "iperf3", script);
     run("ip", &["link", "set", "lo", "up"]);
@@ -108,8 +110,8 @@ fn programs_of_another_version_at_the_peer_are_told() {
     let study = over_wire(server.dir.path(), &["iperf3-tcp", "iperf3-udp"]);
     let address = server.address().to_string();
     let run_with = |more: &[&str]| {
-        let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--peer", &address]);
-        bed.finish(command.args(more).env("VMIO_SSH", server.ssh("known", "user"))).with(0)
+        let mut command = state.command(&["study", "run", &study, "--yes", "--no-gentle", "--peer", &address]);
+        state.finish(command.args(more).env("VMIO_SSH", server.ssh("known", "user"))).with(0)
     };
     let differs = "here and 3.9 there";
     run_with(&["--dry-run"]).says(&["iperf3 is 3", differs]);
@@ -123,8 +125,8 @@ fn programs_of_another_version_at_the_peer_are_told() {
     let environment = &said["environment"];
     assert_eq!(environment["peer_programs"]["iperf3"], "iperf 3.9");
     assert_ne!(environment["programs"]["iperf3"], "iperf 3.9");
-    bed.vmio(&["runs", "show"]).with(0).says(&["peer runs", "iperf3: iperf 3.9", "differs", differs]);
-    bed.is_clean();
+    state.vmio(&["runs", "show"]).with(0).says(&["peer runs", "iperf3: iperf 3.9", "differs", differs]);
+    state.is_clean();
 }
 
 /// A command with these words before it.
@@ -147,7 +149,7 @@ struct Cloud {
     here: Namespace,
     there: Namespace,
     server: Server,
-    bed: Bed,
+    state: StateDir,
 }
 
 const PUBLIC: &str = "203.0.113.7";
@@ -161,7 +163,7 @@ impl Cloud {
         there.ip(&node, &["address add 10.0.0.5/24 dev eth0", "link set eth0 up"]).unwrap();
         here.ip(&node, &["route add 203.0.113.0/24 via 10.0.0.5"]).unwrap();
         let server = Server::at(&there.enter(), "10.0.0.5", "");
-        let cloud = Cloud { here, there, server, bed: Bed::new() };
+        let cloud = Cloud { here, there, server, state: StateDir::new() };
         let translated = ["-t", "nat", "-A", "OUTPUT", "-d", PUBLIC, "-j", "DNAT", "--to-destination", "10.0.0.5"];
         rule(&cloud.here, &translated);
         cloud
@@ -173,17 +175,17 @@ impl Cloud {
 
     /// Runs a study over the way to it.
     fn run(&self, workloads: &[&str], more: &[&str]) -> Ended {
-        self.bed.end(self.start(&self.bed, workloads, more))
+        self.state.end(self.start(&self.state, workloads, more))
     }
 
-    fn start(&self, bed: &Bed, workloads: &[&str], more: &[&str]) -> Child {
+    fn start(&self, state: &StateDir, workloads: &[&str], more: &[&str]) -> Child {
         let dir = self.server.dir.path().join(workloads[0]);
         fs::create_dir_all(&dir).unwrap();
         let study = over_wire(&dir, workloads);
         let address = self.address();
-        let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--peer", &address]);
+        let mut command = state.command(&["study", "run", &study, "--yes", "--no-gentle", "--peer", &address]);
         let mut command = behind(&self.here.enter(), command.args(more));
-        bed.spawn(command.env("VMIO_SSH", self.server.ssh("known", "user")))
+        state.spawn(command.env("VMIO_SSH", self.server.ssh("known", "user")))
     }
 }
 
@@ -207,7 +209,7 @@ fn a_peer_whose_address_is_translated_on_the_way_is_measured() {
     assert_eq!(said["environment"]["peer"], format!("{} ({PUBLIC})", cloud.address()));
     assert_eq!(said["cells"].as_array().unwrap().len(), workloads.len(), "{}\n{}", said["skipped"], done.err);
     only_agents(&before);
-    cloud.bed.is_clean();
+    cloud.state.is_clean();
 }
 
 #[test]
@@ -219,11 +221,11 @@ fn a_port_of_a_peer_that_a_firewall_shuts_is_named() {
     let reset = ["-A", "INPUT", "-p", "tcp", "--dport", "11111", "-j", "REJECT", "--reject-with", "tcp-reset"];
     rule(&cloud.there, &reset);
     // At the same time, since each waits for an answer that does not come.
-    let other = Bed::new();
+    let other = StateDir::new();
     let mut datagrams = cloud.start(&other, &["udp-10mbit-1472-within100ms"], &[]);
     let ended = cloud.run(&["iperf3-tcp", "sockperf-tcp"], &[]).with(3);
     ended.says(&["nothing could be measured"]);
-    // It is told at the first try; the second is not waited for.
+    // The first refusal is told; there is no second try.
     let (mut said, mut lines) = (String::new(), BufReader::new(datagrams.stderr.take().unwrap()).lines());
     while !said.contains("Open UDP port 5401 for this host") {
         let line = lines.next().unwrap_or_else(|| panic!("it ended: {said}")).unwrap();
@@ -236,7 +238,7 @@ fn a_port_of_a_peer_that_a_firewall_shuts_is_named() {
     lines.for_each(drop);
     datagrams.wait().unwrap();
     other.is_clean();
-    let run = cloud.bed.last().unwrap();
+    let run = cloud.state.last().unwrap();
     let reason = |workload: &str| {
         let found = run.skipped.iter().find(|skipped| skipped.cell.lead.workload.starts_with(workload));
         found.unwrap_or_else(|| panic!("{workload}: {:?}", run.skipped)).reason.clone()
@@ -254,5 +256,5 @@ fn a_port_of_a_peer_that_a_firewall_shuts_is_named() {
         assert!(said.contains("is a firewall between?"), "{said}");
     }
     only_agents(&before);
-    cloud.bed.is_clean();
+    cloud.state.is_clean();
 }

@@ -194,7 +194,7 @@ fn nothing_is_opened_that_a_guests_process_has_not_open() {
     };
     assert_eq!(disk(&over[0])["details"]["virtual_bytes"], 1 << 20);
     assert_eq!(disk(&over[0])["details"]["backing_files"], Value::Null);
-    // The watch is no ornament.
+    // The watch does see a file that is opened.
     drop(File::open(&text).unwrap());
     assert_ne!(watch.events(), 0);
     drop(running);
@@ -359,7 +359,7 @@ impl Hangs {
 
 impl Drop for Hangs {
     fn drop(&mut self) {
-        // Whoever waits there gets an error.
+        // Processes that wait there get an error.
         self.server = None;
         let _ = rustix::mount::unmount(&self.dir, rustix::mount::UnmountFlags::DETACH);
     }

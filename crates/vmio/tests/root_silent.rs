@@ -3,7 +3,8 @@
 //! behind is a process of vmio's own, and it goes when the server answers.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-use crate::help::{bed, live, silent};
+use crate::help::disk::tool;
+use crate::help::{live, silent, state_dir};
 use crate::root_scan::{NOBODY, guest, inherited, stand_in, unread};
 
 use std::fs;
@@ -11,11 +12,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bed::{Bed, signal};
 use rustix::fs::OFlags;
 use rustix::process::Signal;
 use serde_json::Value;
 use silent::{SERVER, Silent};
+use state_dir::{StateDir, signal};
 use vmio_testbed::{poll_for, poll_until, skip};
 
 /// The file system, or a word that there is none.
@@ -49,7 +50,7 @@ fn an_image_there_is_told_by_scan_and_the_rest_is_read() {
     let running = stand_in(NOBODY, &guest("there", &[(&image, "raw")]));
     let other = stand_in(NOBODY, &guest("here", &[(&own, "raw")]));
     drop(open);
-    // Who looks has a second, in which a busy machine may not have run him.
+    // A look has a second, which may be too short on a busy machine.
     let scan = || live::scan(dir.path(), &[]);
     let about = |seen: &Value| -> Vec<String> {
         unread(live::guest(seen, "there")).into_iter().filter(|told| told.contains(silent::DISK)).collect()
@@ -75,40 +76,40 @@ fn an_image_there_is_told_by_scan_and_the_rest_is_read() {
 #[test]
 #[ignore = "root"]
 fn a_place_there_is_refused_in_words_and_ctrl_c_ends_the_plan() {
-    let bed = Bed::new();
+    let state = StateDir::new();
     let scratch = live::scratch();
     let Some(silent) = silent(Silent::at(scratch.path().join("silent"), 1 << 20)) else { return };
     silent.falls_silent();
     // By a link, too, which the table of mounts does not know.
     let link = scratch.path().join("link");
     std::os::unix::fs::symlink(&silent.dir, &link).unwrap();
-    let plan = |on: &Path| bed.command(&["tax", "--quick", "--dry-run", "--on", on.to_str().unwrap()]);
+    let plan = |on: &Path| state.command(&["tax", "--quick", "--dry-run", "--on", on.to_str().unwrap()]);
     // Each waits for the server in vain, all at the same time.
-    let refused = [&silent.dir, &link].map(|on| bed.spawn(&mut plan(on)));
+    let refused = [&silent.dir, &link].map(|on| state.spawn(&mut plan(on)));
     poll_until("both ask the server", || silent.waiting() >= 2);
-    let ended = bed.spawn(&mut plan(&silent.dir));
+    let ended = state.spawn(&mut plan(&silent.dir));
     poll_until("the third asks, too", || silent.waiting() >= 3);
     signal(ended.id(), Signal::INT);
-    bed.end(ended).with(4);
+    state.end(ended).with(4);
     for child in refused {
         let words = ["the storage does not respond", SERVER, "of vmio in the kernel"];
-        bed.end(child).with(3).says(&words);
+        state.end(child).with(3).says(&words);
     }
     silent.answers();
     drop(silent);
-    poll_until("all end when the server answers", || bed.processes("tax").is_empty());
-    bed.is_clean();
+    poll_until("all end when the server answers", || state.processes("tax").is_empty());
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "root"]
-fn a_journal_with_a_file_there_keeps_no_run_and_is_undone_later() {
-    let bed = Bed::new();
+fn a_journal_with_a_file_there_keeps_no_run() {
+    let state = StateDir::new();
     let (scratch, dir) = (live::scratch(), tempfile::tempdir().unwrap());
     let Some(silent) = silent(Silent::at(scratch.path().join("silent"), 1 << 20)) else { return };
-    let (study, place) = (study(dir.path(), "seq-write", 0.2, 2), bed.state().join("run"));
+    let (study, place) = (study(dir.path(), "seq-write", 0.2, 2), state.path().join("run"));
     let file = silent.file();
-    let journals = bed.state().join("journals");
+    let journals = state.path().join("journals");
     vmio_node::private_dir(&journals).unwrap();
     let journal = journals.join("left-run.journal");
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
@@ -125,7 +126,7 @@ fn a_journal_with_a_file_there_keeps_no_run_and_is_undone_later() {
     fs::create_dir_all(&place).unwrap();
     let run = || {
         let args = ["study", "run", study.to_str().unwrap(), "--yes", "--no-gentle", "--on", place.to_str().unwrap()];
-        bed.vmio(&args).with(0)
+        state.vmio(&args).with(0)
     };
     silent.falls_silent();
     let told = format!("cannot remove {}: {SERVER} does not answer", file.display());
@@ -135,7 +136,7 @@ fn a_journal_with_a_file_there_keeps_no_run_and_is_undone_later() {
     run().says(&["cleaned up after a killed run", &file.display().to_string()]);
     assert!(!journal.exists() && !silent.has_file());
     drop(silent);
-    bed.is_clean();
+    state.is_clean();
 }
 
 /// A disk over the file, with a file system on it: the run's place looks like any other.
@@ -146,11 +147,6 @@ struct Disk {
 
 impl Disk {
     fn over(file: &Path, point: PathBuf) -> Disk {
-        let tool = |program: &str, args: &[&str]| {
-            let output = Command::new(program).args(args).output().unwrap();
-            assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-            String::from_utf8(output.stdout).unwrap().trim().to_owned()
-        };
         let device = tool("losetup", &["--find", "--show", "--direct-io=on", file.to_str().unwrap()]);
         tool("mke2fs", &["-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", &device]);
         fs::create_dir(&point).unwrap();
@@ -170,7 +166,7 @@ impl Drop for Disk {
 #[test]
 #[ignore = "root"]
 fn ctrl_c_ends_a_run_whose_disk_fell_silent_and_the_next_start_undoes_it() {
-    let bed = Bed::new();
+    let state = StateDir::new();
     let (scratch, dir) = (live::scratch(), tempfile::tempdir().unwrap());
     let found = Silent::for_a_loop_device(scratch.path().join("silent"), 640 << 20);
     let Some(silent) = silent(found) else { return };
@@ -178,25 +174,25 @@ fn ctrl_c_ends_a_run_whose_disk_fell_silent_and_the_next_start_undoes_it() {
     let (study, place) = (self::study(dir.path(), "rand-write-1", 1.0, 20), disk.point.join("vms"));
     fs::create_dir(&place).unwrap();
     let args = ["study", "run", study.to_str().unwrap(), "--yes", "--no-gentle", "--on", place.to_str().unwrap()];
-    let mut child = bed.spawn(&mut bed.command(&args));
-    bed.wait_for_samples(&mut child, 1);
+    let mut child = state.spawn(&mut state.command(&args));
+    state.wait_for_samples(&mut child, 1);
     silent.falls_silent();
     poll_until("fio waits for the disk", || silent.waiting() > 0);
     signal(child.id(), Signal::INT);
-    let ended = bed.end(child);
+    let ended = state.end(child);
     ended.with(4).says(&[SERVER]);
     silent.answers();
-    poll_until("all end when the server answers", || bed.processes("").is_empty());
-    // The next start undoes the rest, wherever that measures.
-    let (study, place) = (self::study(dir.path(), "seq-write", 0.2, 2), bed.state().join("run"));
+    poll_until("all end when the server answers", || state.processes("").is_empty());
+    // The next start undoes the rest, whatever it measures.
+    let (study, place) = (self::study(dir.path(), "seq-write", 0.2, 2), state.path().join("run"));
     fs::create_dir_all(&place).unwrap();
     let args = ["study", "run", study.to_str().unwrap(), "--yes", "--no-gentle", "--on", place.to_str().unwrap()];
-    bed.vmio(&args).with(0);
+    state.vmio(&args).with(0);
     assert_eq!(fs::read_dir(disk.point.join("vms")).unwrap().count(), 0, "nothing is left on the disk");
     // Whoever looks at all devices just now has it open; until they close it, it would lie over a file of nobody's.
     let attached = Path::new("/sys/block").join(disk.device.trim_start_matches("/dev/")).join("loop");
     drop(disk);
     poll_until("the loop device lets go of its file", || !attached.exists());
     drop(silent);
-    bed.is_clean();
+    state.is_clean();
 }

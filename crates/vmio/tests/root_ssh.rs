@@ -11,22 +11,23 @@ use serde_json::Value;
 use vmio_node::{Exec, Node};
 use vmio_testbed::scratch;
 
-use crate::help::bed::Bed;
+use crate::help::disk::{Disk, tool as run};
 use crate::help::live;
 use crate::help::schema::fits;
-use crate::help::sshd::{Disk, ON_A_DISK, Server, agents, only_agents, run, study};
+use crate::help::sshd::{ON_A_DISK, Server, agents, only_agents, study};
+use crate::help::state_dir::StateDir;
 use crate::root_scan::{NOBODY, guest, stand_in};
 
 #[test]
 #[ignore = "root"]
 fn another_host_is_looked_at_and_nothing_stays_there() {
-    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+    let (server, state, before) = (Server::start(), StateDir::new(), agents());
     let guest = stand_in(NOBODY, &guest("seen", &[]));
     let scan = |on: Option<&str>| {
-        let mut command = bed.command(&["scan", "--json"]);
+        let mut command = state.command(&["scan", "--json"]);
         command.args(on.into_iter().flat_map(|on| ["--on", on]));
         command.env("VMIO_SSH", server.ssh("known", "user"));
-        bed.finish(&mut command).with(0)
+        state.finish(&mut command).with(0)
     };
     let address = server.address().to_string();
     let there = scan(Some(&address));
@@ -34,23 +35,23 @@ fn another_host_is_looked_at_and_nothing_stays_there() {
     let said: Value = serde_json::from_str(&there.out).unwrap();
     assert_eq!(said["on"], address.as_str());
     assert!(there.err.contains("vmio-agent runs there from memory"), "{}", there.err);
-    // It is this machine after all: the same guest is there.
+    // The other machine is this one, so the same guest is there.
     let here: Value = serde_json::from_str(&scan(None).out).unwrap();
     assert_eq!(here["on"].as_str(), None);
     assert_eq!(live::guest(&said, "seen")["kind"], live::guest(&here, "seen")["kind"]);
     drop(guest);
     only_agents(&before);
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "root"]
 fn a_machine_that_cannot_be_reached_says_why_and_what_to_do() {
-    let (server, bed) = (Server::start(), Bed::new());
+    let (server, state) = (Server::start(), StateDir::new());
     let address = server.address().to_string();
     let scan = |ssh: &str, address: &str| {
-        let mut command = bed.command(&["scan", "--on", address]);
-        bed.finish(command.env("VMIO_SSH", ssh)).with(3)
+        let mut command = state.command(&["scan", "--on", address]);
+        state.finish(command.env("VMIO_SSH", ssh)).with(3)
     };
     scan(&server.ssh("unknown", "user"), &address).says(&["Host key verification failed", "go there once by hand"]);
     scan(&server.ssh("changed", "user"), &address).says(&["IDENTIFICATION HAS CHANGED", "ssh-keygen -R 127.0.0.1"]);
@@ -75,9 +76,9 @@ fn a_machine_that_cannot_be_reached_says_why_and_what_to_do() {
         &address,
     )
     .says(&["try it by hand"]);
-    let option = bed.finish(&mut bed.command(&["scan", "--on", "ssh://-oProxyCommand=x"])).with(2);
+    let option = state.finish(&mut state.command(&["scan", "--on", "ssh://-oProxyCommand=x"])).with(2);
     option.says(&["does not begin with `-`"]);
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
@@ -114,16 +115,16 @@ fn what_was_done_there_is_undone_when_the_connection_breaks() {
 #[test]
 #[ignore = "root"]
 fn another_machine_is_measured_and_nothing_stays_there() {
-    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+    let (server, state, before) = (Server::start(), StateDir::new(), agents());
     let there = scratch();
     let study = study(server.dir.path(), ON_A_DISK);
     let on = format!("{}{}", server.address(), there.path().display());
     let run = |on: &str, more: &[&str]| {
-        let mut command = bed.command(&["study", "run", &study, "--yes", "--on", on]);
+        let mut command = state.command(&["study", "run", &study, "--yes", "--on", on]);
         command.args(more).env("VMIO_SSH", server.ssh("known", "user"));
         command
     };
-    let done = bed.finish(&mut run(&on, &["--json"])).with(0);
+    let done = state.finish(&mut run(&on, &["--json"])).with(0);
     let said: Value = serde_json::from_str(&done.out).unwrap();
     fits("tax", &done.out);
     assert_eq!(said["environment"]["afar"]["address"], server.address().to_string());
@@ -137,35 +138,35 @@ fn another_machine_is_measured_and_nothing_stays_there() {
     // What goes through the memory of a machine that nothing holds is not measured, and that is said.
     assert!(done.out.contains("the memory of another machine is not held"), "{}", done.out);
     assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0, "its file is gone");
-    let shown = bed.finish(&mut run(&on, &["--dry-run"])).with(0);
+    let shown = state.finish(&mut run(&on, &["--dry-run"])).with(0);
     shown.says(&["measures", "this host's probes do not see it"]);
-    // What cannot be is refused before anything is made.
-    bed.finish(&mut run(&format!("{}/nowhere", server.address()), &[])).with(3).says(&["/nowhere is not there on"]);
-    bed.finish(&mut run(&format!("{}/dev/shm", server.address()), &[])).with(3).says(&["which is memory"]);
-    bed.finish(&mut run(&on, &["--gentle"])).with(2).says(&["--gentle concerns this host"]);
-    let mut none = bed.command(&["study", "run", &study, "--yes"]);
-    bed.finish(&mut none).with(3).says(&["no machine is named for the side ssh"]);
+    // Impossible combinations are refused before anything is made.
+    state.finish(&mut run(&format!("{}/nowhere", server.address()), &[])).with(3).says(&["/nowhere is not there on"]);
+    state.finish(&mut run(&format!("{}/dev/shm", server.address()), &[])).with(3).says(&["which is memory"]);
+    state.finish(&mut run(&on, &["--gentle"])).with(2).says(&["--gentle concerns this host"]);
+    let mut none = state.command(&["study", "run", &study, "--yes"]);
+    state.finish(&mut none).with(3).says(&["no machine is named for the side ssh"]);
     only_agents(&before);
-    bed.is_clean();
+    state.is_clean();
 }
 
 #[test]
 #[ignore = "root"]
-fn a_device_of_another_machine_is_judged_as_one_of_this_host_is() {
-    let (server, bed, before, disk) = (Server::start(), Bed::new(), agents(), Disk::new());
+fn a_remote_device_is_judged_as_a_local_one() {
+    let (server, state, before, disk) = (Server::start(), StateDir::new(), agents(), Disk::new(600));
     let rows = ON_A_DISK.replace("preallocated", "device").replace(", \"dd-read\"", "");
     let (study, on) = (study(server.dir.path(), &rows), server.address().to_string());
     let run_on = |on: &str, devices: &[&str], more: &[&str]| {
-        let mut command = bed.command(&["study", "run", &study, "--yes", "--on", on]);
+        let mut command = state.command(&["study", "run", &study, "--yes", "--on", on]);
         command.args(devices.iter().flat_map(|device| ["--device", device]));
-        bed.finish(command.args(more).env("VMIO_SSH", server.ssh("known", "user")))
+        state.finish(command.args(more).env("VMIO_SSH", server.ssh("known", "user")))
     };
     let device = disk.device.as_str();
     let twice = |more: &[&str]| run_on(&on, &[device, device], more);
     run_on(&on, &[device], &[]).with(2).says(&["named exactly twice"]);
     run_on(&on, &["/dev/null", "/dev/null"], &[]).with(3).says(&["is not a block device"]);
-    let mut file = bed.command(&["tax", "--yes", "--on", &format!("{on}{device}")]);
-    let file = bed.finish(file.env("VMIO_SSH", server.ssh("known", "user"))).with(3);
+    let mut file = state.command(&["tax", "--yes", "--on", &format!("{on}{device}")]);
+    let file = state.finish(file.env("VMIO_SSH", server.ssh("known", "user"))).with(3);
     file.says(&["is a device, and all data on it would be lost", "name it twice"]);
     run_on(&on, &[], &["--dry-run"]).with(0).says(&["device is one of its own that you name twice"]);
     // Somebody has it open there.
@@ -194,9 +195,9 @@ fn a_device_of_another_machine_is_judged_as_one_of_this_host_is() {
     assert_eq!(cells.filter(|cell| cell["cell"]["subject"]["disk"]["target"] == "device").count(), 2, "{}", done.out);
     assert!(disk.written() >= 384 << 20);
     // A study that has no use for it.
-    let mut idle = bed.command(&["tax", "--yes", "--only", "cpu", "--on", &on, "--force"]);
+    let mut idle = state.command(&["tax", "--yes", "--only", "cpu", "--on", &on, "--force"]);
     idle.args(["--device", device, "--device", device]).env("VMIO_SSH", server.ssh("known", "user"));
-    bed.finish(&mut idle).with(2).says(&["works on the target device"]);
+    state.finish(&mut idle).with(2).says(&["works on the target device"]);
     only_agents(&before);
-    bed.is_clean();
+    state.is_clean();
 }

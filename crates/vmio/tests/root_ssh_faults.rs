@@ -8,22 +8,23 @@ use std::time::{Duration, Instant};
 
 use vmio_testbed::{limit, scratch};
 
-use crate::help::bed::Bed;
-use crate::help::sshd::{Disk, ON_A_DISK, Server, agents, only_agents, programs_but, rounds, run, stand_in, study};
+use crate::help::disk::{Disk, tool as run};
+use crate::help::sshd::{ON_A_DISK, Server, agents, only_agents, programs_but, rounds, stand_in, study};
+use crate::help::state_dir::StateDir;
 
 #[test]
 #[ignore = "root"]
-fn a_run_whose_connection_breaks_keeps_what_it_has_and_leaves_nothing_there() {
-    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+fn a_broken_connection_keeps_the_run_and_cleans_up() {
+    let (server, state, before) = (Server::start(), StateDir::new(), agents());
     let there = scratch();
     let rows = ON_A_DISK.replace("rand-read-1\", \"dd-read", "rand-read-1").replace(", \"lu\"", "");
     let study = study(server.dir.path(), &rows.replacen("20.0 }", "60.0 }", 1));
     rounds(&study, 3);
     let on = format!("{}{}", server.address(), there.path().display());
     let ssh = server.ssh("known", "user");
-    let mut command = bed.command(&["study", "run", &study, "--yes", "--on", &on]);
+    let mut command = state.command(&["study", "run", &study, "--yes", "--on", &on]);
     let running = command.env("VMIO_SSH", &ssh).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    server.until("it measures", || bed.samples() >= 2);
+    server.until("it measures", || state.samples() >= 2);
     assert_eq!(fs::read_dir(there.path()).unwrap().count(), 1, "its file is there");
     run("pkill", &["-KILL", "-f", &format!("^{ssh}")]);
     let ended = running.wait_with_output().unwrap();
@@ -34,13 +35,13 @@ fn a_run_whose_connection_breaks_keeps_what_it_has_and_leaves_nothing_there() {
     let fio = there.path().display().to_string();
     server.until("no fio is left", || !Command::new("pgrep").args(["-f", &fio]).output().unwrap().status.success());
     only_agents(&before);
-    assert!((2..9).contains(&bed.samples()), "{said}");
-    let mut command = bed.command(&["study", "run", &study, "--yes", "--on", &on, "--resume"]);
-    bed.finish(command.env("VMIO_SSH", &ssh)).with(0).says(&["resuming run"]);
-    assert_eq!((bed.samples(), bed.last().unwrap().skipped), (9, Vec::new()));
+    assert!((2..9).contains(&state.samples()), "{said}");
+    let mut command = state.command(&["study", "run", &study, "--yes", "--on", &on, "--resume"]);
+    state.finish(command.env("VMIO_SSH", &ssh)).with(0).says(&["resuming run"]);
+    assert_eq!((state.samples(), state.last().unwrap().skipped), (9, Vec::new()));
     only_agents(&before);
     assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0);
-    bed.is_clean();
+    state.is_clean();
 }
 
 /// A stopped `ssh` holds its connection open and carries nothing, as a way does that is cut without a word: neither end hears
@@ -49,7 +50,7 @@ fn a_run_whose_connection_breaks_keeps_what_it_has_and_leaves_nothing_there() {
 #[ignore = "root"]
 fn long_a_way_that_is_cut_without_a_word_ends_both_ends() {
     let (server, before) = (Server::start(), agents());
-    let beds = [Bed::new(), Bed::new()];
+    let states = [StateDir::new(), StateDir::new()];
     let there = scratch();
     let [disk, wire] = ["disk", "wire"].map(|name| server.dir.path().join(name));
     fs::create_dir(&disk).unwrap();
@@ -66,13 +67,15 @@ fn long_a_way_that_is_cut_without_a_word_ends_both_ends() {
     let on = format!("{}{}", server.address(), there.path().display());
     let peer = server.address().to_string();
     let ssh = server.ssh("known", "user");
-    let began = |bed: &Bed, study: &str, more: &[&str]| {
-        let mut command = bed.command(&["study", "run", study, "--yes", "--minutes", "20"]);
+    let began = |state: &StateDir, study: &str, more: &[&str]| {
+        let mut command = state.command(&["study", "run", study, "--yes", "--minutes", "20"]);
         command.args(more).env("VMIO_SSH", &ssh).spawn().unwrap()
     };
-    let running =
-        [began(&beds[0], &studies[0], &["--on", &on]), began(&beds[1], &studies[1], &["--no-gentle", "--peer", &peer])];
-    server.until("both measure", || beds.iter().all(|bed| bed.samples() >= 2));
+    let running = [
+        began(&states[0], &studies[0], &["--on", &on]),
+        began(&states[1], &studies[1], &["--no-gentle", "--peer", &peer]),
+    ];
+    server.until("both measure", || states.iter().all(|state| state.samples() >= 2));
     run("pkill", &["-STOP", "-f", &format!("^{ssh}")]);
     let stopped = Instant::now();
     // The agents end on their own after a minute, before anybody here has noticed.
@@ -84,12 +87,12 @@ fn long_a_way_that_is_cut_without_a_word_ends_both_ends() {
     gone(&|| fs::read_dir(there.path()).unwrap().count() == 0 && agents() == before);
     assert_eq!((fs::read_dir(there.path()).unwrap().count(), agents()), (0, before));
     assert!(stopped.elapsed() > Duration::from_secs(30), "they were not told");
-    for (bed, child) in beds.iter().zip(running) {
-        let ended = bed.end(child).with(4);
+    for (state, child) in states.iter().zip(running) {
+        let ended = state.end(child).with(4);
         ended.says(&["the agent is gone: no answer in 60 s", "--resume"]);
-        let run = bed.last().unwrap();
+        let run = state.last().unwrap();
         assert!(run.samples.len() >= 2 && run.skipped.is_empty(), "{:?}", run.skipped);
-        bed.is_clean();
+        state.is_clean();
     }
 }
 
@@ -107,7 +110,7 @@ struct Mounted {
 
 impl Mounted {
     fn new() -> Mounted {
-        let (disk, dir) = (Disk::new(), tempfile::tempdir().unwrap());
+        let (disk, dir) = (Disk::new(600), tempfile::tempdir().unwrap());
         run("mkfs.ext4", &["-q", "-m", "0", &disk.device]);
         run("mount", &[&disk.device, &dir.path().display().to_string()]);
         Mounted { disk, dir }
@@ -149,35 +152,35 @@ impl Drop for Mounted {
 
 #[test]
 #[ignore = "root"]
-fn a_disk_there_that_others_fill_meanwhile_is_told_and_left_as_it_was() {
+fn a_remote_disk_that_others_fill_is_left_alone() {
     // The server's own mounts are those of its start. A quota is no less room to `df` than none.
     let (mounted, dir) = (Mounted::new(), tempfile::tempdir().unwrap());
     stand_in(dir.path(), "df", "printf 'Filesystem\\n/dev/x 9 1 99999999 1%% /\\n'");
     run("ip", &["link", "set", "lo", "up"]);
     let server = Server::at(&[], "127.0.0.1", &format!("SetEnv PATH={}\n", dir.path().display()));
-    let (bed, before) = (Bed::new(), agents());
+    let (state, before) = (StateDir::new(), agents());
     let study = study(server.dir.path(), &disk_alone());
     let on = format!("{}{}", server.address(), mounted.dir.path().display());
     let began = || {
-        let mut command = bed.command(&["study", "run", &study, "--yes", "--on", &on]);
-        bed.spawn(command.env("VMIO_SSH", server.ssh("known", "user")))
+        let mut command = state.command(&["study", "run", &study, "--yes", "--on", &on]);
+        state.spawn(command.env("VMIO_SSH", server.ssh("known", "user")))
     };
     // While its file is filled.
     mounted.fill(100 << 20);
-    let ended = bed.end(began()).with(1);
+    let ended = state.end(began()).with(1);
     ended.says(&["were not all written", "No space left on device", "free some there", &server.address().to_string()]);
     only_agents(&before);
     assert_eq!(mounted.made(), None);
     fs::remove_file(mounted.others()).unwrap();
     // While cells run: what they write has its blocks.
     let running = began();
-    server.until("it measures", || bed.samples() >= 1);
+    server.until("it measures", || state.samples() >= 1);
     mounted.fill(0);
-    bed.end(running).with(0);
-    assert_eq!((bed.samples(), bed.last().unwrap().skipped), (4, Vec::new()));
+    state.end(running).with(0);
+    assert_eq!((state.samples(), state.last().unwrap().skipped), (4, Vec::new()));
     only_agents(&before);
     assert_eq!(mounted.made(), None);
-    bed.is_clean();
+    state.is_clean();
     // Nobody has it mounted still.
     drop(server);
 }
@@ -185,7 +188,7 @@ fn a_disk_there_that_others_fill_meanwhile_is_told_and_left_as_it_was() {
 #[test]
 #[ignore = "root"]
 fn what_a_machine_lacks_is_not_measured_there_and_the_rest_is() {
-    let (bed, before, dir) = (Bed::new(), agents(), tempfile::tempdir().unwrap());
+    let (state, before, dir) = (StateDir::new(), agents(), tempfile::tempdir().unwrap());
     programs_but(dir.path(), &["fio"]);
     run("ip", &["link", "set", "lo", "up"]);
     let server = Server::at(&[], "127.0.0.1", &format!("SetEnv PATH={}\n", dir.path().display()));
@@ -193,18 +196,18 @@ fn what_a_machine_lacks_is_not_measured_there_and_the_rest_is() {
     let both = study(server.dir.path(), &ON_A_DISK.replace(", \"dd-read\"", ""));
     let on = format!("{}{}", server.address(), there.path().display());
     let run_of = |study: &str, more: &[&str]| {
-        let mut command = bed.command(&["study", "run", study, "--yes", "--on", &on]);
-        bed.finish(command.args(more).env("VMIO_SSH", server.ssh("known", "user")))
+        let mut command = state.command(&["study", "run", study, "--yes", "--on", &on]);
+        state.finish(command.args(more).env("VMIO_SSH", server.ssh("known", "user")))
     };
     let lacks = format!("on {}: fio: no program fio in PATH; apt install fio", server.address());
     run_of(&both, &["--dry-run"]).with(0).says(&[&lacks]);
     run_of(&both, &[]).with(0).says(&[&lacks]);
-    let run = bed.last().unwrap();
+    let run = state.last().unwrap();
     assert!(run.skipped.len() == 2 && run.skipped.iter().all(|skipped| skipped.reason == lacks), "{:?}", run.skipped);
     assert_eq!(run.samples.len(), 4, "openssl and lu, twice each");
     let alone = study(server.dir.path(), &disk_alone());
     run_of(&alone, &[]).with(3).says(&["nothing can be measured here", &lacks]);
     only_agents(&before);
     assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0);
-    bed.is_clean();
+    state.is_clean();
 }

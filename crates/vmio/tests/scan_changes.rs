@@ -3,13 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
-use crate::help::bed::unfolded;
+use crate::help::state_dir::{StateDir, unfolded};
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use vmio::cmd::scan::exit;
 use vmio::cmd::scan::pick::{Ignore, ignored_by};
@@ -19,10 +18,6 @@ use vmio::term::Style;
 use vmio_model::failure::Exit;
 use vmio_model::rules::Severity;
 use vmio_testbed::poll_for;
-
-fn vmio(state: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vmio")).args(args).env("VMIO_STATE", state).output().unwrap()
-}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -38,14 +33,14 @@ fn what_a_file_leaves_out_is_counted_and_the_file_is_named() {
     view.ignored = 3;
     assert_eq!(view.ignored_by, [("--ignore".to_owned(), 1), (file.to_owned(), 2)]);
     let said = "1 finding by --ignore, 2 findings by /etc/vmio/scan.toml";
-    let words = overview(&view, Style::PLAIN, 80).split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = unfolded(&overview(&view, Style::PLAIN, 80));
     assert!(words.contains(said), "{words}");
     assert!(nagios::nagios(&view, None).0.contains(&format!("{said} left out |")));
     assert!(prometheus(&view).contains("vmio_scan_ignored{by=\"/etc/vmio/scan.toml\"} 2\n"));
     let json: serde_json::Value = serde_json::from_str(&json(&view)).unwrap();
     assert_eq!((json["findings_ignored"].as_u64(), json["ignored_by"][1]["findings"].as_u64()), (Some(3), Some(2)));
     assert_eq!(json["ignored_by"][1]["from"], file);
-    // A pattern, and a case that is another guest's own name, mean those that they fit best.
+    // A pattern means all that match; an exact name goes before one in another case.
     let left = |entry: &str| {
         ignored_by(&mut common::scan::view().rows, &[word(entry, "x")]).iter().map(|(_, n)| n).sum::<usize>()
     };
@@ -53,27 +48,22 @@ fn what_a_file_leaves_out_is_counted_and_the_file_is_named() {
 }
 
 #[test]
-fn a_configuration_that_is_wrong_is_told_with_its_line_and_one_of_others_is_not_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("scan.toml");
+fn a_wrong_configuration_is_told_with_its_line() {
+    let state = StateDir::new();
+    let file = state.path().join("scan.toml");
     let config = format!("--config={}", file.display());
-    let scan = |more: &[&str]| vmio(dir.path(), &[&["scan", &config][..], more].concat());
+    let scan = |more: &[&str], code| state.vmio(&[&["scan", &config][..], more].concat()).with(code);
     fs::write(&file, "ignore = [\n  'no-discard',\n  'no-such-rule',\n]\n").unwrap();
-    let output = scan(&[]);
-    let err = unfolded(&text(&output.stderr));
-    assert_eq!(output.status.code(), Some(2), "{err}");
-    assert!(err.contains("scan.toml:3: ignore: ") && err.contains("there is no rule no-such-rule"), "{err}");
+    scan(&[], 2).says(&["scan.toml:3: ignore: ", "there is no rule no-such-rule"]);
     fs::write(&file, "ignore = ['no-discard', 'sparse-file@db*']\n").unwrap();
-    assert_eq!(scan(&[]).status.code(), Some(0));
+    scan(&[], 0);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    let output = scan(&[]);
-    assert!(output.status.code() == Some(2) && unfolded(&text(&output.stderr)).contains("can be written by others"));
+    scan(&[], 2).says(&["can be written by others"]);
     // A check plugin says so in its own way.
-    let output = scan(&["--nagios"]);
-    assert!(output.status.code() == Some(3) && text(&output.stdout).contains("can be written by others"));
+    let plugin = scan(&["--nagios"], 3).out;
+    assert!(plugin.contains("can be written by others"), "{plugin}");
     // The default one of another user is in the XDG configuration directory: tests/ runs as any user.
-    let output = vmio(dir.path(), &["scan", "--config", "/nowhere/scan.toml"]);
-    assert!(output.status.code() == Some(2) && unfolded(&text(&output.stderr)).contains("cannot be read"));
+    state.vmio(&["scan", "--config", "/nowhere/scan.toml"]).with(2).says(&["cannot be read"]);
 }
 
 /// A scan as it is read back from the JSON that it was printed as.
@@ -132,32 +122,26 @@ fn findings_that_are_new_gone_and_changed_are_told_apart() {
 }
 
 #[test]
-fn the_last_scan_is_kept_for_the_next_comparison_and_a_scan_alone_keeps_nothing() {
-    let dir = tempfile::tempdir().unwrap();
+fn only_a_compared_scan_is_kept_for_the_next() {
+    let dir = StateDir::new();
     let state = dir.path().join("state");
-    let said = |args: &[&str]| {
-        let output = vmio(&state, args);
-        (output.status.code(), unfolded(&(text(&output.stdout) + &text(&output.stderr))))
-    };
-    assert_eq!(said(&["scan"]).0, Some(0));
+    let scan = |more: &[&str], code| dir.finish(dir.command(&["scan"]).args(more).env("VMIO_STATE", &state)).with(code);
+    scan(&[], 0);
     assert!(!state.exists(), "a scan writes nothing");
-    let (code, first) = said(&["scan", "--diff"]);
-    assert!(code == Some(0) && first.contains("No earlier scan to compare with"), "{first}");
+    scan(&["--diff"], 0).says(&["No earlier scan to compare with"]);
     let kept = state.join("last-scan.json");
     assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
-    let (code, second) = said(&["scan", "--diff"]);
-    assert!(code == Some(0) && second.contains("Compared with the scan of"), "{second}");
+    scan(&["--diff"], 0).says(&["Compared with the scan of"]);
     // A file is compared with, and nothing is kept.
     let at = fs::metadata(&kept).unwrap().modified().unwrap();
     let file = dir.path().join("before.json");
-    fs::write(&file, vmio(&state, &["scan", "--json"]).stdout).unwrap();
+    fs::write(&file, scan(&["--json"], 0).out).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    let (code, third) = said(&["scan", &format!("--diff={}", file.display())]);
-    assert!(code == Some(0) && third.contains("before.json"), "{third}");
+    let with_file = format!("--diff={}", file.display());
+    scan(&[&with_file], 0).says(&["before.json"]);
     assert_eq!(fs::metadata(&kept).unwrap().modified().unwrap(), at);
     fs::write(&file, "{}").unwrap();
-    let (code, wrong) = said(&["scan", &format!("--diff={}", file.display())]);
-    assert!(code == Some(2) && wrong.contains("is not what `vmio scan --json` prints"), "{wrong}");
+    scan(&[&with_file], 2).says(&["is not what `vmio scan --json` prints"]);
 }
 
 fn streaming(interval: &str, args: &[&str]) -> Command {
@@ -185,19 +169,19 @@ fn top_streams_one_object_a_line_and_ends_after_the_count() {
 }
 
 #[test]
-fn a_stream_ends_cleanly_when_it_is_interrupted_and_when_nobody_reads() {
+fn a_stream_ends_cleanly() {
     let mut child = streaming("0.2", &[]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    // What was begun is whole.
+    // The last line is whole.
     for line in lines {
         serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap();
     }
     assert_eq!(ended(&mut child), Some(0));
 
-    // A reader that has seen enough.
+    // A reader that goes away after some lines.
     let mut child = streaming("0.2", &[]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
@@ -205,7 +189,7 @@ fn a_stream_ends_cleanly_when_it_is_interrupted_and_when_nobody_reads() {
     assert_eq!(ended(&mut child), Some(0));
     assert_eq!(text(&child.wait_with_output().unwrap().stderr), "");
 
-    // One that got nothing, also where the first line would be due in an hour: as other tools end then, by SIGPIPE.
+    // A reader that goes away before the first line, which is due in an hour: SIGPIPE, as with other tools.
     let mut child = streaming("3600", &["--count", "2"]).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(ended(&mut child), None);

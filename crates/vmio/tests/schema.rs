@@ -3,10 +3,9 @@
 
 use crate::common;
 use crate::help::schema;
+use crate::help::state_dir::StateDir;
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use schema::{closed, open, values};
 use serde_json::Value;
@@ -27,26 +26,6 @@ const SILENT: &[(&str, &str)] = &[
 
 /// Outputs in a form that another program prescribes: without a version of ours.
 const FOREIGN: [&str; 2] = ["runs-export-pkb", "runs-export-github"];
-
-fn vmio(state: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vmio"))
-        .args(args)
-        .env("VMIO_STATE", state)
-        .env_remove("NO_COLOR")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-/// What a command prints; 3 is a machine that lacks something, and 2 a refused policy, which the JSON says.
-fn printed(state: &Path, args: &[&str]) -> String {
-    let output = vmio(state, args);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(matches!(output.status.code(), Some(0 | 2 | 3)), "{args:?}: {said}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(!text.is_empty(), "{args:?} printed nothing: {said}");
-    text
-}
 
 /// Every command that has no further ones below it, as it is typed.
 fn leaves(command: &clap::Command, path: &str, found: &mut BTreeSet<String>) {
@@ -72,7 +51,7 @@ fn every_command_has_its_outputs_or_says_why_not() {
         let found = words[..verbs].iter().try_fold(&command, |c, verb| c.find_subcommand(verb));
         let found = found.unwrap_or_else(|| panic!("vmio {typed}: no such command"));
         for option in words[verbs..].iter().filter_map(|w| w.strip_prefix("--")) {
-            // Of every verb: it stands at the top.
+            // Options of all verbs are declared at the top.
             let there = found.get_arguments().chain(command.get_arguments()).any(|a| a.get_long() == Some(option));
             assert!(there, "vmio {typed}: no such option");
         }
@@ -128,7 +107,7 @@ fn every_output_keeps_to_the_contract() {
         assert_eq!(kinds.into_iter().flat_map(|all| all.keys()).find(|kind| numbered(kind)), None, "{name}");
         described(&schema, name, &mut |at, schema| {
             for (field, of) in schema["properties"].as_object().into_iter().flatten() {
-                // What is one of a type's variants is described there.
+                // A constant is described where its variant is.
                 let said = of["description"].is_string() || of["const"].is_string();
                 assert!(said, "{at}: {field} has no word on what it is: {of}");
             }
@@ -147,38 +126,36 @@ fn every_output_keeps_to_the_contract() {
 
 #[test]
 fn the_verb_lists_prints_and_refuses() {
-    let dir = tempfile::tempdir().unwrap();
-    let list = printed(dir.path(), &["schema"]);
-    assert!(list.lines().all(|l| l.chars().count() <= 80), "{list}");
+    let state = StateDir::new();
+    let printed = |args: &[&str]| state.vmio(args).with(0).out;
+    let list = printed(&["schema"]);
     let lines = list.lines().filter(|l| !l.starts_with(' ')).count();
     assert_eq!(lines, ALL.len(), "{list}");
     for output in ALL {
         assert!(list.contains(&format!("\n{} ", output.name)) || list.starts_with(output.name), "{list}");
-        let text = printed(dir.path(), &["schema", output.name]);
+        let text = printed(&["schema", output.name]);
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), output.schema());
         assert!(!text.contains('\u{1b}') && text.ends_with("}\n"));
     }
     assert!(list.contains("vmio top --json (one object a line)"), "{list}");
     // --json is what it prints anyway.
-    assert_eq!(printed(dir.path(), &["schema", "scan", "--json"]), printed(dir.path(), &["schema", "scan"]));
+    assert_eq!(printed(&["schema", "scan", "--json"]), printed(&["schema", "scan"]));
     for (word, hint) in [
         ("scna", "did you mean scan?"),
         ("runs-show", "did you mean tax?"),
         ("guard-pln", "did you mean guard-plan?"),
         ("zzz", "`vmio schema` lists all"),
     ] {
-        let output = vmio(dir.path(), &["schema", word]);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
-        assert!(said.contains(&format!("no JSON output {word}")) && said.contains(hint), "{said}");
+        let ended = state.vmio(&["schema", word]).with(2);
+        assert!(ended.out.is_empty(), "{}", ended.out);
+        ended.says(&[&format!("no JSON output {word}"), hint]);
     }
     for shell in ["bash", "zsh"] {
-        let script = printed(dir.path(), &["completions", shell]);
+        let script = printed(&["completions", shell]);
         assert!(ALL.iter().all(|output| script.contains(output.name)), "{shell}");
     }
-    let help = printed(dir.path(), &["schema", "--help"]);
-    assert!(help.contains("Examples:") && help.lines().all(|l| l.chars().count() <= 80), "{help}");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is made by asking");
+    assert!(printed(&["schema", "--help"]).contains("Examples:"));
+    assert_eq!(state.files(), [""; 0], "nothing is made by asking");
 }
 
 /// Every place of an object in a value, as a JSON pointer.
@@ -203,7 +180,7 @@ fn a_field_more_or_less_is_seen() {
     assert!(open.is_valid(value) && closed.is_valid(value));
     let mut places = Vec::new();
     objects(value, String::new(), &mut places);
-    // Others' words are keys there.
+    // Maps whose keys are data.
     let free = |at: &str| ["/ids", "/read", "/memory_by_node"].iter().any(|end| at.ends_with(end));
     places.retain(|at| !free(at));
     assert!(places.len() > 40, "{places:?}");

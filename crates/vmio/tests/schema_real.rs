@@ -8,6 +8,7 @@ use crate::help::figures;
 use crate::help::full;
 use crate::help::schema;
 use crate::help::stand_in;
+use crate::help::state_dir::StateDir;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,7 +24,7 @@ use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio_model::cell::{Arch, Millis, Subject};
 use vmio_model::figure::{Reading, Unit};
-use vmio_model::modelled::{Kept, ModelledDisk};
+use vmio_model::modelled::{ModelAccuracy, ModelledDisk};
 use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, CpuUse, Mark, ProbeResult, READ, RunState, Watched};
 
 /// A guest of QEMU's, with two disks and two network cards.
@@ -32,43 +33,14 @@ fn qemu(dir: &Path, name: &str) -> StandIn {
     fs::write(&disk, vec![0x5au8; 1 << 20]).unwrap();
     let file = format!("file={},format=raw,if=none,id=drive0,cache=writeback,aio=threads", disk.display());
     let throttled = format!("file={},format=raw,if=ide,cache=none,throttling.iops-total=100", disk.display());
-    let name = format!("guest={name},debug-threads=on");
-    let uuid = "8f1f8a6c-0000-4000-8000-000000000001";
-    let args = [
-        "-name",
-        &name,
-        "-uuid",
-        uuid,
-        "-machine",
-        "q35",
-        "-accel",
-        "tcg",
-        "-cpu",
-        "qemu64,+aes",
-        "-m",
-        "64",
-        "-smp",
-        "2",
-    ];
-    let disks = [
-        "-object",
-        "iothread,id=io1",
-        "-drive",
-        &file,
-        "-device",
-        "virtio-blk-pci,drive=drive0,id=disk0,iothread=io1,num-queues=2",
-    ];
-    let more =
-        ["-drive", &throttled, "-netdev", "tap,id=n0,ifname=tapzz0,vhost=off", "-device", "e1000,netdev=n0,id=net0"];
-    let last = [
-        "-netdev",
-        "user,id=n1",
-        "-device",
-        "virtio-net-pci,netdev=n1,id=net1,host_mtu=1400,csum=off",
-        "-qmp",
-        "unix:/nowhere/web.qmp",
-    ];
-    StandIn::start("qemu-system-x86_64", [&args[..], &disks, &more, &last].concat())
+    let options = format!(
+        "-name guest={name},debug-threads=on -uuid 8f1f8a6c-0000-4000-8000-000000000001 -machine q35 -accel tcg \
+         -cpu qemu64,+aes -m 64 -smp 2 -object iothread,id=io1 -drive {file} \
+         -device virtio-blk-pci,drive=drive0,id=disk0,iothread=io1,num-queues=2 -drive {throttled} \
+         -netdev tap,id=n0,ifname=tapzz0,vhost=off -device e1000,netdev=n0,id=net0 -netdev user,id=n1 \
+         -device virtio-net-pci,netdev=n1,id=net1,host_mtu=1400,csum=off -qmp unix:/nowhere/web.qmp"
+    );
+    StandIn::start("qemu-system-x86_64", options.split(' '))
 }
 
 const FIRECRACKER: &str = r#"{"boot-source": {"kernel_image_path": "vmlinux"},
@@ -155,7 +127,7 @@ fn stock(dir: &Path) {
     second.environment.kernel = "6.12.0-1-amd64".into();
     second.environment.cap_ratio = Some(0.25);
     second.environment.node = Some("lab host (FIXTURE)".into());
-    let kept = Kept { requests: 1000, late_requests: 20, mean_lateness_microseconds: 12.5 };
+    let kept = ModelAccuracy { requests: 1000, late_requests: 20, mean_lateness_microseconds: 12.5 };
     let disk = ModelledDisk::parse("40MB/s,size=4GiB").unwrap();
     second.environment.modelled = Some(ModelledDisk { kept: Some(kept), ..disk });
     second.samples.retain(|s| s.cell.workload() != "seq-read");
@@ -168,7 +140,7 @@ fn stock(dir: &Path) {
     common::store_run(&store, &proven);
     common::store_run(&store, &common::paper::run(Accel::Kvm));
     let mut failed = common::run(Accel::Kvm);
-    // Its whole by the clock of processes, and a device stall.
+    // CPU time by the clock of processes, and a device stall.
     let exact = CpuUse { host_seconds: 9.0, kernel_seconds: Some(1.5), ..CpuUse::default() };
     for sample in &mut failed.samples {
         for mut seen in exact.seen("guest").into_iter().filter(|seen| seen.watched == Watched::Others) {
@@ -189,7 +161,7 @@ fn stock(dir: &Path) {
         });
         let figures = [Reading::scalar("seconds", 1.0)].into_iter().chain(counted).collect();
         sample.seen.push(ProbeResult::here(Watched::Link("tap0".into()), "link", figures));
-        // What no field of a row has, on a machine of its own.
+        // A reading of a probe without a table of its own, on another machine.
         let figures = vec![Reading::scalar("energy", 90.0).with("domain", "package-0")];
         let units = BTreeMap::from([("energy".to_owned(), Unit::Joules)]);
         let there = ProbeResult::here(Watched::Other("powercap".into()), "powercap", figures);
@@ -225,26 +197,18 @@ fn policies(dir: &Path) {
 
 /// What is said of a host without programs, with a store that is none.
 fn poor_doctor() -> String {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("vmio.db"), "no database").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
-    command.args(["doctor", "--json"]).env("VMIO_STATE", dir.path()).env("PATH", "/nowhere");
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(3));
-    String::from_utf8(output.stdout).unwrap()
+    let state = StateDir::new();
+    fs::write(state.path().join("vmio.db"), "no database").unwrap();
+    state.finish(state.command(&["doctor", "--json"]).env("PATH", "/nowhere")).with(3).out
 }
 
-/// A plan beside others whose latency is not visible: no cell of it is on a disk.
+/// A plan beside others whose latency is not visible: no cell of it is on a disk, so nothing is left to run.
 fn blind_plan() -> String {
-    let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
-    let kernel = dir.path().join("bzImage");
+    let state = StateDir::new();
+    let kernel = state.path().join("bzImage");
     fs::write(&kernel, common::bzimage("6.12.0")).unwrap();
-    command.args(["study", "run", "network-quick", "--dry-run", "--gentle", "--json", "--guest-kernel"]).arg(kernel);
-    command.env("VMIO_STATE", dir.path());
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(3), "nothing is left to run");
-    String::from_utf8(output.stdout).unwrap()
+    let args = ["study", "run", "network-quick", "--dry-run", "--gentle", "--json", "--guest-kernel"];
+    state.finish(state.command(&args).arg(kernel)).with(3).out
 }
 
 /// Every output that a test can have without root and without a guest.
@@ -254,17 +218,12 @@ fn outputs(dir: &Path) -> Printed {
     let other = tempfile::tempdir().unwrap();
     let mut all = Printed::default();
     let stand_ins = guests(dir);
-    for args in [
-        "scan --json",
-        "--json",
-        "scan --diff --json",
-        "scan --json schema-web --all",
-        "scan --json --ignore sparse-file",
-    ] {
+    let ignored = "scan --json --ignore sparse-file";
+    for args in ["scan --json", "--json", "scan --diff --json", "scan --json schema-web --all", ignored] {
         all.run("scan", dir, args);
     }
     {
-        // What keeps the processors busy is in it, where they are.
+        // `top` names processes that keep the processors busy only when they are.
         let busy = |_| StandIn(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
         let _busy: Vec<StandIn> = (0..std::thread::available_parallelism().unwrap().get()).map(busy).collect();
         all.run("top", dir, "top --json --count 2 --interval 1 --no-ebpf");
@@ -287,10 +246,9 @@ fn outputs(dir: &Path) -> Printed {
         all.run("runs-export-github", dir, &format!("runs export {run} --format github-action-benchmark"));
     }
     all.run("runs-list", dir, "runs list --json");
-    all.run("runs-compare", dir, "runs compare 1 2 --json");
-    all.run("runs-compare", dir, "runs compare 4 1 --json");
-    all.run("runs-compare", dir, "runs compare 8 9 --json");
-    all.run("runs-compare", dir, "runs compare 8 11 --json");
+    for pair in ["1 2", "4 1", "8 9", "8 11"] {
+        all.run("runs-compare", dir, &format!("runs compare {pair} --json"));
+    }
     let file = other.path().join("run.json");
     fs::write(&file, export(&common::paper::run(Accel::Tcg), Format::Json)).unwrap();
     all.run("runs-import", dir, &format!("runs import {} DIR/none --json", file.display()));
@@ -301,6 +259,7 @@ fn outputs(dir: &Path) -> Printed {
     }
     let plans = [
         "tax --dry-run --json",
+        "tax --dry-run --json --power-command true",
         "study run durability --dry-run --steady-state --json",
         "study run arm --dry-run --gentle --json",
     ];
@@ -310,13 +269,15 @@ fn outputs(dir: &Path) -> Printed {
     all.add("tax-plan", blind_plan());
     let run = Store::open_existing(&dir.join("vmio.db")).unwrap().load(1).unwrap();
     all.add("tax-noise", vmio::document::text(&vmio::run::noise::Document::of(&run)));
-    all.run("guard-check", dir, "guard check --config guard.toml --json");
-    all.run("guard-check", dir, "guard check --config refused.toml --json");
-    all.run("guard-check", dir, "guard check --config guard.toml --host --json");
-    all.run("guard-plan", dir, "guard plan --config guard.toml --json");
-    all.run("guard-plan", dir, "guard plan --config guard.toml --json --demand vnet0=20Mbit --algorithm dba");
-    all.run("guard-simulate", dir, "guard simulate --config guard.toml --seconds 1 --json");
-    all.run("guard-simulate", dir, "guard simulate --study amamou2012 --seconds 1 --json");
+    for args in ["guard.toml", "refused.toml", "guard.toml --host"] {
+        all.run("guard-check", dir, &format!("guard check --json --config {args}"));
+    }
+    for more in ["", " --demand vnet0=20Mbit --algorithm dba"] {
+        all.run("guard-plan", dir, &format!("guard plan --config guard.toml --json{more}"));
+    }
+    for of in ["--config guard.toml", "--study amamou2012"] {
+        all.run("guard-simulate", dir, &format!("guard simulate {of} --seconds 1 --json"));
+    }
     all.run("schema", dir, "schema --json");
     all
 }
@@ -381,7 +342,7 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
         "a guest that others limit: common/advice/others.rs",
     ),
     ("tax", ELSEWHERE_MEASURED, "another machine: root_ssh.rs"),
-    ("tax", ELSEWHERE_FOLLOWED, "the same; knees: figures.rs"),
+    ("tax", ELSEWHERE_FOLLOWED, "the same; knees: seen.rs"),
     ("tax-noise", ELSEWHERE_MEASURED, "the same"),
     ("runs-export", ELSEWHERE_MEASURED, "the same"),
     ("tax-plan", &[".peer", ".peer_told"], "the same"),

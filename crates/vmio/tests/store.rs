@@ -74,7 +74,7 @@ fn the_store_is_as_the_docs_say() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("vmio.db");
     let mut run = small();
-    // What another machine did is not the host's.
+    // Readings of another machine must not count as this host's.
     let readings = vec![Reading::scalar(BUSY, -1.0)];
     let there = ProbeResult { node: "far".into(), ..ProbeResult::here(Watched::Processors, "cpu", readings) };
     run.samples.iter_mut().for_each(|s| s.seen.push(there.clone()));
@@ -155,7 +155,7 @@ fn a_run_has_one_owner_and_is_interrupted_without() {
     );
     assert!(matches!(reader.delete(id), Err(StoreError::Owned { .. })));
     assert!(matches!(reader.resume(id), Err(StoreError::Owned { .. })));
-    // By whatever link the store is named.
+    // The same through a symbolic link.
     let elsewhere = tempfile::tempdir().unwrap();
     let link = elsewhere.path().join("vmio.db");
     std::os::unix::fs::symlink(&path, &link).unwrap();
@@ -163,7 +163,7 @@ fn a_run_has_one_owner_and_is_interrupted_without() {
     assert_eq!(linked.list().unwrap()[0].state, RunState::Running);
     drop(linked);
 
-    // What somebody left who was killed when all was stored goes with the next run, and what is held stays.
+    // The next run removes lock files of dead owners, and leaves those that are held.
     let [dead, held, other] = ["run-700.lock", "run-1.lock", "run-x.lock"].map(|name| dir.path().join(name));
     fs::write(&dead, "").unwrap();
     fs::write(&other, "").unwrap();

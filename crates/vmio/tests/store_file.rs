@@ -117,7 +117,7 @@ fn a_store_that_others_can_change_is_refused() {
         assert!(e.to_string().contains("vmio.db-journal is not to be trusted: it is a link"), "{e}");
     }
     assert!(!victim.exists());
-    // Whoever may write above can exchange all that is below.
+    // Who can write a directory can replace all below it.
     fs::remove_file(dir.path().join("vmio.db-journal")).unwrap();
     let below = dir.path().join("open/own");
     fs::create_dir_all(&below).unwrap();

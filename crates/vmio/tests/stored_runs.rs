@@ -2,13 +2,13 @@
 //! them is compared, byte by byte, with what was said when they were kept (fixtures/runs/README.md).
 #![allow(clippy::unwrap_used)]
 
-use crate::help::bed;
 use crate::help::recorded;
+use crate::help::state_dir;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bed::Bed;
 use serde_json::{Value, json};
+use state_dir::StateDir;
 use vmio::store::{Imported, Store};
 use vmio::studies;
 use vmio_model::result::{BANDWIDTH, IOPS};
@@ -19,15 +19,15 @@ use vmio_model::summary::explain::Differs;
 const RUNS: [&str; 3] = ["quick", "shafer2010-storage", "async-reads"];
 
 /// A state directory in whose store the runs are, taken over by the program.
-fn imported() -> Bed {
-    let bed = Bed::new();
+fn imported() -> StateDir {
+    let state = StateDir::new();
     for (n, name) in RUNS.iter().enumerate() {
-        let path = recorded::file(&format!("{name}.json"), &bed.state());
-        let said = bed.vmio(&["runs", "import", path.to_str().unwrap()]).with(0);
+        let path = recorded::file(&format!("{name}.json"), &state.path());
+        let said = state.vmio(&["runs", "import", path.to_str().unwrap()]).with(0);
         assert!(said.err.contains(&format!("imported as run {}:", n + 1)), "{}", said.err);
         std::fs::remove_file(path).unwrap();
     }
-    bed
+    state
 }
 
 /// Where two texts part.
@@ -42,15 +42,15 @@ fn same(what: &str, then: &str, now: &str) {
 
 #[test]
 fn summaries_findings_and_comparisons_are_what_they_were() {
-    let bed = imported();
+    let state = imported();
     for (n, name) in RUNS.iter().enumerate() {
         let id = (n + 1).to_string();
-        let now = bed.vmio(&["runs", "show", &id, "--json"]).with(0).out;
+        let now = state.vmio(&["runs", "show", &id, "--json"]).with(0).out;
         same(name, &String::from_utf8(recorded::bytes(&format!("{name}.show.json"))).unwrap(), &now);
 
         let now: Value = serde_json::from_str(&now).unwrap();
         let itself: Value =
-            serde_json::from_str(&bed.vmio(&["runs", "compare", &id, &id, "--json"]).with(0).out).unwrap();
+            serde_json::from_str(&state.vmio(&["runs", "compare", &id, &id, "--json"]).with(0).out).unwrap();
         assert_eq!(
             (&itself["differences"], &itself["only_a"], &itself["only_b"]),
             (&json!([]), &json!([]), &json!([]))
@@ -62,17 +62,17 @@ fn summaries_findings_and_comparisons_are_what_they_were() {
             assert_eq!(cell["verdict"], "no difference shown", "{cell}");
         }
     }
-    let now = bed.vmio(&["study", "compare", "shafer2010-storage", "paper", "--json"]).with(0).out;
+    let now = state.vmio(&["study", "compare", "shafer2010-storage", "paper", "--json"]).with(0).out;
     same("compare", &String::from_utf8(recorded::bytes("compare-paper.json")).unwrap(), &now);
-    bed.is_clean();
+    state.is_clean();
 }
 
 /// The links of a chain are of the same rounds, so that they multiply up to the share in these: geometric means taken
 /// here from the samples alone. This study had no job in the guest, so what is left of each chain is one link.
 #[test]
 fn the_chains_of_a_run_multiply_up_to_its_shares() {
-    let bed = imported();
-    let run = Store::open_existing(&bed.state().join("vmio.db")).unwrap().load_whole(2).unwrap();
+    let state = imported();
+    let run = Store::open_existing(&state.path().join("vmio.db")).unwrap().load_whole(2).unwrap();
     let summary = vmio_model::summary::summarise(&run);
     assert_eq!(summary.explained.len(), 15);
     let figures = |key: &str| -> BTreeMap<u32, f64> {
@@ -99,11 +99,11 @@ fn the_chains_of_a_run_multiply_up_to_its_shares() {
 /// Nothing is lost on the way in, and what is exported again is taken as the same.
 #[test]
 fn an_export_is_taken_whole_and_exported_as_it_was() {
-    let bed = imported();
-    let store = Store::open_existing(&bed.state().join("vmio.db")).unwrap();
+    let state = imported();
+    let store = Store::open_existing(&state.path().join("vmio.db")).unwrap();
     for (n, name) in RUNS.iter().enumerate() {
         let id = n as i64 + 1;
-        let again = bed.vmio(&["runs", "export", &id.to_string()]).with(0).out;
+        let again = state.vmio(&["runs", "export", &id.to_string()]).with(0).out;
         same(name, &String::from_utf8(recorded::bytes(&format!("{name}.json"))).unwrap(), &again);
         // The stored study can be taken up again, and has the cells that it had.
         let run = store.load_whole(id).unwrap();
@@ -112,11 +112,11 @@ fn an_export_is_taken_whole_and_exported_as_it_was() {
         let ran: BTreeSet<String> = run.samples.iter().map(|s| s.cell.key()).collect();
         assert!(named.is_subset(&ran) && ran.len() >= 18, "{name}: {:?}", named.difference(&ran));
 
-        let path = bed.state().join("again.json");
+        let path = state.path().join("again.json");
         std::fs::write(&path, again).unwrap();
         assert_eq!(recorded::import(&store, &[&path]).unwrap(), [Imported::Known(id)]);
-        let other = Bed::new();
-        let there = Store::open(&other.state().join("vmio.db")).unwrap();
+        let other = StateDir::new();
+        let there = Store::open(&other.path().join("vmio.db")).unwrap();
         assert_eq!(recorded::import(&there, &[&path]).unwrap(), [Imported::New(1)]);
         assert_eq!(Run { id, ..there.load_whole(1).unwrap() }, run, "{name}");
         std::fs::remove_file(path).unwrap();
@@ -126,15 +126,15 @@ fn an_export_is_taken_whole_and_exported_as_it_was() {
 /// By what a workload is judged was its own word, whatever its requests are like.
 #[test]
 fn a_workload_is_judged_by_the_figure_that_it_was_judged_by() {
-    let bed = Bed::new();
+    let state = StateDir::new();
     let mut export = recorded::json("quick.json");
     let other = |figure: &Value| if figure == IOPS { BANDWIDTH } else { IOPS };
     for workload in export["workloads"].as_array_mut().unwrap() {
         workload["judged_by"] = json!(other(&workload["judged_by"]));
     }
-    let path = bed.state().join("turned.json");
+    let path = state.path().join("turned.json");
     std::fs::write(&path, export.to_string()).unwrap();
-    let store = Store::open(&bed.state().join("vmio.db")).unwrap();
+    let store = Store::open(&state.path().join("vmio.db")).unwrap();
     assert_eq!(recorded::import(&store, &[&path]).unwrap(), [Imported::New(1)]);
     let summary = vmio_model::summary::summarise(&store.load(1).unwrap());
     for (then, now) in recorded::json("quick.show.json")["cells"].as_array().unwrap().iter().zip(&summary.cells) {

@@ -2,15 +2,12 @@
 //! larger, a log, a mail. What is longer is a line of a change, which is there to be pasted and not broken.
 #![allow(clippy::unwrap_used)]
 
-use crate::common;
-
-use std::path::Path;
-use std::process::Command;
+use crate::common::{self, page::too_long};
+use crate::help::state_dir::{StateDir, unfolded};
 
 use unicode_width::UnicodeWidthStr;
 use vmio::report::scan::{Row, View, detail, diff, overview};
 use vmio::report::{self, Report};
-use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::facts::Guest;
 use vmio_model::result::Accel;
@@ -78,56 +75,36 @@ match = { vm = "a-guest-with-a-very-long-name-0000abcd" }
 class = "gold"
 "#;
 
-/// Lines that are too long and no line of a change to paste: nothing excuses them.
-fn too_long<'a>(text: &'a str, findings: &[Finding]) -> Vec<&'a str> {
-    let ways = || findings.iter().flat_map(|f| f.change.ways()).flat_map(|(_, how)| how.lines());
-    let pasted = |line: &str| {
-        // A name that a shell makes of its bytes is one word.
-        let words = line.replace("$(printf ", "").split_whitespace().count();
-        let command = line.trim().starts_with("vmio ") && words <= 4;
-        command || ways().any(|code| line.trim_end().ends_with(code.trim()) && !code.trim().is_empty())
-    };
-    text.lines().filter(|line| line.width() > WIDTH && !pasted(line)).collect()
-}
-
-fn state() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
-    common::store_run(&store, &common::run(Accel::Tcg));
+fn stocked() -> StateDir {
+    let state = StateDir::new();
+    common::store_run(&state.store(), &common::run(Accel::Tcg));
     let mut second = common::run(Accel::Kvm);
     second.environment.kernel = "6.12.0-1-amd64".into();
     second.samples.iter_mut().for_each(|s| s.result.amend(|work| work.seconds /= 1.5));
-    common::store_run(&store, &second);
-    common::store_run(&store, &common::paper::run(Accel::Kvm));
-    std::fs::write(dir.path().join("policy.toml"), POLICY).unwrap();
-    dir
+    common::store_run(&state.store(), &second);
+    common::store_run(&state.store(), &common::paper::run(Accel::Kvm));
+    std::fs::write(state.path().join("policy.toml"), POLICY).unwrap();
+    state
 }
 
-fn printed(state: &Path, args: &[&str]) -> String {
-    let policy = state.join("policy.toml");
-    let args = args.iter().map(|a| if *a == "POLICY" { policy.to_str().unwrap() } else { a });
-    let args: Vec<&str> = args.collect();
-    let output = Command::new(env!("CARGO_BIN_EXE_vmio"))
-        .args(&args)
-        .env("VMIO_STATE", state)
-        .env_remove("COLUMNS")
-        .output()
-        .unwrap();
-    let code = output.status.code();
-    // 2: what cannot be meant; 3: this machine lacks something, which the text says.
-    assert!(matches!(code, Some(0 | 2 | 3)), "{args:?}: {code:?}: {}", String::from_utf8_lossy(&output.stderr));
+fn printed(state: &StateDir, args: &[&str]) -> String {
+    let policy = state.path().join("policy.toml");
+    let args: Vec<&str> = args.iter().map(|a| if *a == "POLICY" { policy.to_str().unwrap() } else { a }).collect();
+    let ended = state.finish(state.command(&args).env_remove("COLUMNS"));
+    // 2: wrong usage; 3: this machine lacks something, which the text says.
+    assert!(matches!(ended.code, Some(0 | 2 | 3)), "{args:?}: {:?}: {}", ended.code, ended.err);
     // The plan and what is noted go to standard error.
-    String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+    ended.out + &ended.err
 }
 
 #[test]
 fn every_command_prints_80_columns() {
-    let state = state();
+    let state = stocked();
     let runs = [common::run(Accel::Tcg), common::run(Accel::Kvm), common::paper::run(Accel::Kvm)];
     let findings: Vec<Finding> = runs.iter().flat_map(|run| Report::of(run).findings).collect();
     let mut wrong = Vec::new();
     for args in COMMANDS {
-        let text = printed(state.path(), args);
+        let text = printed(&state, args);
         assert!(!text.trim().is_empty(), "{args:?}");
         wrong.extend(too_long(&text, &findings).into_iter().map(|line| format!("vmio {}: {line}", args.join(" "))));
     }
@@ -137,10 +114,10 @@ fn every_command_prints_80_columns() {
 #[test]
 fn every_help_has_80_columns() {
     fn visit(command: &mut clap::Command, path: &[String], wrong: &mut Vec<String>) {
-        let state = tempfile::tempdir().unwrap();
+        let state = StateDir::new();
         for form in ["--help", "-h"] {
             let args: Vec<&str> = path.iter().map(String::as_str).chain([form]).collect();
-            let text = printed(state.path(), &args);
+            let text = printed(&state, &args);
             assert!(text.contains("Usage:"), "{args:?}: {text}");
             let lines = text.lines().filter(|line| line.width() > WIDTH);
             wrong.extend(lines.map(|line| format!("vmio {}: {line}", args.join(" "))));
@@ -199,7 +176,7 @@ fn a_scan_of_any_names_fits_and_tells_guests_apart() {
             assert_eq!(too_long(&text, &all(&view)), Vec::<&str>::new(), "{text}");
         }
     }
-    // Nova's guests differ in their ends alone.
+    // Names of OpenStack's guests differ in their last characters alone.
     let mut view = common::scan::view();
     let one = view.rows[0].clone();
     let named = |i: usize| Row {
@@ -256,7 +233,7 @@ fn names_of_all_targets_fit_where_they_are_compared_with_one() {
     let report = Report::of(&run);
     let shown = report::text(&report, Style::PLAIN);
     assert_eq!(too_long(&shown, &report.findings), Vec::<&str>::new(), "{shown}");
-    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = unfolded(&shown);
     let others: Vec<&str> = vmio_rig::disks::targets::ALL.iter().map(|t| t.name()).filter(|n| *n != "device").collect();
     for lead in ["Targets ", "At the device and CPU time, targets "] {
         assert!(words.contains(&(lead.to_owned() + &others.join(", "))), "{lead}: {shown}");

@@ -1,4 +1,4 @@
-//! Asks a guard that runs, over its Unix socket.
+//! Client of a running guard, over its Unix socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::Refusal;
 
-/// How long an answer may take: taking off the limits of thousands takes a while.
+/// Time limit for an answer: removing thousands of limits takes a while.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Largest answer: a member has some hundred bytes.
 const ANSWER: usize = 64 << 20;
@@ -36,10 +36,10 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
-    /// It would not; nothing was changed.
+    /// It refused; nothing was changed.
     #[error("{}", .0.error)]
     Refused(Refusal),
-    /// It failed at it; what is in force then its words say.
+    /// It failed; the message says what is in force.
     #[error("{}", .0.error)]
     Failed(Refusal),
 }

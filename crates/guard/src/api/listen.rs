@@ -1,4 +1,4 @@
-//! Where a guard listens: a Unix socket that its owner and one group may use, and TCP behind a token.
+//! A guard's listening sockets: a Unix socket for its owner and one group, and TCP with a token.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, chmodat, chownat, statat, unlinkat};
 use rustix::process::{geteuid, umask};
 
-/// What must be said over TCP.
+/// The token that TCP clients must send.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -23,26 +23,26 @@ impl Token {
     /// Least length: 128 bits in hexadecimal.
     pub const LEAST: usize = 32;
 
-    /// Of a text, blanks around it apart; `None` where it is too short to be no word, or has blanks in it.
+    /// From a text, which is trimmed; `None` where it is shorter than 128 bits in hexadecimal, or has blanks.
     pub fn of(text: &str) -> Option<Token> {
         let text = text.trim();
         (text.len() >= Token::LEAST && text.bytes().all(|b| b.is_ascii_graphic())).then(|| Token(text.to_owned()))
     }
 
-    /// Whether it is this one: how long that takes does not tell how much of it is right.
+    /// Compares in constant time.
     pub fn is(&self, given: &str) -> bool {
         let differ = self.0.bytes().zip(given.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
         differ == 0 && self.0.len() == given.len()
     }
 }
 
-/// A socket's file. Dropped, it is gone.
+/// A socket's file, removed on drop.
 #[derive(Debug)]
 pub struct SocketFile(pub(super) PathBuf);
 
 impl SocketFile {
-    /// Removes what a guard that is dead has left at this path; whoever calls holds the guard's ledger, so there is no other
-    /// one. Whether nothing lies there now.
+    /// Removes a dead guard's socket at this path; returns whether the path is free. The caller holds the guard's
+    /// ledger, so no other guard is alive.
     ///
     /// # Errors
     /// When the system refuses; with what was tried.
@@ -60,7 +60,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // What cannot be removed is removed by the next guard.
+        // On failure the next guard removes it.
         let _ = SocketFile::clear(&self.0);
     }
 }
@@ -77,8 +77,8 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Opens them. A socket that lies at the path is taken for one that a dead guard left: whoever calls holds the
-    /// guard's ledger, so there is no other one. Must be called before there are other threads (umask(2)).
+    /// Opens them. A socket at the path is a dead guard's and is replaced: the caller holds the guard's ledger, so no
+    /// other guard is alive. Must be called before there are other threads (umask(2)).
     ///
     /// # Errors
     /// When something else than a socket lies there, or the system refuses; with what it was about.
@@ -120,7 +120,7 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
     #[test]
-    fn a_token_is_long_and_told_apart_to_its_end() {
+    fn token_length_and_comparison() {
         assert_eq!(Token::of("short"), None);
         assert_eq!(Token::of(&format!("{} {}", "a".repeat(20), "b".repeat(20))), None);
         let token = Token::of(&format!("{}\n", "a".repeat(32))).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_a_dead_guard_is_replaced_and_nothing_else() {
+    fn only_dead_sockets_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("guard.sock");
         drop(Listeners::open(&path, None, None).unwrap());

@@ -1,8 +1,8 @@
-//! How a guard that runs is asked: HTTP over a Unix socket whose group may ask, and over TCP with a token. Paths and
-//! documents are in `docs/guard-api.md`.
+//! The HTTP API of a running guard: over a Unix socket for one group, and over TCP with a token. Paths and documents
+//! are in `docs/guard-api.md`.
 //!
-//! The server is a thread with a runtime of its own; what it is asked is done by [`Manager`], one after the other, so
-//! nothing here can hold up the loop.
+//! The server is a thread with its own runtime. [`Manager`] does requests one after the other; none holds up the
+//! control loop.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -35,22 +35,22 @@ pub use listen::{Listeners, SocketFile, Token};
 
 /// Largest body of a request.
 const BODY: usize = 64 << 10;
-/// Connections at once, of the Unix socket and of TCP each, so that nobody without a token holds up who needs none;
-/// more wait.
+/// Most connections at once, for the Unix socket and for TCP each, so that TCP clients cannot block the socket. More
+/// wait.
 const CONNECTIONS: usize = 64;
-/// How long a client may take for the head of its request.
+/// Time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(5);
-/// How long a connection may last.
+/// Time limit for a connection.
 const CONNECTION: Duration = Duration::from_secs(60);
-/// Longest time that may be given for a confirmation.
+/// Longest time for a confirmation, in seconds.
 const CONFIRM: f64 = 24.0 * 3600.0;
 
-/// A guard that several threads may ask.
+/// A guard shared by threads.
 pub type Shared = Arc<Mutex<Manager>>;
 
-/// A guard, for this thread alone for a moment.
+/// Locks the guard.
 pub fn lock(manager: &Shared) -> MutexGuard<'_, Manager> {
-    // What another thread was at when it panicked is whole: each change is made at its end.
+    // After a panic the state is consistent: each change of it is made last.
     manager.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -154,7 +154,7 @@ async fn metrics(State(asked): State<Asked>) -> Result<Response, Response> {
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
-/// What is known, written. Of thousands of members that takes a while: nobody waits for it but who asked.
+/// Formats the status in a blocking thread, since that takes a while for thousands of members.
 async fn written(asked: Asked, write: fn(&Status) -> Vec<u8>) -> Result<Vec<u8>, Response> {
     let status = with(asked, |manager| manager.status()).await?;
     let written = tokio::task::spawn_blocking(move || write(&status)).await;
@@ -184,12 +184,12 @@ async fn take_back(State(asked): State<Asked>) -> Result<StatusCode, Response> {
 async fn stop(State(asked): State<Asked>, Json(stop): Json<Stop>) -> Result<StatusCode, Response> {
     let undo = stop.undo;
     let wishes = Arc::clone(&asked.wishes);
-    // The answer is known only when the limits are off; the process ends after it, also when some are not.
+    // Answers when the limits are off. The process ends also when some could not be removed.
     let done = with(asked, move |manager| manager.stop(undo)).await;
     let wish = Wish::Stop { undo: undo && done.is_ok() };
-    let told = wishes.lock().unwrap_or_else(PoisonError::into_inner).send(wish);
+    let sent = wishes.lock().unwrap_or_else(PoisonError::into_inner).send(wish);
     done?;
-    told.map_err(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())?;
+    sent.map_err(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -201,11 +201,11 @@ fn confirmation(seconds: Option<f64>) -> Result<Option<Duration>, ManagerError> 
     }
 }
 
-/// Without the token nothing is answered over TCP but the page, which says nothing of this guard.
+/// Requires the token over TCP, except for the page, which has no data of this guard.
 async fn with_token(State(token): State<Token>, request: Request, next: Next) -> Response {
     let given = request.headers().get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    let known = given.and_then(|text| text.strip_prefix("Bearer ")).is_some_and(|given| token.is(given));
-    if known || page::is_of(request.uri().path()) {
+    let authorized = given.and_then(|text| text.strip_prefix("Bearer ")).is_some_and(|given| token.is(given));
+    if authorized || page::is_of(request.uri().path()) {
         return next.run(request).await;
     }
     let error = "TCP needs the header `Authorization: Bearer TOKEN`".to_owned();
@@ -243,7 +243,7 @@ impl Server {
         };
         let thread = thread::Builder::new().name("guard-api".into()).spawn(move || {
             runtime.block_on(serve);
-            // Whoever is just being answered gets the end of the answer.
+            // Answers in progress are completed.
             runtime.shutdown_timeout(Duration::from_millis(500));
         })?;
         Ok(Server { _file: file, end: Some(end), thread: Some(thread) })
@@ -264,28 +264,30 @@ impl Drop for Server {
 async fn accept_unix(listener: std::os::unix::net::UnixListener, router: Router) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
     let router = router.merge(page::router()).layer(middleware::from_fn(page::own));
-    let router = router.layer(middleware::from_fn(page::strict));
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => answer(stream, router.clone(), permit),
-            // No descriptors left, or a client that went: the next one may do better.
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    }
+    let listener = &listener;
+    accept(router, move || async move { Ok(listener.accept().await?.0) }).await;
 }
 
 async fn accept_tcp(tcp: Option<(std::net::TcpListener, Token)>, router: Router) {
     let Some((listener, token)) = tcp else { return std::future::pending().await };
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let router = router.merge(page::router()).layer(middleware::from_fn_with_state(token, with_token));
+    let listener = &listener;
+    accept(router, move || async move { Ok(listener.accept().await?.0) }).await;
+}
+
+async fn accept<S, F>(router: Router, next: impl Fn() -> F)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = io::Result<S>>,
+{
     let router = router.layer(middleware::from_fn(page::strict));
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => answer(stream, router.clone(), permit),
+        match next().await {
+            Ok(stream) => answer(stream, router.clone(), permit),
+            // No descriptors left, or the client is gone.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
@@ -300,7 +302,7 @@ fn answer(
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(HEAD);
         let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-        // What fails is the client's.
+        // A failure is the client's problem.
         let _ = tokio::time::timeout(CONNECTION, served).await;
         drop(permit);
     });

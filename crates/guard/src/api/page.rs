@@ -1,6 +1,7 @@
-//! The dashboard: a page that is always the same, with a script that asks for `/v1/status`. There is nothing in it that is
-//! not everybody's, so it is shown without the token, asks for it, and keeps it in the tab's own memory (sessionStorage):
-//! never in an address, whose history others read, and never in a cookie, which a browser sends of itself.
+//! The dashboard: a page that is always the same, with a script that asks for `/v1/status`. There is nothing in it that
+//! is not everybody's, so it is shown without the token, asks for it, and keeps it in the tab's own memory
+//! (sessionStorage): never in an address, whose history others read, and never in a cookie, which a browser sends of
+//! itself.
 
 use axum::Json;
 use axum::Router;
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_other_sites_are_not_local() {
+    fn local_host_names() {
         for host in ["localhost", "LOCALHOST:9127", "127.0.0.1:9127", "[::1]:9127", "[::1]", "10.0.0.5", "vmio"] {
             assert!(is_local(host), "{host}");
         }
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_makes_no_markup_of_texts_and_loads_nothing_from_elsewhere() {
+    fn page_escapes_text_and_loads_nothing() {
         let (page, script) = (include_str!("page/index.html"), include_str!("page/page.js"));
         for word in
             ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "http:", "https:"]

@@ -95,7 +95,7 @@ fn code(answer: &str) -> &str {
 }
 
 #[test]
-fn over_tcp_all_but_the_page_needs_the_token() {
+fn tcp_needs_the_token() {
     let served = Served::new();
     let with = |word: &str| format!("Authorization: Bearer {word}\n");
     for path in ["/v1/status", "/metrics", "/nothing", "/v1/apply"] {
@@ -124,7 +124,7 @@ fn over_tcp_all_but_the_page_needs_the_token() {
 }
 
 #[test]
-fn pages_of_other_sites_are_not_answered() {
+fn requests_of_other_sites_are_refused() {
     let served = Served::new();
     let to = |host: &str, origin: &str| {
         let request =
@@ -255,7 +255,7 @@ fn throw(path: &Path, request: &[u8]) -> bool {
 }
 
 #[test]
-fn ten_thousand_requests_that_make_no_sense_hurt_nobody() {
+fn ten_thousand_random_requests() {
     let served = Served::new();
     let seed = u64::from(std::process::id());
     let before = pages_of_memory();
@@ -282,7 +282,7 @@ fn ten_thousand_requests_that_make_no_sense_hurt_nobody() {
 }
 
 #[test]
-fn who_is_slow_holds_up_nobody() {
+fn slow_clients_do_not_block() {
     let served = Served::new();
     let unix = |text: &str| {
         let mut stream = UnixStream::connect(served.path()).unwrap();

@@ -1,42 +1,42 @@
-//! What the core knows of what is in force.
+//! Status of the pools in force.
 
 use vmio_model::holding::{Queue, QueueingPoint};
 use vmio_model::rate::BitRate;
 
-use crate::desired::{Carded, PoolKey, Seated};
+use crate::desired::{CardLimit, DesiredMember, PoolKey};
 use crate::planes::{Count, Observation, StageBacklog};
 
-/// What is known of a pool that is in force.
+/// Status of a pool in force.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolStatus {
     /// Which.
     pub key: PoolKey,
-    /// What its members share now.
+    /// Rate that its members share now.
     pub root_bps: BitRate,
     /// Where the queues of its interfaces stand.
     pub queue: Queue,
     /// Of a staged pool: the rate that the members share on the IFB, and their backlog at the uplink.
     pub stage: Option<(BitRate, StageBacklog)>,
-    /// Of what guests receive: bytes that have arrived at the uplink, where they are counted.
+    /// Bytes that arrived at the uplink, of a pool of received traffic, where they are counted.
     pub arrived_bytes: Option<u64>,
-    /// What the link takes.
+    /// Rate of the link.
     pub capacity_bps: BitRate,
-    /// Its members; then interfaces that have a class here and cannot be held.
+    /// Its members; then interfaces that have a class here and cannot be limited.
     pub members: Vec<MemberStatus>,
 }
 
-/// What is known of a member.
+/// Status of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberStatus {
     /// Its name.
     pub name: String,
     /// Its class.
     pub class: String,
-    /// Its minimum as far as all fit.
+    /// Its minimum, reduced where not all minima fit.
     pub min_effective_bps: BitRate,
     /// Its limit now; `None` for none.
     pub limit_bps: Option<BitRate>,
-    /// What went through it since it is there.
+    /// Its counters since it exists.
     pub count: Count,
     /// Where its excess waits; `None` of `host` and `default`.
     pub held: Option<HeldStatus>,
@@ -47,16 +47,16 @@ pub struct MemberStatus {
 pub struct HeldStatus {
     /// Where.
     pub waits: QueueingPoint,
-    /// The send buffer that its tap has, in bytes; `None` where it is left alone, or not in force.
+    /// Send buffer of its tap in bytes; `None` where it is not limited.
     pub send_buffer_bytes: Option<u32>,
     /// Why, in a sentence.
     pub reason: String,
 }
 
 impl MemberStatus {
-    /// Of one that the uplink's card limits, as far as it does.
-    pub(super) fn of_card(card: &Carded, seen: &Observation) -> MemberStatus {
-        let in_force = seen.cards.get(&card.function).cloned().unwrap_or(Ok(Count::default()));
+    /// Of a member that the uplink's card limits.
+    pub(super) fn of_card(card: &CardLimit, observed: &Observation) -> MemberStatus {
+        let in_force = observed.cards.get(&card.function).cloned().unwrap_or(Ok(Count::default()));
         let (waits, reason) = match &in_force {
             Ok(_) => (QueueingPoint::Nic, card.reason.clone()),
             Err(why) => (QueueingPoint::None, why.to_string()),
@@ -73,10 +73,10 @@ impl MemberStatus {
 }
 
 impl HeldStatus {
-    /// As it was found, and as far as the plane has it in force.
-    pub(super) fn of(seat: &Seated, seen: &Observation) -> Option<HeldStatus> {
+    /// As planned, corrected by what the plane has in force.
+    pub(super) fn of(seat: &DesiredMember, observed: &Observation) -> Option<HeldStatus> {
         let (holding, interface) = (seat.holding.as_ref()?, seat.interface.as_ref()?);
-        let queue = seen.queues.get(&interface.index);
+        let queue = observed.queues.get(&interface.index);
         let as_found = HeldStatus {
             waits: holding.waits,
             send_buffer_bytes: holding.send_buffer_bytes,

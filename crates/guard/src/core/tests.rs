@@ -54,30 +54,32 @@ fn named(all: &[(&str, u16)]) -> Vec<(String, u16)> {
 }
 
 #[test]
-fn interfaces_come_go_and_come_back_as_others() {
+fn numbers_of_interfaces_that_come_and_go() {
     let mut core = core(vec![tap(1), web1()]);
     assert_eq!(names(&core), named(&[("host", 2), ("tap1", 16), ("vnet50", 17), ("default", 3)]));
-    core.see(vec![web1(), tap(2), tap(3)]).unwrap();
+    core.set_interfaces(vec![web1(), tap(2), tap(3)]).unwrap();
     assert_eq!(names(&core), named(&[("host", 2), ("tap2", 16), ("tap3", 18), ("vnet50", 17), ("default", 3)]));
     // What nothing matches is no member of its own.
-    core.see(vec![web1(), Interface { index: 9, name: "eth7".into(), ..Interface::default() }.into()]).unwrap();
+    core.set_interfaces(vec![web1(), Interface { index: 9, name: "eth7".into(), ..Interface::default() }.into()])
+        .unwrap();
     assert_eq!(names(&core), named(&[("host", 2), ("vnet50", 17), ("default", 3)]));
     // The number of a guest that went is another's under the same name.
     let before = core.plane().changes;
-    core.see(vec![web1(), Interface { index: 9, name: "eth7".into(), ..Interface::default() }.into()]).unwrap();
+    core.set_interfaces(vec![web1(), Interface { index: 9, name: "eth7".into(), ..Interface::default() }.into()])
+        .unwrap();
     assert_eq!(core.plane().changes, before, "nothing changed, nothing is done");
-    core.see(vec![Interface { index: 51, ..web1().interface }.into()]).unwrap();
+    core.set_interfaces(vec![Interface { index: 51, ..web1().interface }.into()]).unwrap();
     assert_eq!(names(&core)[1], ("vnet50".to_owned(), 16), "an interface made anew is another one");
 }
 
 #[test]
-fn a_policy_is_put_in_force_whole_or_not_at_all() {
+fn failed_reload_changes_nothing() {
     // Two pools, so that the second can fail when the first is in force.
     let both = POLICY.replace("class = \"rest\"", "class = \"rest\"\nrx_class = \"rest\"");
     let mut core = Core::start(Fake::new(Abilities::HTB), policy(&both), vec![tap(1)]).unwrap();
     assert_eq!(core.desired().pools.len(), 2);
     let before = core.desired().clone();
-    let told = core.plane().program(&tx()).unwrap().clone();
+    let before_program = core.plane().program(&tx()).unwrap().clone();
     // Refused before anything is touched.
     let slow = both.replace("[class.rest]", "[class.rest]\nmax = \"1kbit\"");
     let error = core.reload(policy(&slow)).unwrap_err();
@@ -92,14 +94,35 @@ fn a_policy_is_put_in_force_whole_or_not_at_all() {
         core.plane().fail_after(after);
         let error = core.reload(faster.clone()).unwrap_err();
         assert!(matches!(error, CoreError::PutBack(_)), "{error}");
-        assert_eq!((core.desired(), core.plane.program(&tx())), (&before, Some(&told)));
+        assert_eq!((core.desired(), core.plane.program(&tx())), (&before, Some(&before_program)));
     }
     core.reload(faster).unwrap();
-    assert_ne!(core.plane().program(&tx()), Some(&told));
+    assert_ne!(core.plane().program(&tx()), Some(&before_program));
+}
+
+/// After a change that could be neither made nor put back, the next look restores what is desired, though the
+/// interfaces are the same as before.
+#[test]
+fn torn_limits_are_restored() {
+    let both = POLICY.replace("class = \"gold\"", "class = \"gold\"\nrx_class = \"gold\"");
+    let mut core = Core::start(Fake::new(Abilities::HTB), policy(&both), vec![tap(1), web1()]).unwrap();
+    let (program, limits) = (core.plane.program(&tx()).cloned(), core.plane.limits(&tx()).cloned());
+    for good in 0..3 {
+        core.plane.stays_broken = true;
+        core.plane.fail_after(good);
+        let error = core.reload(policy(&both.replace("100Mbit", "200Mbit"))).unwrap_err();
+        assert!(matches!(error, CoreError::Torn { .. }), "{error}");
+        assert!(core.reconcile().is_err() && core.disturbed());
+        core.plane.stays_broken = false;
+        core.plane.fail_after(usize::MAX);
+        core.set_interfaces(vec![tap(1), web1()]).unwrap();
+        assert!(!core.torn);
+        assert_eq!((core.plane.program(&tx()), core.plane.limits(&tx())), (program.as_ref(), limits.as_ref()));
+    }
 }
 
 #[test]
-fn what_somebody_takes_off_is_put_back_and_counted() {
+fn removed_pool_is_restored_and_counted() {
     let mut core = core(vec![tap(1)]);
     assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
     core.plane().forget(&tx());
@@ -109,7 +132,7 @@ fn what_somebody_takes_off_is_put_back_and_counted() {
 
 /// The plane and the loop never mean different limits: not when somebody took them off, nor with other members.
 #[test]
-fn what_the_loop_has_set_is_put_back_too() {
+fn loop_limits_are_restored() {
     let mut core = core(vec![tap(1), web1()]);
     core.tick(PERIOD).unwrap();
     core.plane().count(&tx(), passed(&[0, 60, 0, 0]));
@@ -119,7 +142,7 @@ fn what_the_loop_has_set_is_put_back_too() {
     core.plane().forget(&tx());
     core.reconcile().unwrap();
     assert_eq!(core.plane.limits(&tx()), Some(&set));
-    core.see(vec![tap(1), tap(2), web1()]).unwrap();
+    core.set_interfaces(vec![tap(1), tap(2), web1()]).unwrap();
     assert_eq!(core.plane.limits(&tx()), core.in_force(&tx()), "begun anew, both");
     assert_eq!(core.in_force(&tx()).unwrap().root, 100 * M);
 }
@@ -135,7 +158,7 @@ fn passed(mbit: &[u64]) -> Vec<Count> {
 
 /// `host`, `tap1`, `vnet50` (gold, hard minimum of 40), `default`.
 #[test]
-fn the_loop_takes_an_idle_hard_minimum_off_the_root_and_gives_it_back() {
+fn idle_hard_minimum_reduces_the_root() {
     let mut core = core(vec![tap(1), web1()]);
     core.tick(PERIOD).unwrap();
     assert_eq!(core.plane().limits(&tx()).unwrap().root, 100 * M, "a first look says nothing of the time before");
@@ -160,7 +183,7 @@ fn the_loop_takes_an_idle_hard_minimum_off_the_root_and_gives_it_back() {
 }
 
 #[test]
-fn where_nothing_is_left_to_the_loop_it_does_nothing() {
+fn policy_without_a_loop() {
     let text = POLICY.replace("reserve = \"hard\"\n", "");
     let mut core = Core::start(Fake::new(Abilities::HTB), policy(&text), vec![tap(1), web1()]).unwrap();
     let changes = core.plane().changes;
@@ -171,10 +194,10 @@ fn where_nothing_is_left_to_the_loop_it_does_nothing() {
     assert_eq!(core.plane().changes, changes);
 }
 
-/// What passes and waits there at each look -> what waits after it. What was there a look ago and has not passed since is
-/// thrown away.
+/// What passes and waits there at each look -> what waits after it. What was there a look ago and has not passed since
+/// is thrown away.
 #[test]
-fn what_waits_in_default_for_a_look_is_thrown_away() {
+fn default_is_purged_after_a_second() {
     let mut core = core(vec![tap(1)]);
     let mut look = |passed_bytes, waiting_bytes| {
         let mut counts = passed(&[0, 1, 0]);
@@ -192,7 +215,7 @@ fn what_waits_in_default_for_a_look_is_thrown_away() {
 }
 
 #[test]
-fn a_plane_of_limits_is_told_rates_that_keep_minima() {
+fn limits_only_plane_keeps_minima() {
     let plane = Fake::new(Abilities { plane: "limits", form: Form::Limits, ..Abilities::HTB });
     let mut core = Core::start(plane, policy(POLICY), vec![tap(1), web1()]).unwrap();
     core.plane().count(&tx(), passed(&[0, 0, 0, 0]));
@@ -207,7 +230,7 @@ fn a_plane_of_limits_is_told_rates_that_keep_minima() {
 
 /// Nothing can put back what an earlier guard's policy was, so nothing takes it off either.
 #[test]
-fn what_an_earlier_guard_left_is_not_taken_off_by_a_start_that_fails() {
+fn failed_start_leaves_earlier_limits() {
     let fail = |earlier| {
         let mut plane = Fake::new(Abilities::HTB);
         plane.earlier = earlier;
@@ -226,12 +249,12 @@ fn what_an_earlier_guard_left_is_not_taken_off_by_a_start_that_fails() {
 
 /// Counters that a daemon recorded give the same limits when they are played to the loop alone, whoever sets them.
 #[test]
-fn recorded_counters_replayed_give_the_same_limits() {
+fn replayed_counters_give_the_same_limits() {
     for allocator in [Allocator::Exact, Allocator::Dba(Measures::Passed), Allocator::Dba(Measures::Offered)] {
         let mut core = by(allocator, vec![tap(1), web1()]);
         let pool = core.desired().pools.iter().find(|p| p.key == tx()).unwrap().clone();
         let mut alone = Running::new(&pool, &Abilities::HTB, allocator);
-        alone.look(passed(&[0; 4]));
+        alone.sample(passed(&[0; 4]));
         core.tick(PERIOD).unwrap();
         let mut recorded = passed(&[0; 4]);
         let mut different = std::collections::BTreeSet::new();
@@ -244,8 +267,8 @@ fn recorded_counters_replayed_give_the_same_limits() {
             }
             core.plane().count(&tx(), recorded.clone());
             core.tick(PERIOD).unwrap();
-            let seen = alone.look(recorded.clone()).unwrap();
-            alone.control.tick(&seen, 10_000_000_000);
+            let samples = alone.sample(recorded.clone()).unwrap();
+            alone.control.tick(&samples, 10_000_000_000);
             assert_eq!(core.in_force(&tx()), Some(alone.control.in_force()), "{} step {step}", allocator.label());
             different.insert(format!("{:?}", alone.control.in_force()));
         }
@@ -255,7 +278,7 @@ fn recorded_counters_replayed_give_the_same_limits() {
 
 /// `host`, `tap1`, `vnet50` (gold, minimum of 40), `default`.
 #[test]
-fn the_published_loop_is_told_limits_and_shares_by_them() {
+fn dba_shares_by_minima_and_priority() {
     let caps = |measures, offered: Option<u64>| {
         let mut core = by(Allocator::Dba(measures), vec![tap(1), web1()]);
         assert_eq!(core.in_force(&tx()).unwrap().caps[2], 40 * M, "it begins with minima");
@@ -286,9 +309,10 @@ fn the_published_loop_is_told_limits_and_shares_by_them() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever comes and goes, and whatever fails: numbers are nobody else's, and what the plane has is what is desired.
+    /// Whatever comes and goes, and whatever fails: numbers are nobody else's, and what the plane has is what is
+    /// desired.
     #[test]
-    fn churn_with_failures_leaves_nothing_half_applied(
+    fn churn_with_failures(
         steps in prop::collection::vec((prop::collection::btree_set(0u32..30, 0..20), prop::option::of(0usize..3)), 1..20)
     ) {
         let mut core = core(Vec::new());
@@ -296,7 +320,7 @@ proptest! {
             if let Some(after) = fails {
                 core.plane().fail_after(after);
             }
-            let result = core.see(there.iter().map(|i| tap(*i)).collect());
+            let result = core.set_interfaces(there.iter().map(|i| tap(*i)).collect());
             let torn = matches!(result, Err(CoreError::Torn { .. }));
             prop_assert!(!torn, "what was in force could be put back");
             let numbers = names(&core);

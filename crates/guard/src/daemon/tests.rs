@@ -21,10 +21,10 @@ fn names(daemon: &Daemon) -> Vec<String> {
 }
 
 #[test]
-fn it_answers_while_it_ticks_and_a_refusal_changes_nothing() {
+fn requests_while_the_loop_runs() {
     let daemon = start(&POLICY.replace("min = \"40Mbit\"", HARD)).unwrap();
     assert_eq!(names(&daemon), ["host", "tap1", "default"]);
-    daemon.see(vec![tap(1), tap(2)]).unwrap().unwrap();
+    daemon.set_interfaces(vec![tap(1), tap(2)]).unwrap().unwrap();
     assert_eq!(names(&daemon), ["host", "tap1", "tap2", "default"]);
     assert_eq!(daemon.count().unwrap().map(|pools| pools.len()), Some(1));
     let refused = daemon.reload(policy(&POLICY.replace("min = \"40Mbit\"", "max = \"1kbit\""))).unwrap().unwrap_err();
@@ -41,20 +41,20 @@ fn it_answers_while_it_ticks_and_a_refusal_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_held_does_not_start() {
+fn refused_policy_does_not_start() {
     let error = start(&POLICY.replace("min = \"40Mbit\"", "max = \"1kbit\"")).unwrap_err();
     assert!(error.to_string().contains("tap1 has a maximum of 1 kbit/s"), "{error}");
 }
 
 #[test]
-fn many_may_ask_at_once() {
+fn concurrent_requests() {
     let daemon = start(POLICY).unwrap();
     thread::scope(|s| {
         for i in 0..8u32 {
             let daemon = &daemon;
             s.spawn(move || {
                 for j in 0..20 {
-                    daemon.see((0..=(i * j) % 7).map(tap).collect()).unwrap().unwrap();
+                    daemon.set_interfaces((0..=(i * j) % 7).map(tap).collect()).unwrap().unwrap();
                     assert!(names(daemon).len() >= 3);
                 }
             });

@@ -55,7 +55,7 @@ impl Clock {
 }
 
 #[test]
-fn offered_is_what_passed_and_what_came_to_wait() {
+fn offered_bytes() {
     let mut clock = Clock::new();
     clock.a(100 * MB, 0, 3 * MB);
     assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (0, None), "nothing is known of before");
@@ -72,7 +72,7 @@ fn offered_is_what_passed_and_what_came_to_wait() {
 }
 
 #[test]
-fn what_a_flood_offered_is_what_came_in_at_its_interface() {
+fn offered_bytes_of_a_flood() {
     let offered = |arrived: [Option<u64>; 2]| {
         let mut clock = Clock::new();
         for (passed, dropped, arrived) in [(0, 0, arrived[0]), (MB, 9000, arrived[1])] {
@@ -87,7 +87,7 @@ fn what_a_flood_offered_is_what_came_in_at_its_interface() {
 }
 
 #[test]
-fn held_back_is_who_lost_packets_or_waits_at_both_ends() {
+fn held_back_time() {
     let mut clock = Clock::new();
     let held = |clock: &Clock| clock.known().held.as_secs();
     clock.a(0, 0, 0);
@@ -102,7 +102,7 @@ fn held_back_is_who_lost_packets_or_waits_at_both_ends() {
 }
 
 #[test]
-fn a_guarantee_is_of_who_wants_it() {
+fn minimum_counts_only_with_demand() {
     let mut clock = Clock::new();
     clock.a(0, 0, 0);
     assert_eq!(clock.known().ratio(), None);
@@ -130,14 +130,14 @@ fn a_guarantee_is_of_who_wants_it() {
 }
 
 #[test]
-fn a_breach_is_told_once_when_it_begins_and_once_when_it_ends() {
+fn begin_and_end_of_a_breach() {
     let mut clock = Clock::new();
     clock.a(0, 0, MB);
     assert_eq!(clock.a(5 * MB, 0, MB), [], "for a second only");
-    let told = clock.a(10 * MB, 0, MB);
+    let breaches = clock.a(10 * MB, 0, MB);
     let rate_bps = BitRate::new(40_000_000);
     let begun = Breach { pool: key(), member: "a".into(), min_bps: MIN, rate_bps, ended_after: None };
-    assert_eq!(told, std::slice::from_ref(&begun));
+    assert_eq!(breaches, std::slice::from_ref(&begun));
     assert_eq!(clock.known().breached, Some(Duration::from_secs(2)));
     assert_eq!(clock.a(15 * MB, 0, MB), []);
     // A good second between bad ones ends nothing.
@@ -145,28 +145,28 @@ fn a_breach_is_told_once_when_it_begins_and_once_when_it_ends() {
     assert_eq!(clock.a(30 * MB, 0, MB), []);
     assert_eq!((clock.known().breaches, clock.known().breached), (1, Some(Duration::from_secs(5))));
     assert_eq!(clock.a(40 * MB, 0, MB), []);
-    let told = clock.a(50 * MB, 0, MB);
-    assert_eq!(told, [Breach { rate_bps: MIN, ended_after: Some(Duration::from_secs(5)), ..begun }]);
+    let breaches = clock.a(50 * MB, 0, MB);
+    assert_eq!(breaches, [Breach { rate_bps: MIN, ended_after: Some(Duration::from_secs(5)), ..begun }]);
     assert_eq!((clock.known().breaches, clock.known().breached), (1, None));
 }
 
 #[test]
-fn a_breach_ends_with_its_member_and_its_pool() {
+fn breach_ends_with_its_member() {
     let mut clock = Clock::new();
     for _ in 0..3 {
         clock.count(vec![member("a", MIN, 0, 0, MB), member("b", MIN, 0, 0, MB)]);
     }
-    let told = clock.count(vec![member("b", MIN, 0, 0, MB)]);
-    let ended: Vec<_> = told.iter().map(|b| (b.member.as_str(), b.ended_after)).collect();
+    let breaches = clock.count(vec![member("b", MIN, 0, 0, MB)]);
+    let ended: Vec<_> = breaches.iter().map(|b| (b.member.as_str(), b.ended_after)).collect();
     assert_eq!(ended, [("a", Some(Duration::from_secs(2)))]);
-    let told = clock.demand.count(&[], clock.at + Duration::from_secs(1));
-    let ended: Vec<_> = told.iter().map(|b| (b.member.as_str(), b.ended_after)).collect();
+    let breaches = clock.demand.count(&[], clock.at + Duration::from_secs(1));
+    let ended: Vec<_> = breaches.iter().map(|b| (b.member.as_str(), b.ended_after)).collect();
     assert_eq!(ended, [("b", Some(Duration::from_secs(3)))]);
     assert!(clock.demand.of(&key(), "b").is_none());
 }
 
 #[test]
-fn less_than_a_minimum_from_a_full_link_is_nobodys_here_to_hold() {
+fn flooded_time() {
     let mut clock = Clock::new();
     let mut sent = [0, 0];
     // What passes of `a`, and what arrives, in MB a second; how long it has been flooded then.

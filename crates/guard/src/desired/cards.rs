@@ -1,6 +1,7 @@
-//! Interfaces that the uplink's own card limits (SR-IOV): their packets pass no queue of this kernel. A card knows a limit for
-//! each virtual function and lends nothing, so what one is given is what it gets when all guests want everything and the host
-//! its minimum; the others share what that leaves, so no minimum of theirs depends on what a function does.
+//! Interfaces that the uplink's card limits (SR-IOV), whose packets pass no queue of this kernel. A card has a fixed
+//! limit for each virtual function and lends nothing, so a function gets its share for the case that all guests want
+//! everything and the host its minimum. The other members share the rest, so that their minima do not depend on a
+//! function's traffic.
 
 use vmio_model::allocate::{Demand, Member, exact};
 use vmio_model::holding::QueueingPoint;
@@ -12,14 +13,14 @@ use super::held::HoldingPlan;
 
 /// A virtual function of the uplink's card, and its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Carded {
-    /// What the interface is called.
+pub struct CardLimit {
+    /// Name of the interface.
     pub name: String,
     /// Its class.
     pub class: String,
     /// Its number in the card.
     pub function: u32,
-    /// Its minimum as far as all fit.
+    /// Its minimum, reduced where not all minima fit.
     pub min: BitRate,
     /// Its limit in Mbit/s, at least 1: 0 is none.
     pub mbit: u32,
@@ -27,21 +28,21 @@ pub struct Carded {
     pub reason: String,
 }
 
-impl Carded {
+impl CardLimit {
     /// Its limit as a rate.
     pub fn limit(&self) -> BitRate {
         u64::from(self.mbit) * MBIT
     }
 }
 
-/// The pool of those that queues hold, and those that the card does, which are taken out of `plan`. `None` of an uplink
-/// that the policy does not have.
-pub(super) fn apart(
+/// Moves the interfaces that the card limits out of `plan`; returns the pool of the others, and the card's limits.
+/// `None` of an uplink that the policy does not have.
+pub(super) fn split_off(
     policy: &Policy,
     uplink: &str,
     direction: Direction,
     plan: &mut HoldingPlan<'_>,
-) -> Option<(Pool, Vec<Carded>)> {
+) -> Option<(Pool, Vec<CardLimit>)> {
     let of = |plan: &HoldingPlan<'_>| {
         let names = plan.seated.iter().map(|(m, _)| (m.found.interface.name.as_str(), m.entry));
         Pool::of(policy, uplink, direction, names)
@@ -62,10 +63,10 @@ pub(super) fn apart(
         all.seats.iter().zip(&members).zip(&grants).filter(|((seat, _), _)| seat.who == MemberKind::Interface);
     let mut cards = Vec::new();
     for ((matched, holding), ((seat, member), grant)) in plan.seated.iter().zip(granted) {
-        let way = matched.found.ways.get(uplink).copied().unwrap_or_default();
-        let Some(function) = way.card.filter(|_| in_card(holding.waits)) else { continue };
+        let path = matched.found.paths.get(uplink).copied().unwrap_or_default();
+        let Some(function) = path.card.filter(|_| in_card(holding.waits)) else { continue };
         let mbit = u32::try_from(grant.rate / MBIT).unwrap_or(u32::MAX).max(1);
-        cards.push(Carded {
+        cards.push(CardLimit {
             name: seat.name.clone(),
             class: seat.class.clone(),
             function,
@@ -82,7 +83,7 @@ pub(super) fn apart(
         }
     }
     plan.seated.retain(|(_, holding)| !in_card(holding.waits));
-    let taken = cards.iter().map(Carded::limit).fold(BitRate::ZERO, BitRate::saturating_add);
+    let taken = cards.iter().map(CardLimit::limit).fold(BitRate::ZERO, BitRate::saturating_add);
     let rest = of(plan)?;
     let capacity = rest.capacity.saturating_sub(taken).max(BitRate::ONE);
     Some((Pool { capacity, ..rest }, cards))

@@ -1,27 +1,27 @@
-//! Which of a pool's interfaces can be held, and where. What cannot be is refused where an operator can answer: when a
-//! policy comes, of interfaces that it names. A guest that appears later with a card that nobody can hold must not take
-//! everybody else's limits off, nor one that a pattern happens to match: it is noted, and left to `default`.
+//! Where the excess of each of a pool's interfaces waits, and which cannot be limited. The latter are refused only when
+//! a policy is loaded that names them. A guest that appears later with such a card, or that a pattern happens to match,
+//! is noted and shares `default`, so that it does not take everybody else's limits off.
 
 use vmio_model::holding::{Holding, Queue, QueueingPoint, holding, of_nobody};
 use vmio_model::policy::pool::called;
 use vmio_model::policy::{Abilities, Direction, Policy};
 
-use super::{Matched, Unheld};
+use super::{Matched, UnlimitedInterface};
 
-/// What becomes of interfaces that cannot be held.
+/// Treatment of interfaces that cannot be limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
-    /// A policy comes: those that it names without a pattern are refused, unless it says `allow_unenforced`.
+    /// A policy is loaded: those that it names without a pattern are refused, unless it says `allow_unenforced`.
     Policy,
-    /// Interfaces come and go: all are noted.
+    /// The interfaces changed: all are noted.
     Interfaces,
 }
 
-/// How the interfaces of a pool are held, and which cannot be.
+/// Where the excess of a pool's interfaces waits, and which cannot be limited.
 #[derive(Default)]
 pub(super) struct HoldingPlan<'a> {
     pub(super) seated: Vec<(&'a Matched<'a>, Holding)>,
-    pub(super) unheld: Vec<Unheld>,
+    pub(super) unheld: Vec<UnlimitedInterface>,
     pub(super) notes: Vec<String>,
     pub(super) refused: Vec<String>,
 }
@@ -36,7 +36,7 @@ pub(super) fn plan<'a>(
 ) -> HoldingPlan<'a> {
     let mut plan = HoldingPlan::default();
     let Some(shared) = policy.uplinks.get(uplink) else { return plan };
-    // No interface of any kind: the compile step says so, of the pool.
+    // The compile step refuses the whole pool.
     let nobody = direction == Direction::GuestRx && !plane.receive && strictness == Strictness::Policy;
     for matched in here {
         let (found, entry) = (matched.found, matched.entry);
@@ -44,7 +44,7 @@ pub(super) fn plan<'a>(
         let contract = policy.class(class).member(shared.capacity);
         let limit = if contract.over_max { shared.capacity } else { contract.max.min(shared.capacity) };
         let held = match &found.nic {
-            Some(nic) => holding(nic, found.ways.get(uplink).copied().unwrap_or_default(), plane, direction, limit),
+            Some(nic) => holding(nic, found.paths.get(uplink).copied().unwrap_or_default(), plane, direction, limit),
             None => of_nobody(plane, direction),
         };
         if held.waits != QueueingPoint::None || nobody {
@@ -66,12 +66,16 @@ pub(super) fn plan<'a>(
         } else {
             plan.notes.push(format!("{why}; it is not limited"));
         }
-        plan.unheld.push(Unheld { name: called(name).into_owned(), class: class.to_owned(), reason: held.reason });
+        plan.unheld.push(UnlimitedInterface {
+            name: called(name).into_owned(),
+            class: class.to_owned(),
+            reason: held.reason,
+        });
     }
     plan
 }
 
-/// Where the queues of a pool's interfaces stand: where one of them must be held behind itself, all are.
+/// Where a pool's queues are: all on an IFB if one of its interfaces needs that.
 pub(super) fn queue<'a>(direction: Direction, mut all: impl Iterator<Item = &'a Holding>) -> Queue {
     match direction {
         Direction::GuestTx if !all.any(|holding| holding.queue == Some(Queue::Ifb)) => Queue::Uplink,

@@ -32,15 +32,15 @@ match = { vm = \"web\" }
 class = \"gold\"
 ";
 
-fn found(index: u32, name: &str, model: &str, backend: &str, way: PacketPath) -> DiscoveredInterface {
+fn found(index: u32, name: &str, model: &str, backend: &str, path: PacketPath) -> DiscoveredInterface {
     let from = Provenance::Transcript { name: "test".into() };
     let nic = Nic { model: model.into(), backend: backend.into(), ..Nic::unknown(Subject::net("g", "n"), from) };
     let interface = Interface { index, name: name.into(), ..Interface::default() };
-    DiscoveredInterface { nic: Some(nic), ways: [("eth0".to_owned(), way)].into(), pids: vec![7], ..interface.into() }
+    DiscoveredInterface { nic: Some(nic), paths: [("eth0".to_owned(), path)].into(), pids: vec![7], ..interface.into() }
 }
 
-fn held(index: u32, way: PacketPath) -> DiscoveredInterface {
-    found(index, &format!("tap{index}"), "virtio-net", "tap", way)
+fn held(index: u32, path: PacketPath) -> DiscoveredInterface {
+    found(index, &format!("tap{index}"), "virtio-net", "tap", path)
 }
 
 /// `vhost-user` passes no queue of this kernel.
@@ -52,7 +52,7 @@ fn start(text: &str, there: Vec<DiscoveredInterface>) -> Result<Core<Fake>, Core
     Core::start(Fake::new(Abilities::HTB), policy(text), there)
 }
 
-/// Of the pool of what guests send: each member, where its excess waits, and its tap's send buffer.
+/// Of the pool of sent traffic: each member, where its excess waits, and its tap's send buffer.
 fn shown(core: &mut Core<Fake>) -> Vec<(String, Option<QueueingPoint>, Option<u32>)> {
     let status = core.status().unwrap();
     let one = |m: &crate::core::MemberStatus| {
@@ -62,7 +62,7 @@ fn shown(core: &mut Core<Fake>) -> Vec<(String, Option<QueueingPoint>, Option<u3
 }
 
 #[test]
-fn each_interface_is_held_as_its_card_and_way_allow() {
+fn holding_depends_on_card_and_path() {
     let bare = DiscoveredInterface::from(Interface { index: 3, name: "tap3".into(), ..Interface::default() });
     let there = vec![held(1, OPEN), found(2, "tap2", "e1000", "tap", OPEN), bare];
     let mut core = start(POLICY, there).unwrap();
@@ -83,19 +83,19 @@ fn each_interface_is_held_as_its_card_and_way_allow() {
 }
 
 #[test]
-fn one_that_must_be_held_behind_itself_takes_the_pool_along() {
+fn one_staged_interface_stages_the_pool() {
     let mut core = start(POLICY, vec![held(1, OPEN), held(2, FIREWALL)]).unwrap();
     assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
-    core.see(vec![held(1, OPEN)]).unwrap();
+    core.set_interfaces(vec![held(1, OPEN)]).unwrap();
     assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
     // The switch of the bridge's firewall is thrown while all runs.
-    core.see(vec![held(1, FIREWALL)]).unwrap();
+    core.set_interfaces(vec![held(1, FIREWALL)]).unwrap();
     assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
 }
 
 /// What the host uses is not the guests', whose queues stand elsewhere.
 #[test]
-fn a_stage_gets_what_the_host_leaves_though_nothing_else_is_left_to_the_loop() {
+fn stage_follows_the_hosts_traffic() {
     let mut core = start(POLICY, vec![held(1, FIREWALL)]).unwrap();
     let key = PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx };
     let stage = |core: &mut Core<Fake>| core.plane().limits(&key).unwrap().stage.unwrap();
@@ -114,12 +114,12 @@ fn a_stage_gets_what_the_host_leaves_though_nothing_else_is_left_to_the_loop() {
     }
     let status = &core.status().unwrap()[0];
     assert_eq!(status.stage, Some((left, StageBacklog::default())));
-    core.see(vec![held(1, OPEN)]).unwrap();
+    core.set_interfaces(vec![held(1, OPEN)]).unwrap();
     assert_eq!(core.status().unwrap()[0].stage, None);
 }
 
 #[test]
-fn what_a_policy_names_and_nobody_can_hold_is_refused_all_at_once() {
+fn named_interfaces_that_cannot_be_limited_are_refused() {
     let web = DiscoveredInterface {
         interface: Interface { vms: vec!["web".into()], ..lost(9, "v9").interface },
         ..lost(9, "v9")
@@ -153,7 +153,7 @@ fn what_a_policy_names_and_nobody_can_hold_is_refused_all_at_once() {
 }
 
 #[test]
-fn a_guest_that_comes_later_takes_nobodys_limits_off() {
+fn later_guest_that_cannot_be_limited_is_noted() {
     // What a pattern happens to match is noted even when the policy comes.
     let mut core = start(POLICY, vec![lost(1, "tap1"), held(2, OPEN)]).unwrap();
     let notes = &core.desired().notes;
@@ -163,7 +163,7 @@ fn a_guest_that_comes_later_takes_nobodys_limits_off() {
         "guard.toml:13:9: no interface that is here now matches vm:web",
     ];
     assert_eq!(notes[1..], unused);
-    core.see(vec![lost(3, "vnet0"), held(2, OPEN), held(4, OPEN)]).unwrap();
+    core.set_interfaces(vec![lost(3, "vnet0"), held(2, OPEN), held(4, OPEN)]).unwrap();
     let names: Vec<_> = shown(&mut core).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["host", "tap2", "tap4", "default", "vnet0"]);
     // The next policy is told of it by name.
@@ -173,7 +173,7 @@ fn a_guest_that_comes_later_takes_nobodys_limits_off() {
 }
 
 #[test]
-fn who_is_in_no_class_is_named() {
+fn interfaces_without_a_class_are_noted() {
     let there = |others: u32| {
         let other = |index| DiscoveredInterface {
             interface: Interface { name: format!("veth{index}"), ..held(index, OPEN).interface },
@@ -189,9 +189,10 @@ fn who_is_in_no_class_is_named() {
     assert!(there(10)[0].contains("veth9 and 2 more are in no class"), "{:?}", there(10));
 }
 
-/// An interface may be called as a member that every uplink has: a pattern, a machine or an address means it all the same.
+/// An interface may be called as a member that every uplink has: a pattern, a machine or an address means it all the
+/// same.
 #[test]
-fn an_interface_called_as_a_member_is_another_one() {
+fn interface_named_like_a_fixed_member() {
     let text = POLICY.replace("name = \"tap*\"", "name = \"*t\"");
     let there = ["host", "default"].map(|name| found(5, name, "virtio-net", "tap", OPEN));
     let [host, default] = there;
@@ -200,13 +201,13 @@ fn an_interface_called_as_a_member_is_another_one() {
     let names: Vec<_> = shown(&mut core).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["host", "name:host", "name:default", "default"]);
     let lost = DiscoveredInterface { nic: lost(6, "default").nic, ..default };
-    core.see(vec![lost]).unwrap();
+    core.set_interfaces(vec![lost]).unwrap();
     let names: Vec<_> = shown(&mut core).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["host", "default", "name:default"], "one that nobody can hold, too");
 }
 
 #[test]
-fn where_nothing_is_received_by_anybody_that_is_said_of_the_pool() {
+fn plane_without_receive_limits() {
     let plane = Fake::new(Abilities { receive: false, ..Abilities::HTB });
     let refused = Core::start(plane, policy(POLICY), vec![found(1, "vnet0", "virtio-net", "tap", OPEN)]).err().unwrap();
     assert!(refused.to_string().contains("leave rx_class out"), "{refused}");

@@ -1,5 +1,5 @@
-//! A limit of a control group, in the kernel's terms: which file of which version, what a policy's value is there, and how
-//! the kernel rounds it, so that what is read back can be compared with what was written.
+//! The kernel's files of a control group limit: the file of each version, the policy's value in it, and the kernel's
+//! rounding, so that the value read back can be compared with the one written.
 //!
 //! | key | version 2 | version 1 |
 //! |---|---|---|
@@ -26,9 +26,9 @@ const PERIOD: &str = "cpu.cfs_period_us";
 /// A limit of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dial {
-    /// Which.
+    /// The limit.
     pub key: GroupKey,
-    /// In which version.
+    /// Whether the group is of version 2.
     pub v2: bool,
 }
 
@@ -53,7 +53,7 @@ impl Dial {
         }
     }
 
-    /// What is there.
+    /// Current value.
     pub fn read(self, group: &impl Group) -> io::Result<String> {
         let word = |file: &str| Ok::<_, io::Error>(group.read(file)?.trim().to_owned());
         match (self.key, self.v2) {
@@ -77,10 +77,10 @@ impl Dial {
         }
     }
 
-    /// What a policy's value is where `now` is there.
+    /// The file's value for a policy's value, given the current one.
     ///
     /// # Errors
-    /// When it cannot be.
+    /// When the kernel would not take it.
     pub fn wanted(self, value: u64, now: &str, page_bytes: u64) -> Result<String, WhyNot> {
         match (self.key, self.v2) {
             (GroupKey::CpuWeight, true) if now == "0" => Err(WhyNot::Idle),
@@ -98,7 +98,7 @@ impl Dial {
         }
     }
 
-    /// What was there before, where somebody else has meanwhile set the period beside it, which is theirs.
+    /// The value before, converted to the current period where somebody else has changed that.
     pub fn carried(self, before: &str, now: &str) -> String {
         match (self.key, quota(before), quota(now)) {
             (GroupKey::CpuMax, Some((was, period)), Some((_, other))) if period != other => match was {
@@ -112,8 +112,8 @@ impl Dial {
         }
     }
 
-    /// Why a value must not be written now; `None` where it may. A limit below what is in use would have the kernel kill
-    /// who uses it.
+    /// Why a value must not be written now; `None` where it may. The kernel kills processes for a memory limit below
+    /// what is in use.
     ///
     /// # Errors
     /// When the use cannot be read.
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_the_kernels() {
+    fn policy_values_become_kernel_values() {
         let of = |key, v2, value, now: &str| Dial { key, v2 }.wanted(value, now, 4096);
         let weight = |v2, value| of(GroupKey::CpuWeight, v2, value, "100").unwrap_or_default();
         assert_eq!([1, 100, 10_000].map(|w| weight(true, w)), ["1", "100", "10000"]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn another_period_is_anothers() {
+    fn value_before_follows_the_period() {
         let dial = Dial { key: GroupKey::CpuMax, v2: true };
         assert_eq!(dial.carried("max 100000", "150000 100000"), "max 100000");
         assert_eq!(dial.carried("max 100000", "150000 50000"), "max 50000");

@@ -1,4 +1,4 @@
-//! Control groups made up, which round, refuse and kill as the kernel does.
+//! Control groups in memory, which round, refuse and kill as the kernel does.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -22,9 +22,9 @@ struct World {
     groups: BTreeMap<u64, (PathBuf, BTreeMap<String, String>)>,
     next: u64,
     writes: usize,
-    /// Groups in which the kernel ended something.
+    /// Groups in which the kernel would have killed a process.
     killed: Vec<PathBuf>,
-    /// No write goes through.
+    /// All writes fail.
     read_only: bool,
 }
 
@@ -91,13 +91,13 @@ impl Machine {
         }
     }
 
-    /// Takes a group away.
+    /// Removes a group.
     pub fn remove(&self, name: &str) {
         let roots = self.roots();
         self.lock().groups.retain(|_, (dir, _)| !roots.iter().any(|root| *dir == root.join(name)));
     }
 
-    /// Gives a group another name.
+    /// Renames a group.
     pub fn rename(&self, from: &str, to: &str) {
         for root in self.roots() {
             for (dir, _) in self.lock().groups.values_mut().filter(|(dir, _)| *dir == root.join(from)) {
@@ -124,7 +124,7 @@ impl Machine {
         self.proc.set(format!("/proc/{pid}/task/{tid}/cgroup"), text);
     }
 
-    /// Puts a text into a file of a group, wherever it has that file, as somebody else would.
+    /// Writes a file of a group in each hierarchy that has it, as another program would.
     pub fn put(&self, group: &str, file: &str, text: &str) {
         for root in self.roots() {
             let mut world = self.lock();
@@ -148,7 +148,7 @@ impl Machine {
         self.put(group, file, &bytes.to_string());
     }
 
-    /// Every file of every group but those that nobody writes.
+    /// Every writable file of every group.
     pub fn all(&self) -> BTreeMap<PathBuf, String> {
         let world = self.lock();
         let files = world

@@ -1,4 +1,4 @@
-//! A limit that is in force: its entry in the undo log, and how it is put back.
+//! The undo log entry of a limit, and its restoration.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use vmio_model::policy::groups::GroupKey;
 use vmio_node::held::Identity;
 
-use super::GuestSeen;
+use super::GuestInfo;
 use super::dial::Dial;
 use super::host::{Group, Host};
 use super::place::GuestCgroup;
 use crate::undo_log::{Entry, HOST};
 
-/// Undo log entry of a limit that is ours.
+/// Undo log entry of a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
@@ -22,9 +22,9 @@ pub struct Limit {
     group: Identity,
     v2: bool,
     key: GroupKey,
-    /// What was there before the first one of ours.
+    /// The value before the guard's first change.
     pub before: String,
-    /// What is to be there.
+    /// The guard's value.
     pub value: String,
 }
 
@@ -42,21 +42,21 @@ impl Entry for Limit {
 }
 
 impl Limit {
-    pub fn new(guest: &GuestSeen, cgroup: &GuestCgroup, key: GroupKey, before: String, value: String) -> Self {
+    pub fn new(guest: &GuestInfo, cgroup: &GuestCgroup, key: GroupKey, before: String, value: String) -> Self {
         let GuestCgroup { dir, v2, group } = cgroup.clone();
         Self { guest: guest.name.clone(), dir, group, v2, key, before, value }
     }
 
-    /// Puts back what was there before, where one of these values is there, which are ours.
+    /// Restores the value before, if the current one is one of `ours`.
     pub fn put_back<'a, H: Host>(&self, host: &H, mut ours: impl Iterator<Item = &'a str>) -> RestoreOutcome {
         let dial = Dial { key: self.key, v2: self.v2 };
         let fails = |e: io::Error| match e.kind() {
-            // The group is gone, or its controller was switched off, and with it every value.
+            // The group is gone, or its controller was switched off.
             io::ErrorKind::NotFound => RestoreOutcome::Nothing,
             _ if e.raw_os_error() == Some(libc::ENODEV) => RestoreOutcome::Nothing,
             _ => RestoreOutcome::Left(format!("{}: {e}", self.dir.join(dial.file()).display())),
         };
-        let group = match again(host, &self.dir, self.group) {
+        let group = match reopen(host, &self.dir, self.group) {
             Ok(Some(group)) => group,
             Ok(None) => return RestoreOutcome::Nothing,
             Err(e) => return fails(e),
@@ -84,7 +84,7 @@ impl Limit {
     }
 }
 
-/// A limit of one group, whatever its name.
+/// Identifies a limit by its group's inode, since the group may be renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot {
     dev: u64,
@@ -105,18 +105,18 @@ impl Slot {
 /// Result of restoring the value that was there before a limit.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RestoreOutcome {
-    /// What was there before is there again.
+    /// The value before was restored.
     Restored,
-    /// There is nothing to do: the group is gone, or has it already.
+    /// Nothing to do: the group is gone, or has the value already.
     Nothing,
-    /// Somebody else has set this since; it was left alone.
+    /// Somebody else has set this value since; it was left alone.
     Others(String),
-    /// It cannot be restored now, and why.
+    /// Not restored, and why.
     Left(String),
 }
 
-/// The very group, under its old name or, where its owner has renamed it (version 1, within its parent), under a new one.
-fn again<H: Host>(host: &H, dir: &Path, group: Identity) -> io::Result<Option<H::Group>> {
+/// Opens a group by its old name or, if it was renamed (version 1, within its parent), by its inode.
+fn reopen<H: Host>(host: &H, dir: &Path, group: Identity) -> io::Result<Option<H::Group>> {
     match host.open(dir) {
         Ok(found) if found.identity() == group => return Ok(Some(found)),
         Ok(_) => {}

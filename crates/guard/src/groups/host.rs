@@ -1,4 +1,4 @@
-//! What control groups are on: this machine, or one that a test made up.
+//! The machine that has the control groups: this one, or a test's.
 
 use std::io;
 use std::path::Path;
@@ -25,9 +25,9 @@ pub trait Host {
     fn page_bytes(&self) -> u64;
 }
 
-/// A control group that is held.
+/// An open control group.
 pub trait Group: Sized {
-    /// Which it is.
+    /// Its device and inode.
     fn identity(&self) -> Identity;
     /// Content of a file.
     ///
@@ -37,7 +37,7 @@ pub trait Group: Sized {
     /// Writes a limit.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's.
     fn write(&self, file: &str, value: &str) -> io::Result<()>;
     /// Names of the groups in it.
     ///

@@ -1,14 +1,14 @@
-//! What a guest is owed besides the wire, on its control group: weight and most time of processors, most memory
-//! ([`vmio_model::policy::groups`] says how much, pure). `dial` has the kernel's terms, `place` which group is a guest's.
+//! Limits on guests' control groups: processor weight, processor time and memory, as computed by
+//! [`vmio_model::policy::groups`]. `dial` converts them to the kernel's files, `place` finds a guest's group.
 //!
-//! A limit is written only where the group is the guest's alone, only where something else is there than is to be, and only
-//! after what was there stands in the guard's ledger ([`crate::undo_log`]); it is read back. What the policy no longer says, or a
-//! guest leaves, is put back; so is all by [`Groups::undo`], also by another process that opens the ledger after a crash. What
-//! somebody else has set since is left alone then, and told. While a limit is in force, what somebody else sets over it is put
-//! right at the next look and counted, as with queues.
+//! A limit is written only where the group is the guest's alone and has another value, and after the value before was
+//! recorded in the guard's ledger ([`crate::undo_log`]); then it is read back. The value before is restored when the
+//! policy or the guest no longer needs the limit, and by [`Groups::undo`], also from another process after a crash. A
+//! value that somebody else has set since is left alone then, and reported; while the limit is in force it is put right
+//! at the next look and counted, as with queues.
 //!
-//! **Nobody is killed**: a limit of memory below what is in use, or below the guest's own memory, is not written, neither the
-//! policy's nor what was there before; it is told, and tried again at each look.
+//! **Nobody is killed**: a memory limit below what is in use, or below the guest's own memory, is not written, neither
+//! the policy's nor the one before; it is reported and tried again at each look.
 
 mod dial;
 mod hold;
@@ -25,7 +25,7 @@ use vmio_model::policy::assign::Interface;
 use vmio_model::policy::groups::{GroupKey, Limits, owed};
 use vmio_node::linux::cgroup::Hierarchies;
 
-use crate::undo_log::{Entries, HOST, UndoLog, UndoLogError};
+use crate::undo_log::{Entries, EntryId, HOST, UndoLog, UndoLogError};
 
 use dial::Dial;
 use hold::{Limit, RestoreOutcome, Slot};
@@ -33,25 +33,25 @@ pub use host::{Group, Here, Host};
 use place::GuestCgroup;
 pub use why_not::{InUse, WhyNot};
 
-/// Looks after which a guest's groups are found anew, though nothing seems to have changed: a hypervisor moves its threads
-/// after it has started, and others come into a group.
+/// Looks after which a guest's groups are searched again: a hypervisor moves its threads after it has started, and
+/// other processes may enter a group.
 const LOOKS: u64 = 8;
 
-/// A guest that is there, as far as this needs to know it.
+/// A running guest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct GuestSeen {
-    /// Its name, which no other guest has at the same time.
+pub struct GuestInfo {
+    /// Its name, unique among the running guests.
     pub name: String,
     /// Its interfaces; a policy's entries match them.
     pub interfaces: Vec<Interface>,
-    /// Its processes, the hypervisor's or container's first one foremost. What they started, and what is in the PID
-    /// namespace of the first if that is its own, is the guest's without being named.
+    /// Its processes; the hypervisor, or the container's first process, comes first. Their children belong to the
+    /// guest, and so do all processes in the first one's PID namespace if that is not the host's.
     pub pids: Vec<u32>,
-    /// Bytes of memory that it was given, where it is known: no limit below it is written.
+    /// Its memory in bytes, where it is known: no limit below it is written.
     pub memory_bytes: Option<u64>,
 }
 
-/// Why groups cannot be looked after.
+/// Why control groups cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupsError {
     /// The ledger.
@@ -62,7 +62,7 @@ pub enum GroupsError {
     Mounts(vmio_node::Error),
 }
 
-/// What a look changed.
+/// Changes of one look.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// Limits that were set for the first time, or to another value of the policy.
@@ -71,12 +71,12 @@ pub struct Changes {
     pub put_right: usize,
     /// Limits that were put back to what was there before.
     pub put_back: usize,
-    /// What was not put back and why, a sentence each; what is tried again is told at each look.
+    /// What was not put back and why, a sentence each; repeated at each look as long as it is tried again.
     pub notes: Vec<String>,
 }
 
 impl Changes {
-    /// Changes in all.
+    /// All changes together.
     pub fn count(&self) -> usize {
         self.set + self.put_right + self.put_back
     }
@@ -87,29 +87,29 @@ impl Changes {
 pub struct LimitStatus {
     /// Which.
     pub key: GroupKey,
-    /// As the policy has it; `None` where classes of the guest dispute it.
+    /// The policy's value; `None` where the guest's classes have different ones.
     pub wanted: Option<String>,
-    /// What became of it.
+    /// Its state.
     pub state: State,
 }
 
-/// What became of a limit.
+/// State of a limit.
 #[derive(Debug, Clone)]
 pub enum State {
     /// It is in force.
     InForce {
         /// The file.
         file: PathBuf,
-        /// What is there.
+        /// Its value.
         value: String,
-        /// What comes back; the same where it was there without us.
+        /// The value that will be restored.
         before: String,
     },
-    /// It is not, and why.
+    /// It is not in force, and why.
     Not(Arc<WhyNot>),
 }
 
-/// What is known of a guest that is owed something.
+/// Status of a guest with limits.
 #[derive(Debug, Clone)]
 pub struct GuestStatus {
     /// Its name.
@@ -124,7 +124,9 @@ pub struct Groups<H: Host = Here> {
     host: H,
     hierarchies: Hierarchies,
     entries: Entries<Limit>,
-    placed: BTreeMap<String, Placed>,
+    /// Entries of limits that the kernel refused, which could not be struck out yet.
+    unstruck: Vec<(Slot, EntryId)>,
+    placed: BTreeMap<String, GuestCgroups>,
     looks: u64,
     status: Vec<GuestStatus>,
 }
@@ -132,9 +134,9 @@ pub struct Groups<H: Host = Here> {
 /// A guest's control group, or why it has none.
 type CgroupResult = Result<GuestCgroup, Arc<WhyNot>>;
 
-/// The control groups of a guest as they were found last.
+/// The control groups of a guest, as of the last search.
 #[derive(Debug, Clone)]
-struct Placed {
+struct GuestCgroups {
     /// The guest's processes then.
     pids: Vec<u32>,
     /// Content of `/proc/PID/cgroup` of the first process then.
@@ -149,14 +151,14 @@ struct Placed {
 /// A limit that is to be in force.
 #[derive(Debug)]
 struct Wanted<'a> {
-    guest: &'a GuestSeen,
+    guest: &'a GuestInfo,
     limits: Limits,
     key: GroupKey,
     value: u64,
 }
 
 impl Groups<Here> {
-    /// Those of this machine. What the ledger says is in force is taken over.
+    /// Those of this machine, with the limits that the ledger has in force.
     ///
     /// # Errors
     /// When the ledger's entries make no sense, or the mounts cannot be read.
@@ -168,19 +170,22 @@ impl Groups<Here> {
 }
 
 impl<H: Host> Groups<H> {
-    /// Those of a machine whose groups are mounted there.
+    /// Those of another machine.
     ///
     /// # Errors
     /// When the ledger's entries make no sense.
     pub fn over(host: H, hierarchies: Hierarchies, log: &UndoLog) -> Result<Self, GroupsError> {
         let entries = Entries::read(log, HOST)?;
-        Ok(Self { host, hierarchies, entries, placed: BTreeMap::new(), looks: 0, status: Vec::new() })
+        let (unstruck, placed, status) = Default::default();
+        Ok(Self { host, hierarchies, entries, unstruck, placed, looks: 0, status })
     }
 
-    /// Has in force what the policy says for these guests, and puts back what it no longer does. Doing it twice changes
-    /// nothing. What cannot be is in [`Groups::status`], and nothing of it ends the guard.
-    pub fn reconcile(&mut self, policy: &Policy, guests: &[GuestSeen]) -> Changes {
+    /// Sets the policy's limits for these guests, and restores values that are no longer limited. Calling it twice
+    /// changes nothing. [`Groups::status`] has what failed; no failure ends the guard.
+    pub fn reconcile(&mut self, policy: &Policy, guests: &[GuestInfo]) -> Changes {
         self.looks += 1;
+        let entries = &self.entries;
+        self.unstruck.retain(|(slot, id)| entries.strike_where(*slot, |other, _| other == *id).is_err());
         let mut changes = Changes::default();
         let mut statuses: BTreeMap<&str, Vec<LimitStatus>> = BTreeMap::new();
         let mut wanted: Vec<(CgroupResult, Wanted<'_>)> = Vec::new();
@@ -198,7 +203,7 @@ impl<H: Host> Groups<H> {
             }
         }
         self.placed.retain(|name, _| statuses.contains_key(name.as_str()));
-        // First what is to go: a group that had a limit may be in the way of another.
+        // Limits are removed first: one on a group can be in the way of another.
         let slot =
             |(cgroup, wanted): &(CgroupResult, Wanted<'_>)| Some(Slot::of(cgroup.as_ref().ok()?.group, wanted.key));
         let stay: BTreeSet<Slot> = wanted.iter().filter_map(slot).collect();
@@ -227,7 +232,7 @@ impl<H: Host> Groups<H> {
         changes
     }
 
-    /// What the last look showed, by guest.
+    /// Status as of the last look, by guest.
     pub fn status(&self) -> &[GuestStatus] {
         &self.status
     }
@@ -237,7 +242,7 @@ impl<H: Host> Groups<H> {
         self.entries.subjects().len()
     }
 
-    /// Puts back all that was there before. What could not be stays in the ledger and is told in the notes.
+    /// Restores all values. What could not be restored stays in the ledger and is in the notes.
     pub fn undo(&mut self) -> Changes {
         let mut changes = Changes::default();
         for slot in self.entries.subjects() {
@@ -247,15 +252,14 @@ impl<H: Host> Groups<H> {
         changes
     }
 
-    /// Finds a guest's groups with these controllers, unless nothing speaks for a change. What was not found is looked for
-    /// each time. Whether it is still there shows when it is opened.
-    fn place(&mut self, guest: &GuestSeen, controllers: BTreeSet<&'static str>) {
+    /// Searches a guest's groups with these controllers, unless a recent search found all and nothing changed since.
+    fn place(&mut self, guest: &GuestInfo, controllers: BTreeSet<&'static str>) {
         if controllers.is_empty() {
             return;
         }
         let first = guest.pids.first().map(|pid| vmio_node::linux::process::file(*pid, "cgroup"));
         let cgroup_file = first.and_then(|file| self.host.reader().read_text(&file).ok()).unwrap_or_default();
-        let known = self.placed.get(&guest.name).is_some_and(|placed| {
+        let current = self.placed.get(&guest.name).is_some_and(|placed| {
             let found = |controller| placed.cgroups.get(controller).is_some_and(Result::is_ok);
             !placed.gone
                 && placed.pids == guest.pids
@@ -263,21 +267,21 @@ impl<H: Host> Groups<H> {
                 && self.looks - placed.look < LOOKS
                 && controllers.iter().all(found)
         });
-        if known {
+        if current {
             return;
         }
         let find = |controller| place::find(&self.host, &self.hierarchies, guest, controller).map_err(Arc::new);
         let cgroups = controllers.into_iter().map(|controller| (controller, find(controller))).collect();
-        let placed = Placed { pids: guest.pids.clone(), cgroup_file, look: self.looks, gone: false, cgroups };
+        let placed = GuestCgroups { pids: guest.pids.clone(), cgroup_file, look: self.looks, gone: false, cgroups };
         self.placed.insert(guest.name.clone(), placed);
     }
 
-    fn cgroup(&self, guest: &GuestSeen, key: GroupKey) -> CgroupResult {
+    fn cgroup(&self, guest: &GuestInfo, key: GroupKey) -> CgroupResult {
         let placed = self.placed.get(&guest.name).and_then(|placed| placed.cgroups.get(Dial::controller(key)));
         placed.cloned().unwrap_or_else(|| Err(Arc::new(WhyNot::NotLookedFor)))
     }
 
-    /// Has a limit in force. The group that was opened last is often the one.
+    /// Sets a limit and reads it back. `opened` is the group that was opened last, often the same one.
     fn set(
         &mut self,
         cgroup: &GuestCgroup,
@@ -303,7 +307,7 @@ impl<H: Host> Groups<H> {
             _ => WhyNot::Io { path: file.clone(), done: "read", source },
         })?;
         let value = dial.wanted(wanted.value, &now, self.host.page_bytes())?;
-        // Its owner may have renamed it (version 1), or the guest.
+        // The group (version 1) or the guest may have been renamed.
         self.entries.amend(slot, |limit| (limit.dir, limit.guest) = (cgroup.dir.clone(), wanted.guest.name.clone()));
         let last = self.entries.last(slot);
         let before = last.as_ref().map_or(now.clone(), |limit| dial.carried(&limit.before, &now));
@@ -326,14 +330,16 @@ impl<H: Host> Groups<H> {
         let found = dial.write(group, &value).map_err(refused).and_then(|()| dial.read(group).map_err(unread));
         let found = match (found, recorded) {
             (Err(why), Some(id)) if dial.read(group).is_ok_and(|still| still == now) => {
-                // Nothing was changed. An entry that stays by a full disk speaks of nothing either.
-                let _ = self.entries.strike_where(slot, |other, _| other == id);
+                // Nothing was changed, so there is nothing to undo.
+                if self.entries.strike_where(slot, |other, _| other == id).is_err() {
+                    self.unstruck.push((slot, id));
+                }
                 return Err(why);
             }
             (found, _) => found,
         };
         if let Some(id) = recorded {
-            // Those before stay at worst, and say what this one says.
+            // An older entry that stays does no harm: the last one counts.
             let _ = self.entries.strike_where(slot, |other, _| other != id);
         }
         match found? {
@@ -349,7 +355,7 @@ impl<H: Host> Groups<H> {
         }
     }
 
-    /// Puts back what was there before a limit.
+    /// Restores the value before a limit.
     fn put_back(&mut self, slot: Slot, changes: &mut Changes) {
         let entries = self.entries.all(slot);
         let Some((_, last)) = entries.last() else { return };
@@ -363,7 +369,7 @@ impl<H: Host> Groups<H> {
             RestoreOutcome::Nothing => {}
         }
         if let Err(e) = self.entries.strike(slot) {
-            // It speaks of nothing any more: nothing is to be put back by it again.
+            // It must not be used again.
             self.entries.forget(slot);
             changes.notes.push(format!("{what} is put back, but stays in the ledger: {e}"));
         }

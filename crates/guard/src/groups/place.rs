@@ -10,7 +10,7 @@ use vmio_node::linux::process::{self, Stat};
 use vmio_node::{Reader, held::Identity};
 
 use super::host::{Group, Host};
-use super::{GuestSeen, WhyNot};
+use super::{GuestInfo, WhyNot};
 
 /// Threads of a process that are looked at.
 const MOST_THREADS: usize = 4096;
@@ -19,8 +19,8 @@ const MOST_DEPTH: usize = 8;
 const MOST_GROUPS: usize = 1024;
 /// How far up the parents of a process are followed.
 const MOST_PARENTS: usize = 16;
-/// Names of groups that a manager nests in a guest's own one: libvirt's, a container's payload, what systemd makes in it,
-/// LXC's. Weights count among the groups of one level, so the limit belongs to the group above.
+/// Names of groups that a manager nests in a guest's own one: libvirt's, a container's payload, what systemd makes in
+/// it, LXC's. Weights count among the groups of one level, so the limit belongs to the group above.
 const NESTED: [&str; 6] = ["libvirt", "emulator", "payload", "container", "init.scope", "ns"];
 
 /// The control group of a guest.
@@ -37,11 +37,11 @@ pub struct GuestCgroup {
 /// The guest's control group with this controller.
 ///
 /// # Errors
-/// When the guest has none to itself.
+/// When the guest has no group of its own.
 pub fn find(
     host: &impl Host,
     hierarchies: &Hierarchies,
-    guest: &GuestSeen,
+    guest: &GuestInfo,
     controller: &'static str,
 ) -> Result<GuestCgroup, WhyNot> {
     let reader = host.reader();
@@ -79,11 +79,11 @@ pub fn find(
     Ok(GuestCgroup { dir: group.dir, v2: group.v2, group: held.identity() })
 }
 
-/// Where each thread is: the different contents of their `cgroup`.
-fn cgroups(reader: &dyn Reader, guest: &GuestSeen) -> Result<BTreeSet<String>, WhyNot> {
+/// The distinct contents of the `cgroup` files of all threads.
+fn cgroups(reader: &dyn Reader, guest: &GuestInfo) -> Result<BTreeSet<String>, WhyNot> {
     let mut all = BTreeSet::new();
     for pid in &guest.pids {
-        // One that has ended meanwhile is in no group.
+        // It may have ended.
         for tid in process::threads(reader, *pid).unwrap_or_default().into_iter().take(MOST_THREADS) {
             if let Ok(text) = reader.read_text(&process::task_file(*pid, tid, "cgroup")) {
                 all.insert(text);
@@ -93,7 +93,7 @@ fn cgroups(reader: &dyn Reader, guest: &GuestSeen) -> Result<BTreeSet<String>, W
     if all.is_empty() { Err(WhyNot::Ended) } else { Ok(all) }
 }
 
-/// The lowest directory that has all of them in it, or is one of them.
+/// The longest common prefix of these directories.
 pub fn common<'a>(mut dirs: impl Iterator<Item = &'a PathBuf>) -> PathBuf {
     let Some(first) = dirs.next() else { return PathBuf::new() };
     dirs.fold(first.clone(), |common, dir| {
@@ -102,8 +102,8 @@ pub fn common<'a>(mut dirs: impl Iterator<Item = &'a PathBuf>) -> PathBuf {
     })
 }
 
-/// Whether a group, with all below it, has the guest's processes alone.
-fn alone(reader: &dyn Reader, group: &impl Group, guest: &GuestSeen, dir: &Path) -> Result<(), WhyNot> {
+/// Checks that only the guest's processes are in a group and below it.
+fn alone(reader: &dyn Reader, group: &impl Group, guest: &GuestInfo, dir: &Path) -> Result<(), WhyNot> {
     let mut left = MOST_GROUPS;
     let mut all = BTreeSet::new();
     members(group, MOST_DEPTH, &mut left, &mut all).map_err(|source| WhyNot::Io {
@@ -153,15 +153,15 @@ fn members(group: &impl Group, depth: usize, left: &mut usize, all: &mut BTreeSe
 /// Decides whether a process belongs to a guest.
 struct Own<'a> {
     reader: &'a dyn Reader,
-    guest: &'a GuestSeen,
+    guest: &'a GuestInfo,
     /// The guest's own PID namespace, where it has one: `Some(None)` for none.
     namespace: Option<Option<PathBuf>>,
     known: BTreeSet<u32>,
 }
 
 impl Own<'_> {
-    /// Whether it is the guest's: one of its processes or started by one, in its PID namespace, or a thread of the kernel,
-    /// which is put into a group only to work for it (vhost, KVM).
+    /// Whether a process is one of the guest's, a descendant of one, in its PID namespace, or a kernel thread: these
+    /// are put into a group only to work for it (vhost, KVM).
     fn has(&mut self, pid: u32) -> bool {
         let mut at = pid;
         let mut passed = Vec::new();
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_directories_have_in_common() {
+    fn common_directory() {
         let of = |dirs: &[&str]| common(dirs.iter().map(PathBuf::from).collect::<Vec<_>>().iter());
         assert_eq!(of(&["/cg/a/emulator", "/cg/a/vcpu0", "/cg/a/vcpu1"]), Path::new("/cg/a"));
         assert_eq!(of(&["/cg/a", "/cg/a/b"]), Path::new("/cg/a"));

@@ -1,9 +1,10 @@
-//! The guests' groups on a machine that is made up; `tests/root_groups.rs` has the kernel's own.
+//! Tests on a fake machine; `tests/root_groups.rs` has those on the kernel.
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::Ordering;
+
 use proptest::prelude::*;
-use vmio_model::policy::Links;
 
 use super::fake::Machine;
 use super::*;
@@ -22,13 +23,12 @@ const GOLD: &str = "cpu_weight = 400\ncpu_max = \"150%\"\nmemory_max = \"4GiB\"\
 const MIB: u64 = 1 << 20;
 
 fn policy(gold: &str, tin: &str) -> Policy {
-    let text = format!("{HEAD}[class.gold]\n{gold}[class.tin]\n{tin}");
-    Policy::read(&[("guard.toml", &text)], &Links::default()).unwrap().policy
+    crate::testing::policy(&format!("{HEAD}[class.gold]\n{gold}[class.tin]\n{tin}"))
 }
 
-fn guest(name: &str, pid: u32) -> GuestSeen {
+fn guest(name: &str, pid: u32) -> GuestInfo {
     let interface = |i: u32| Interface { index: i, name: format!("{name}{i}"), ..Interface::default() };
-    GuestSeen { name: name.into(), interfaces: vec![interface(0), interface(1)], pids: vec![pid], memory_bytes: None }
+    GuestInfo { name: name.into(), interfaces: vec![interface(0), interface(1)], pids: vec![pid], memory_bytes: None }
 }
 
 /// A machine with the guests `a` and `b`, each in a group of its own.
@@ -45,7 +45,7 @@ fn groups(machine: &Machine, log: &UndoLog) -> Groups<Machine> {
     Groups::over(machine.clone(), machine.hierarchies(), log).unwrap()
 }
 
-/// What is not in force of the first guest, and why.
+/// Why limits are not in force.
 fn refusals(groups: &Groups<Machine>) -> Vec<String> {
     let limits = groups.status().iter().flat_map(|guest| &guest.limits);
     limits.filter_map(|limit| if let State::Not(why) = &limit.state { Some(why.to_string()) } else { None }).collect()
@@ -56,7 +56,7 @@ fn changes(set: usize, put_right: usize, put_back: usize) -> Changes {
 }
 
 #[test]
-fn limits_are_set_once_put_right_and_put_back() {
+fn limits_are_set_repaired_and_restored() {
     for v2 in [false, true] {
         let (machine, log) = (machine(v2), UndoLog::memory());
         let (before, guests) = (machine.all(), [guest("a", 100)]);
@@ -91,7 +91,7 @@ fn limits_are_set_once_put_right_and_put_back() {
 }
 
 #[test]
-fn a_guest_that_leaves_or_starts_anew_in_another_group() {
+fn guests_that_leave_or_change_group() {
     let (machine, log) = (machine(true), UndoLog::memory());
     let before = machine.all();
     let mut groups = groups(&machine, &log);
@@ -120,7 +120,7 @@ fn a_guest_that_leaves_or_starts_anew_in_another_group() {
 }
 
 #[test]
-fn another_process_undoes_it_after_a_crash() {
+fn undo_after_a_crash() {
     for v2 in [false, true] {
         let (machine, log) = (machine(v2), UndoLog::memory());
         let before = machine.all();
@@ -136,7 +136,7 @@ fn another_process_undoes_it_after_a_crash() {
 }
 
 #[test]
-fn what_others_have_set_since_is_left_alone_and_told() {
+fn foreign_value_is_left_and_reported() {
     let (machine, log) = (machine(true), UndoLog::memory());
     let mut first = groups(&machine, &log);
     first.reconcile(&policy(GOLD, ""), &[guest("a", 100)]);
@@ -147,9 +147,8 @@ fn what_others_have_set_since_is_left_alone_and_told() {
     assert_eq!(machine.file("/cg/a/cpu.weight"), "250");
 }
 
-/// A daemon that takes over finds all in force and writes nothing.
 #[test]
-fn what_is_in_force_is_taken_over() {
+fn next_daemon_takes_limits_over_without_a_write() {
     let (machine, log) = (machine(false), UndoLog::memory());
     let (before, gold) = (machine.all(), policy(GOLD, ""));
     groups(&machine, &log).reconcile(&gold, &[guest("a", 100)]);
@@ -160,7 +159,7 @@ fn what_is_in_force_is_taken_over() {
 }
 
 #[test]
-fn nobody_is_killed() {
+fn no_memory_limit_that_kills() {
     for v2 in [false, true] {
         let (machine, log) = (machine(v2), UndoLog::memory());
         let limit = if v2 { "memory.max" } else { "memory.limit_in_bytes" };
@@ -170,12 +169,12 @@ fn nobody_is_killed() {
         assert_eq!(groups.reconcile(&small, &[guest("a", 100)]), changes(0, 0, 0));
         assert!(refusals(&groups)[0].contains("300 MiB are in use"), "{:?}", groups.status());
         assert_eq!(machine.writes(), 0);
-        // Its own memory counts, used or not.
+        // The guest's own memory counts, used or not.
         machine.used("a", MIB);
-        let big = GuestSeen { memory_bytes: Some(512 * MIB), ..guest("a", 100) };
+        let big = GuestInfo { memory_bytes: Some(512 * MIB), ..guest("a", 100) };
         groups.reconcile(&small, std::slice::from_ref(&big));
         assert!(refusals(&groups)[0].contains("512 MiB"), "{:?}", groups.status());
-        // Nor is it by what was there before.
+        // The same holds for the value before.
         machine.put("a", limit, &(64 * MIB).to_string());
         assert_eq!(groups.reconcile(&small, &[guest("a", 100)]).set, 1);
         machine.used("a", 200 * MIB);
@@ -189,31 +188,31 @@ fn nobody_is_killed() {
 }
 
 #[test]
-fn a_group_that_is_not_the_guests_alone_is_left_alone() {
+fn shared_groups_are_not_limited() {
     let (machine, log) = (machine(true), UndoLog::memory());
     let (before, gold) = (machine.all(), policy(GOLD, "cpu_weight = 7\n"));
     let mut groups = groups(&machine, &log);
-    let told = |groups: &mut Groups<Machine>, guests: &[GuestSeen], part: &str| {
+    let refused = |groups: &mut Groups<Machine>, guests: &[GuestInfo], part: &str| {
         let put = groups.reconcile(&gold, guests);
         assert_eq!((put.set, groups.held()), (0, 0));
         let refusals = refusals(groups);
         assert!(!refusals.is_empty() && refusals.iter().all(|why| why.contains(part)), "{part}: {refusals:?}");
     };
     machine.process(1, 0, "");
-    told(&mut groups, &[guest("a", 1)], "the first control group");
-    told(&mut groups, &[guest("a", 4711)], "runs any more");
+    refused(&mut groups, &[guest("a", 1)], "the first control group");
+    refused(&mut groups, &[guest("a", 4711)], "runs any more");
     // Two guests in one group.
     machine.process(300, 1, "a");
     machine.put("a", "cgroup.procs", "100\n300");
-    told(&mut groups, &[guest("a", 100), guest("b", 300)], "is not the guest's");
-    let one = GuestSeen { pids: vec![100, 300], ..guest("a", 100) };
-    let other = GuestSeen { pids: vec![300, 100], ..guest("b", 0) };
+    refused(&mut groups, &[guest("a", 100), guest("b", 300)], "is not the guest's");
+    let one = GuestInfo { pids: vec![100, 300], ..guest("a", 100) };
+    let other = GuestInfo { pids: vec![300, 100], ..guest("b", 0) };
     groups.reconcile(&gold, &[one, other]);
     assert_eq!(refusals(&groups), ["it shares its control group with a"]);
     groups.undo();
     // One that cannot be seen from here.
     machine.put("a", "cgroup.procs", "100\n0");
-    told(&mut groups, &[guest("a", 100)], "cannot be seen from here");
+    refused(&mut groups, &[guest("a", 100)], "cannot be seen from here");
     // What the guest's process started is its own, and what the kernel put there for it.
     machine.process(301, 100, "a");
     machine.proc.set("/proc/302/comm", "vhost-100\n");
@@ -233,7 +232,7 @@ fn a_group_that_is_not_the_guests_alone_is_left_alone() {
 }
 
 #[test]
-fn controllers_that_are_missing_and_writes_that_fail_are_told() {
+fn missing_controllers_and_failed_writes() {
     let (machine, log) = (machine(true), UndoLog::memory());
     machine.take("a", "cpu.weight");
     machine.put("a", "cpu.max", "max 500");
@@ -251,9 +250,23 @@ fn controllers_that_are_missing_and_writes_that_fail_are_told() {
     assert_eq!(groups.undo(), changes(0, 0, 1));
 }
 
-/// libvirt has the threads of a guest in groups of their own, below one of its own: the limit belongs to the scope.
 #[test]
-fn the_group_is_that_which_has_all_threads() {
+fn refused_limit_whose_entry_cannot_be_struck_out() {
+    let (machine, log) = (machine(true), UndoLog::memory());
+    let (mut groups, weight, guests) = (groups(&machine, &log), policy("cpu_weight = 400\n", ""), [guest("a", 100)]);
+    machine.set_read_only(true);
+    groups.entries.strikes_fail.store(true, Ordering::Relaxed);
+    assert_eq!((groups.reconcile(&weight, &guests), groups.held()), (changes(0, 0, 0), 1));
+    groups.entries.strikes_fail.store(false, Ordering::Relaxed);
+    machine.set_read_only(false);
+    // Counted as set: it was never in force before.
+    assert_eq!((groups.reconcile(&weight, &guests), groups.held()), (changes(1, 0, 0), 1));
+    assert_eq!((groups.undo(), groups.held()), (changes(0, 0, 1), 0));
+}
+
+/// libvirt puts the threads of a guest into groups below the guest's scope, which gets the limit.
+#[test]
+fn libvirt_scope_is_the_guests_group() {
     for v2 in [false, true] {
         let (machine, log) = (Machine::new(v2), UndoLog::memory());
         let scope = "machine.slice/machine-qemu.scope";
@@ -271,7 +284,7 @@ fn the_group_is_that_which_has_all_threads() {
 }
 
 #[test]
-fn another_period_is_kept() {
+fn foreign_period_is_kept() {
     for v2 in [false, true] {
         let (machine, log) = (machine(v2), UndoLog::memory());
         let mut groups = groups(&machine, &log);
@@ -317,7 +330,8 @@ fn events(others: bool) -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(prop_oneof![own, foreign], 0..24).boxed()
 }
 
-/// Plays events, each with three looks, the last of which changes nothing; then all is undone with little memory in use.
+/// Plays events, each with three looks, the last of which changes nothing; then all is undone with little memory in
+/// use.
 fn play(machine: &Machine, events: &[Event], others: bool) -> Result<(), TestCaseError> {
     let log = UndoLog::memory();
     let policies = [
@@ -346,10 +360,10 @@ fn play(machine: &Machine, events: &[Event], others: bool) -> Result<(), TestCas
             }
         }
         let all = [guest("a", 100), guest("b", 200)];
-        let guests: Vec<GuestSeen> =
+        let guests: Vec<GuestInfo> =
             all.into_iter().zip([there.0, there.1]).filter_map(|(guest, there)| there.then_some(guest)).collect();
         now.reconcile(&policies[at], &guests);
-        // One that was made anew is found by the second.
+        // The second look finds a group that was made anew.
         now.reconcile(&policies[at], &guests);
         let writes = machine.writes();
         prop_assert_eq!(now.reconcile(&policies[at], &guests).count(), 0);
@@ -373,15 +387,13 @@ fn play(machine: &Machine, events: &[Event], others: bool) -> Result<(), TestCas
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever comes, all is as it was in the end.
     #[test]
-    fn all_is_put_back(v2 in any::<bool>(), events in events(false)) {
+    fn all_values_are_restored(v2 in any::<bool>(), events in events(false)) {
         play(&machine(v2), &events, false)?;
     }
 
-    /// Also where others set values and groups are made anew: looks agree, nobody is killed, nothing stays in the ledger.
     #[test]
-    fn others_are_borne(v2 in any::<bool>(), events in events(true)) {
+    fn foreign_changes_leave_no_ledger_entry(v2 in any::<bool>(), events in events(true)) {
         play(&machine(v2), &events, true)?;
     }
 }

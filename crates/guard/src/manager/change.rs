@@ -1,5 +1,5 @@
-//! Changes of the policy in force: from its files, over them, taken back, and as links change their speed. Each is whole or
-//! not at all, and what is needed to take it back is written down before it is made.
+//! Changes of the policy in force: from its files, by `guard set`, taken back, and after a link changed its speed. Each
+//! is made as a whole or not at all, and recorded in the ledger first where it may have to be taken back.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,6 @@ use super::read::{Read, read, read_now};
 use super::set::SetOver;
 use super::unconfirmed::Waiting;
 use super::{Change, Manager, ManagerError, Senseless, set};
-use crate::undo_log::UndoLogError;
 
 impl Manager {
     /// Reads the files anew and puts them in force. With `confirm` what was in force before comes back unless
@@ -20,7 +19,7 @@ impl Manager {
         self.follow_files(next, confirm)
     }
 
-    /// What nobody may be there to hear is kept for the status.
+    /// Makes a change, and keeps its error for the status.
     fn follow_files(
         &mut self,
         next: Result<Read, ManagerError>,
@@ -35,10 +34,10 @@ impl Manager {
     fn change(&mut self, next: Result<Read, ManagerError>, confirm: Option<Duration>) -> Result<(), ManagerError> {
         let next = next?;
         let until = confirm.map(|limit| Instant::now() + limit);
-        // What comes without a word while a change waits is taken back with it.
+        // A change without a confirmation time is taken back together with one that waits.
         let until = until.or(self.waiting.as_ref().map(|waiting| waiting.until));
         if until.is_some() {
-            // Of changes in a row, what was in force before the first is what somebody was sure of.
+            // Of several unconfirmed changes, the policy before the first one is the confirmed one.
             let sure = self.waiting.as_ref().map_or(&self.read, |waiting| &waiting.before);
             self.unconfirmed.add(sure, &next).map_err(ManagerError::Unwritten)?;
         }
@@ -51,7 +50,7 @@ impl Manager {
         self.refused = None;
         let before = std::mem::replace(&mut self.read, next);
         self.revision += 1;
-        self.group();
+        self.limit_groups();
         let sure = self.waiting.take().map_or(before, |waiting| waiting.before);
         self.waiting = until.map(|until| Waiting { until, before: sure });
         if self.waiting.is_none() {
@@ -60,15 +59,17 @@ impl Manager {
         Ok(())
     }
 
-    /// The change that waits is to stay.
+    /// Confirms the change that waits.
     ///
     /// # Errors
-    /// When none waits, or that it stays cannot be written down: it waits on.
+    /// When none waits, or the ledger cannot be written: the change waits on.
     pub fn confirm(&mut self) -> Result<(), ManagerError> {
         if self.waiting.is_none() {
             return Err(Senseless::NothingToConfirm.into());
         }
-        self.write_down(&self.read.over)?;
+        if self.recorded_over() != self.read.over {
+            self.over.replace(SetOver(self.read.over.clone()))?;
+        }
         self.unconfirmed.strike(())?;
         self.waiting = None;
         Ok(())
@@ -82,19 +83,19 @@ impl Manager {
         let Some(Waiting { before, .. }) = &self.waiting else {
             return Err(Senseless::NothingToTakeBack.into());
         };
-        // It waits on where this fails.
+        // Where this fails the change waits on.
         self.daemon()?.reload(before.loaded.policy.clone())??;
-        // The files still say what nobody has confirmed, which the next start must know.
-        let known = before.files != self.read.files;
+        // The files still have the unconfirmed policy, which the next start must not use.
+        let files_unconfirmed = before.files != self.read.files;
         if let Some(Waiting { before, .. }) = self.waiting.take() {
             self.read = before;
         }
         self.revision += 1;
-        self.group();
-        if known { Ok(()) } else { Ok(self.unconfirmed.strike(())?) }
+        self.limit_groups();
+        if files_unconfirmed { Ok(()) } else { Ok(self.unconfirmed.strike(())?) }
     }
 
-    /// Takes the change back whose time is over; whether there was one.
+    /// Takes the change back if its time is over; returns whether it did.
     ///
     /// # Errors
     /// As [`Manager::take_back`]; it is tried again.
@@ -103,7 +104,7 @@ impl Manager {
         if over { self.give_up() } else { Ok(false) }
     }
 
-    /// Takes the change back that waits, for which nobody will be there when its time is over; whether there was one.
+    /// Takes the change that waits back before its time is over, as the guard ends; returns whether there was one.
     ///
     /// # Errors
     /// As [`Manager::take_back`].
@@ -115,7 +116,7 @@ impl Manager {
         Ok(true)
     }
 
-    /// Whether what is in force since the start is older than the files, whose change nobody has confirmed.
+    /// Whether the guard started with the last confirmed policy instead of the files.
     pub fn began_before(&self) -> bool {
         self.began_before
     }
@@ -127,40 +128,44 @@ impl Manager {
     pub fn set(&mut self, change: &Change, confirm: Option<Duration>) -> Result<(), ManagerError> {
         let over = set::changed(&self.read.over, change)?;
         let next = read_now(&*self.texts.0, &over)?;
-        // What waits for a confirmation is written down with it.
+        // An unconfirmed change is recorded by `change`, and `confirm` records this.
         if confirm.is_some() || self.waiting.is_some() {
             return self.change(Ok(next), confirm);
         }
-        let before = self.read.over.clone();
-        self.write_down(&over).map_err(ManagerError::Unwritten)?;
-        let done = self.change(Ok(next), None);
-        if done.is_err() {
-            self.write_down(&before)?;
+        if self.recorded_over() == over {
+            return self.change(Ok(next), None);
         }
-        done
+        let added = self.over.record(SetOver(over)).map_err(ManagerError::Unwritten)?;
+        let done = self.change(Ok(next), None);
+        let failed = done.is_err();
+        match (done, self.over.strike_where((), |id, _| (id == added) == failed)) {
+            (Err(why), Err(unstruck)) => Err(ManagerError::SetStays(Box::new(why), unstruck)),
+            // An older entry that stays does no harm: the last one counts.
+            (done, _) => done,
+        }
     }
 
-    /// Writes down what is set over the files.
-    fn write_down(&self, over: &str) -> Result<(), UndoLogError> {
-        let before = self.over.last(()).map(|SetOver(over)| over).unwrap_or_default();
-        if before == over { Ok(()) } else { self.over.replace(SetOver(over.to_owned())) }
+    /// What is set over the files, as the ledger has it.
+    fn recorded_over(&self) -> String {
+        self.over.last(()).map(|SetOver(over)| over).unwrap_or_default()
     }
 
-    /// Puts the same policy in force anew where a link's speed has changed, whose capacity no file says; whether it had.
+    /// Puts the policy in force anew where the speed of a link changed whose capacity no file sets; returns whether one
+    /// did.
     ///
     /// # Errors
     /// As [`Manager::apply`]; it is tried again when a speed changes once more.
     pub fn follow_links(&mut self) -> Result<bool, ManagerError> {
-        // Each second: of a thousand links only those that matter.
+        // Called each second: reads only the policy's uplinks.
         let links = self.texts.0.links(Some(&self.uplinks()));
         if links == self.read.links {
             return Ok(false);
         }
         self.read.links.clone_from(&links);
-        // Not what the files say by now: nobody has asked for that yet.
+        // The files as they were read: later edits wait for `apply`.
         let next = read(self.read.files.clone(), links, &self.read.over);
         if next.as_ref().is_ok_and(|next| next.loaded.policy == self.read.loaded.policy) {
-            // Such as a link that was down for a while.
+            // The speed is back, as of a link that was down.
             if std::mem::take(&mut self.refused_for_link) {
                 self.refused = None;
             }

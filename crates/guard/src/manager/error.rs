@@ -1,4 +1,4 @@
-//! Why something was not done.
+//! Errors of the manager.
 
 use vmio_model::policy::PolicyError;
 use vmio_model::problem::Problem;
@@ -9,7 +9,7 @@ use crate::daemon::{Gone, StartError};
 use crate::planes::linux;
 use crate::undo_log::UndoLogError;
 
-/// Why something was not done. What was in force is in force, unless the error says otherwise.
+/// Why a request failed. The state in force is unchanged, unless the error says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {
     /// A file cannot be read.
@@ -30,29 +30,32 @@ pub enum ManagerError {
     /// The ledger.
     #[error(transparent)]
     UndoLog(#[from] UndoLogError),
-    /// What is needed to take a change back cannot be written down.
+    /// The entry that is needed to take a change back cannot be written.
     #[error("{0}\n  without that nothing is changed")]
     Unwritten(UndoLogError),
+    /// What was to be set is not in force, and its entry cannot be struck out.
+    #[error("{0}\n  it stays in the ledger, so that the next start would put it in force: {1}")]
+    SetStays(Box<ManagerError>, UndoLogError),
     /// Interfaces cannot be looked at.
     #[error(transparent)]
     Look(#[from] linux::Error),
     /// All limits are off but these of guests' control groups.
     #[error("the other limits are off, but of guests' control groups: {}", .0.join("; "))]
     Left(Vec<String>),
-    /// What the plane left, and limits of guests' control groups.
+    /// The plane failed, and limits of guests' control groups remain.
     #[error("{0}\n  also of guests' control groups: {left}", left = .1.join("; "))]
     BothLeft(Box<StartError>, Vec<String>),
-    /// What was asked makes no sense now.
+    /// The request makes no sense now.
     #[error(transparent)]
     Refused(#[from] Senseless),
 }
 
-/// Which file of a policy cannot be read and why, as whoever reads it says.
+/// Which file of a policy cannot be read, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FilesError(pub String);
 
-/// Why what was asked makes no sense now.
+/// Why a request makes no sense now.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum Senseless {
@@ -80,10 +83,11 @@ fn count(error: &PolicyError) -> String {
 }
 
 impl ManagerError {
-    /// What is wrong with the policy, one by one.
+    /// The problems of the policy.
     pub fn problems(&self) -> &[Problem] {
         match self {
             ManagerError::Policy(error) => &error.problems,
+            ManagerError::SetStays(error, _) => error.problems(),
             _ => &[],
         }
     }

@@ -6,7 +6,7 @@ use vmio_model::policy::{Links, Loaded, Policy};
 
 use super::{FilesError, ManagerError};
 
-/// What is over the files is called so in messages.
+/// Name of the keys over the files in messages.
 const OVER: &str = "guard set";
 
 /// Where policies come from.
@@ -16,26 +16,26 @@ pub trait Texts: Send {
     /// # Errors
     /// Which file cannot be read, and why.
     fn files(&self) -> Result<Vec<(String, String)>, FilesError>;
-    /// What the kernel knows of the links of these names, or of all.
+    /// Properties of the links of these names, or of all.
     fn links(&self, names: Option<&BTreeSet<String>>) -> Links;
 }
 
-/// A policy with what it was read from.
+/// A policy with its sources.
 #[derive(Debug, Clone)]
 pub(super) struct Read {
     pub(super) files: Vec<(String, String)>,
-    /// What is known of its uplinks.
+    /// Properties of its uplinks.
     pub(super) links: Links,
     pub(super) over: String,
     pub(super) loaded: Loaded,
 }
 
-/// As the files are now.
+/// Reads the files and the policy.
 pub(super) fn read_now(texts: &dyn Texts, over: &str) -> Result<Read, ManagerError> {
     read(texts.files()?, texts.links(None), over)
 }
 
-/// Of files that were read.
+/// Makes a policy of files.
 pub(super) fn read(files: Vec<(String, String)>, mut links: Links, over: &str) -> Result<Read, ManagerError> {
     let named: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
     let loaded = match over {

@@ -1,4 +1,4 @@
-//! What is said of classes over the files, as TOML: kept by key, so that a later word goes before an earlier one.
+//! Keys of classes that `guard set` puts over the files, as TOML: a later value of a key replaces an earlier one.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::error::Senseless;
 use super::key::Key;
 use crate::undo_log::{Entry, HOST};
 
-/// A change of what is over the files.
+/// A change of the keys over the files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Change {
@@ -19,14 +19,14 @@ pub enum Change {
         /// As they would be written in a file.
         keys: BTreeMap<Key, String>,
     },
-    /// Takes away what was set of a class, or of all.
+    /// Removes the keys of a class, or of all.
     Clear {
         /// Which; all without.
         class: Option<String>,
     },
 }
 
-/// What was set over the files, as it is written down.
+/// Entry of the keys over the files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct SetOver(pub(super) String);
@@ -48,7 +48,7 @@ struct Over {
     class: BTreeMap<String, toml::Table>,
 }
 
-/// What is over the files after a change.
+/// Applies a change to the keys over the files.
 pub fn changed(over: &str, change: &Change) -> Result<String, Senseless> {
     let before: Over = toml::from_str(over).map_err(Senseless::Before)?;
     let mut all = before.class;
@@ -73,7 +73,7 @@ pub fn changed(over: &str, change: &Change) -> Result<String, Senseless> {
     toml::to_string(&Over { class: all }).map_err(Senseless::NoToml)
 }
 
-/// Numbers as they are, all else as text, for the policy to judge.
+/// A number, or else a text, which the policy checks.
 fn written(key: Key, value: &str) -> toml::Value {
     match (key, value.parse::<u32>()) {
         (Key::Priority | Key::Weight | Key::CpuWeight, Ok(number)) => toml::Value::Integer(number.into()),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_word_goes_before_an_earlier_one() {
+    fn later_set_replaces_earlier() {
         let over = set("", "gold", &[(Key::Max, "500Mbit"), (Key::Priority, "2")]);
         let over = set(&over, "gold", &[(Key::Max, "400Mbit")]);
         let over = set(&over, "a.b", &[(Key::Weight, "3")]);
@@ -117,9 +117,8 @@ mod tests {
         assert!(changed("", &Change::Set { class: "gold".into(), keys: BTreeMap::new() }).is_err());
     }
 
-    /// As the policy's files have them: what reads those reads this.
     #[test]
-    fn every_key_is_one_of_a_class() {
+    fn keys_are_keys_of_a_class() {
         let values = ["10Mbit", "20Mbit", "2", "3", "400", "150%", "4GiB"];
         let keys: Vec<(Key, &str)> = Key::ALL.into_iter().zip(values).collect();
         assert_eq!(keys.len(), values.len());
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_types_is_text_and_never_more() {
+    fn values_cannot_inject_toml() {
         let over = set("", "gold\"]\n[uplink.eth0", &[(Key::Max, "1Mbit\"\ncapacity = \"1")]);
         let table: toml::Table = over.parse().unwrap();
         assert_eq!(table.keys().collect::<Vec<_>>(), ["class"]);

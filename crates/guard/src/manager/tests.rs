@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use vmio_model::policy::{Abilities, Links};
@@ -56,7 +57,7 @@ fn set(value: &str) -> Change {
 }
 
 #[test]
-fn a_broken_file_changes_nothing_and_status_says_why() {
+fn refused_file_is_in_the_status() {
     let (files, _, mut manager) = started();
     files.write(&POLICY.replace("40Mbit", "400Mbit").replace("tap*", "tap1"));
     let refused = manager.apply(None).unwrap_err();
@@ -72,7 +73,7 @@ fn a_broken_file_changes_nothing_and_status_says_why() {
 }
 
 #[test]
-fn what_nobody_confirms_is_taken_back() {
+fn unconfirmed_change_is_taken_back() {
     let (files, _, mut manager) = started();
     files.write(&POLICY.replace("40Mbit", "30Mbit"));
     manager.apply(Some(Duration::from_secs(600))).unwrap();
@@ -92,7 +93,7 @@ fn what_nobody_confirms_is_taken_back() {
 }
 
 #[test]
-fn a_change_after_one_that_waits_confirms_nothing() {
+fn later_change_does_not_confirm() {
     let (files, log, mut manager) = started();
     files.write(&POLICY.replace("40Mbit", "30Mbit"));
     manager.apply(Some(Duration::from_millis(200))).unwrap();
@@ -111,7 +112,7 @@ fn a_change_after_one_that_waits_confirms_nothing() {
 }
 
 #[test]
-fn what_nobody_confirmed_does_not_come_back_with_the_next_daemon() {
+fn next_daemon_starts_with_the_confirmed_policy() {
     let policy = |min: &str| POLICY.replace("40Mbit", min);
     let (files, log, mut manager) = started();
     files.write(&policy("30Mbit"));
@@ -151,7 +152,7 @@ fn what_nobody_confirmed_does_not_come_back_with_the_next_daemon() {
 }
 
 #[test]
-fn what_is_set_outlives_the_daemon_and_goes_with_undo() {
+fn set_keys_outlive_the_daemon() {
     let (files, log, mut manager) = started();
     manager.set(&set("10Mbit"), None).unwrap();
     assert_eq!(
@@ -173,12 +174,27 @@ fn what_is_set_outlives_the_daemon_and_goes_with_undo() {
 }
 
 #[test]
+fn a_refused_set_leaves_no_entry() {
+    let (files, log, mut manager) = started();
+    files.write(&POLICY.replace("min = \"40Mbit\"\n", ""));
+    manager.apply(None).unwrap();
+    let slow = Change::Set { class: "gold".into(), keys: [(Key::Max, "1kbit".to_owned())].into() };
+    assert!(matches!(manager.set(&slow, None), Err(ManagerError::Core(_))));
+    assert!(log.is_empty());
+    manager.over.strikes_fail.store(true, Ordering::Relaxed);
+    assert!(matches!(manager.set(&slow, None), Err(ManagerError::SetStays(..))));
+    manager.over.strikes_fail.store(false, Ordering::Relaxed);
+    manager.set(&set("10Mbit"), None).unwrap();
+    assert_eq!((min(&manager), manager.over.all(()).len()), (10, 1));
+}
+
+#[test]
 fn interfaces_that_appear_are_timed() {
     let (_, _, mut manager) = started();
-    let told = Some(Instant::now());
-    manager.see(Discovery { found: vec![tap(1), tap(2)], told }).unwrap();
-    manager.see(Discovery { found: vec![tap(1), tap(2)], told }).unwrap();
-    manager.see(Discovery { found: vec![tap(2), tap(3)], told: None }).unwrap();
+    let reported_at = Some(Instant::now());
+    manager.set_interfaces(Discovery { interfaces: vec![tap(1), tap(2)], reported_at }).unwrap();
+    manager.set_interfaces(Discovery { interfaces: vec![tap(1), tap(2)], reported_at }).unwrap();
+    manager.set_interfaces(Discovery { interfaces: vec![tap(2), tap(3)], reported_at: None }).unwrap();
     let status = manager.status().unwrap();
     assert_eq!(status.appeared.total, 1);
     assert!(status.appeared.p99_seconds.unwrap() > 0.0);
@@ -187,7 +203,7 @@ fn interfaces_that_appear_are_timed() {
 }
 
 #[test]
-fn a_link_that_changes_its_speed_is_another_capacity_where_none_is_written() {
+fn capacity_follows_the_link_speed() {
     let (files, log) =
         (Files(Arc::new(Mutex::new(POLICY.replace("capacity = \"100Mbit\"", ""))), Arc::default()), UndoLog::memory());
     *files.1.lock().unwrap() = 1000;

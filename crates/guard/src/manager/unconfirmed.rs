@@ -1,5 +1,5 @@
-//! A change that is taken back unless somebody confirms it. That it waits is written down before it is made: whoever ends
-//! the daemon meanwhile, or starts another one, has confirmed nothing.
+//! A change that is taken back unless it is confirmed. It is recorded before it is made, so that a restart of the
+//! daemon does not confirm it.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ impl Waiting {
     }
 }
 
-/// What somebody was sure of, and the files that were put in force since and that nobody has confirmed.
+/// The last confirmed policy, and the unconfirmed files that were put in force since.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct LastConfirmed {
     files: Files,
@@ -44,14 +44,14 @@ impl Entry for LastConfirmed {
 }
 
 impl Entries<LastConfirmed> {
-    /// The files and what was set over them, of which somebody was sure, where these files were put in force and never
-    /// confirmed. Files that are neither have been written since, by somebody who wants them.
+    /// The last confirmed files and `guard set` keys, if `files` are unconfirmed ones. Other files were edited since,
+    /// and are wanted.
     pub(super) fn before(&self, files: &Files) -> Option<(Files, String)> {
         let last = self.last(()).filter(|last| last.unconfirmed.contains(files))?;
         Some((last.files, last.over))
     }
 
-    /// Writes down that `next` is about to be put in force after `sure`, and perhaps after others that wait.
+    /// Records that `next` is about to be put in force, unconfirmed; `sure` is the last confirmed policy.
     pub(super) fn add(&self, sure: &Read, next: &Read) -> Result<(), UndoLogError> {
         let of_these = self.last(()).filter(|last| last.files == sure.files);
         let mut unconfirmed = of_these.map(|last| last.unconfirmed).unwrap_or_default();

@@ -120,7 +120,7 @@ fn named(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_format_is_kept_whatever_an_interface_is_called() {
+fn format_with_hostile_names() {
     let names = ["a", "b\"} 1\nvmio_guard_trouble 1", "c\\", "d\u{202e}\r", "d\u{feff}\r", "host", "host", ""];
     let members: Vec<MemberDocument> = names.iter().map(|name| member(name, 1)).collect();
     let text = text(&status(members));
@@ -141,7 +141,7 @@ fn the_format_is_kept_whatever_an_interface_is_called() {
 }
 
 #[test]
-fn what_is_not_known_is_not_printed() {
+fn unknown_values_are_left_out() {
     let mut none = member("a", 0);
     (none.limit_bps, none.rate_bps, none.offered_bps, none.guarantee_met_ratio) = (None, None, None, None);
     (none.guarantee_wanted_seconds_total, none.guarantee_met_seconds_total) = (0.0, 0.0);
@@ -163,7 +163,7 @@ fn what_is_not_known_is_not_printed() {
 }
 
 #[test]
-fn alerts_and_dashboard_name_what_there_is_and_docs_name_all() {
+fn metrics_match_alerts_dashboard_and_docs() {
     let types = read(&text(&status(vec![member("a", 1)])));
     let there: BTreeSet<String> = types
         .iter()
@@ -178,17 +178,17 @@ fn alerts_and_dashboard_name_what_there_is_and_docs_name_all() {
         assert!(named.len() >= 8, "{file}: {named:?}");
         assert!(named.is_subset(&there), "{file} names {:?}", named.difference(&there));
     }
-    let told = named(DOCS);
+    let documented = named(DOCS);
     for name in types.keys() {
-        assert!(told.contains(name), "docs/guard-api.md has no row for {name}");
+        assert!(documented.contains(name), "docs/guard-api.md has no row for {name}");
     }
     let all: BTreeSet<&String> = there.iter().chain(types.keys()).collect();
-    let unknown: Vec<&String> = told.iter().filter(|name| *name != PREFIX && !all.contains(name)).collect();
+    let unknown: Vec<&String> = documented.iter().filter(|name| *name != PREFIX && !all.contains(name)).collect();
     assert!(unknown.is_empty(), "docs/guard-api.md has {unknown:?}");
 }
 
 #[test]
-fn the_dashboard_is_valid_and_its_panels_do_not_overlap() {
+fn dashboard_panels_do_not_overlap() {
     let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let mut cells = BTreeSet::new();

@@ -8,6 +8,7 @@ use vmio_model::policy::assign::Interface;
 use super::*;
 use crate::core::MemberStatus;
 use crate::planes::Count;
+use crate::testing::policy;
 use vmio_model::holding::Queue;
 use vmio_model::rate::MBIT as M;
 
@@ -27,17 +28,13 @@ match = { name = \"tap2\" }
 class = \"rest\"
 ";
 
-fn policy() -> Policy {
-    Policy::read(&[("guard.toml", POLICY)], &Links::default()).unwrap().policy
-}
-
 fn found(index: u32, vm: &str) -> DiscoveredInterface {
     Interface { index, name: format!("tap{index}"), vms: vec![vm.to_owned()], ..Interface::default() }.into()
 }
 
 /// Seconds of what tap1 and tap2 send and tap3 receives, in Mbit/s.
 fn observe(seconds: &[(u64, u64, u64)]) -> Survey {
-    let (policy, mut seen) = (policy(), Survey::default());
+    let (policy, mut survey) = (policy(POLICY), Survey::default());
     let (start, mut sum) = (Instant::now(), [0u64; 3]);
     let all = [found(1, "web"), found(2, "db"), found(3, "log")];
     for (n, (a, b, c)) in [(0, 0, 0)].iter().chain(seconds).enumerate() {
@@ -63,17 +60,17 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Survey {
             capacity_bps: 100 * M,
             members: vec![member("tap1", "gold", 40 * M, sum[0]), member("tap2", "rest", BitRate::ZERO, sum[1])],
         };
-        seen.second(start + Duration::from_secs(n as u64), links, &all, &[pool], &policy);
+        survey.second(start + Duration::from_secs(n as u64), links, &all, &[pool], &policy);
     }
-    seen
+    survey
 }
 
 #[test]
 fn what_the_policy_would_have_held_is_counted() {
     // Idle; tap2 above its maximum; both too much; tap1 short of its minimum on a full uplink.
-    let seen = observe(&[(0, 0, 0), (10, 60, 0), (80, 45, 0), (20, 78, 0)]).document(&policy());
-    assert_eq!(seen.seconds, 4);
-    let pool = &seen.pools[0];
+    let survey = observe(&[(0, 0, 0), (10, 60, 0), (80, 45, 0), (20, 78, 0)]).document(&policy(POLICY));
+    assert_eq!(survey.seconds, 4);
+    let pool = &survey.pools[0];
     assert_eq!((pool.peak_bps / M, pool.full_seconds, pool.over_seconds), (125, 2, 1));
     let of = |name: &str| pool.members.iter().find(|m| m.name == name).unwrap();
     let gold = of("tap1");
@@ -87,14 +84,14 @@ fn what_the_policy_would_have_held_is_counted() {
 fn the_proposal_is_a_policy_with_what_was_usual_and_the_peak() {
     let mut seconds = vec![(18, 0, 2); 99];
     seconds.push((90, 0, 4));
-    let seen = observe(&seconds).document(&policy());
-    let names: Vec<&str> = seen.interfaces.iter().map(|i| i.name.as_str()).collect();
+    let survey = observe(&seconds).document(&policy(POLICY));
+    let names: Vec<&str> = survey.interfaces.iter().map(|i| i.name.as_str()).collect();
     assert_eq!(names, ["vm:db", "vm:log", "vm:web"]);
-    let (web, log) = (&seen.interfaces[2], &seen.interfaces[1]);
+    let (web, log) = (&survey.interfaces[2], &survey.interfaces[1]);
     assert_eq!(web.tx_peak_bps, 90 * M);
     assert!((18 * M..19 * M).contains(&web.tx_usual_bps), "{}", web.tx_usual_bps);
     assert_eq!((log.tx_peak_bps, log.rx_peak_bps), (BitRate::ZERO, 4 * M));
-    let read = Policy::read(&[("proposal", &seen.proposal)], &Links::default()).unwrap();
+    let read = Policy::read(&[("proposal", &survey.proposal)], &Links::default()).unwrap();
     assert!(read.warnings.is_empty(), "{:?}", read.warnings);
     let policy = read.policy;
     let entries: Vec<_> =
@@ -107,11 +104,11 @@ fn the_proposal_is_a_policy_with_what_was_usual_and_the_peak() {
 
 #[test]
 fn a_guest_that_comes_back_under_another_name_is_the_same() {
-    let (policy, mut seen, start) = (policy(), Survey::default(), Instant::now());
+    let (policy, mut survey, start) = (policy(POLICY), Survey::default(), Instant::now());
     for (second, (tap, bytes)) in [(1, 0), (1, 125_000), (9, 5), (9, 5 + 3 * 125_000)].into_iter().enumerate() {
         let links = BTreeMap::from([(format!("tap{tap}"), (bytes, 0))]);
-        seen.second(start + Duration::from_secs(second as u64), links, &[found(tap, "web")], &[], &policy);
+        survey.second(start + Duration::from_secs(second as u64), links, &[found(tap, "web")], &[], &policy);
     }
-    let seen = seen.document(&policy);
-    assert_eq!((seen.interfaces.len(), seen.interfaces[0].tx_peak_bps), (1, 3 * M));
+    let survey = survey.document(&policy);
+    assert_eq!((survey.interfaces.len(), survey.interfaces[0].tx_peak_bps), (1, 3 * M));
 }

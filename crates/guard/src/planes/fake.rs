@@ -1,5 +1,4 @@
-//! A plane that is a machine made of a map: what is told to it is in force at once, counters are what a test says, and
-//! it fails where a test wants it to.
+//! A plane in memory for tests: changes are in force at once, and a test sets its counters and failures.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +9,16 @@ use vmio_model::policy::program::{PoolProgram, Program};
 use super::{Count, Entry, Observation, Plane, PlaneError, Scope, Setting};
 use crate::desired::{Desired, PoolKey};
 
-/// A pool that is in force, and what the loop has set in it.
+/// A pool in force, with the loop's limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FakePool {
     program: PoolProgram,
-    /// By member: its number, and the interface that it is.
+    /// Number and interface index of each member.
     members: Vec<(u16, Option<u32>)>,
     limits: Option<AppliedLimits>,
 }
 
-/// Its entry: it holds what Linux' queues hold.
+/// Its entry, with the abilities of the Linux plane.
 pub const ENTRY: Entry = Entry {
     about: "nothing but memory, to try a policy and for tests",
     abilities: Abilities { plane: "fake", ..Abilities::HTB },
@@ -33,48 +32,51 @@ pub struct Fake {
     abilities: Abilities,
     pools: BTreeMap<PoolKey, FakePool>,
     counts: BTreeMap<PoolKey, Vec<Count>>,
-    /// How many more changes go well; `None` for all.
+    /// How many more changes succeed; `None` for all.
     good: Option<usize>,
-    /// Whether an earlier one has put something in force.
+    /// Whether all changes fail after the first that does.
+    pub stays_broken: bool,
+    /// Whether limits of an earlier guard are in force.
     pub earlier: bool,
-    /// Changes that were made since it is there.
+    /// Number of changes so far.
     pub changes: usize,
 }
 
 impl Fake {
-    /// One on which nothing is in force.
+    /// A plane with nothing in force.
     pub fn new(abilities: Abilities) -> Fake {
-        Fake { abilities, pools: BTreeMap::new(), counts: BTreeMap::new(), good: None, earlier: false, changes: 0 }
+        let (pools, counts) = Default::default();
+        Fake { abilities, pools, counts, good: None, stays_broken: false, earlier: false, changes: 0 }
     }
 
-    /// The change after so many more fails, once.
+    /// The change after this many fails, once or, with `stays_broken`, with all that follow.
     pub fn fail_after(&mut self, changes: usize) {
         self.good = Some(changes);
     }
 
-    /// Somebody else takes a pool off.
+    /// Removes a pool, as from outside.
     pub fn forget(&mut self, key: &PoolKey) {
         self.pools.remove(key);
     }
 
-    /// What a look at the counters shows from now on.
+    /// Sets the counters of a pool.
     pub fn count(&mut self, key: &PoolKey, counts: Vec<Count>) {
         self.counts.insert(key.clone(), counts);
     }
 
-    /// What a pool was told.
+    /// The program of a pool.
     pub fn program(&self, key: &PoolKey) -> Option<&Program> {
         Some(&self.pools.get(key)?.program.program)
     }
 
-    /// What the loop has set in it.
+    /// The loop's limits of a pool.
     pub fn limits(&self, key: &PoolKey) -> Option<&AppliedLimits> {
         self.pools.get(key)?.limits.as_ref()
     }
 
     fn change(&mut self, what: &dyn std::fmt::Display) -> Result<(), PlaneError> {
         if self.good == Some(0) {
-            self.good = None;
+            self.good = Some(0).filter(|_| self.stays_broken);
             return Err(PlaneError::ToldToFail(what.to_string()));
         }
         self.good = self.good.map(|left| left - 1);
@@ -112,8 +114,8 @@ impl Plane for Fake {
         self.change(pool)?;
         match setting {
             Setting::Limits(limits) => {
-                let told = self.pools.get_mut(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
-                told.limits = Some(limits.clone());
+                let in_force = self.pools.get_mut(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
+                in_force.limits = Some(limits.clone());
             }
             Setting::Emptied(member) => {
                 let counts = self.counts.get_mut(pool).and_then(|counts| counts.get_mut(member));
@@ -127,8 +129,8 @@ impl Plane for Fake {
         let (Scope::Counts(pool) | Scope::Pool(pool)) = scope else {
             return Ok(Observation { inherits: self.earlier, ..Observation::default() });
         };
-        let told = self.pools.get(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
-        let counts = self.counts.get(pool).cloned().unwrap_or_else(|| vec![Count::default(); told.members.len()]);
+        let in_force = self.pools.get(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
+        let counts = self.counts.get(pool).cloned().unwrap_or_else(|| vec![Count::default(); in_force.members.len()]);
         Ok(Observation { counts, ..Observation::default() })
     }
 

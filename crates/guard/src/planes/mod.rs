@@ -29,21 +29,20 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 pub struct Entry {
     /// One line for help and docs.
     pub about: &'static str,
-    /// What it can hold, and its name.
+    /// Its name and abilities.
     pub abilities: Abilities,
-    /// Whether it changes the host. Where it does not, guests' control groups are left alone, too.
+    /// Whether it changes the host; where it does not, guests' control groups are left alone as well.
     pub changes: bool,
-    /// Opens it, in the network namespace of the thread; nothing is touched yet.
+    /// Opens it, in the network namespace of the thread. Changes nothing.
     pub open: fn(Options) -> Result<Box<dyn Plane>, PlaneError>,
 }
 
 /// How a plane is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whether another's qdisc in its place is replaced, where it can be put back as it was.
+    /// Whether a foreign qdisc is replaced, if it can be restored.
     pub takeover: bool,
-    /// Undo log for what cannot be found out by looking. Where the log ends with its process, what a plane puts in
-    /// force may end with it, too.
+    /// Undo log for what the kernel does not show. Where the log ends with its process, limits may end with it.
     pub log: UndoLog,
 }
 
@@ -53,116 +52,112 @@ impl Default for Options {
     }
 }
 
-/// Puts programs in force: four verbs. None has a default, so that who wraps a plane passes on all that it says.
+/// Enforces programs. No method has a default, so that a wrapper has to forward all of them.
 pub trait Plane {
-    /// What it can hold.
+    /// What it can enforce.
     fn abilities(&self) -> Abilities;
-    /// Makes what is in force what is desired; how many changes that took, 0 where it was so already.
+    /// Puts the desired state in force; returns the number of changes.
     ///
     /// # Errors
-    /// When a change fails, or what was written reads back otherwise.
+    /// When a change fails, or a value reads back differently.
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError>;
-    /// Sets something of a pool that is in force.
+    /// Changes a setting of a pool in force.
     ///
     /// # Errors
     /// When a change fails, or there is no such pool or member.
     fn set(&mut self, pool: &PoolKey, setting: Setting<'_>) -> Result<(), PlaneError>;
-    /// Reads what is asked for, and no more. It changes nothing that is in force.
+    /// Reads the scope, and no more. Changes nothing in force.
     ///
     /// # Errors
     /// When it cannot be read, or there is no such pool.
     fn observe(&mut self, scope: Scope<'_>) -> Result<Observation, PlaneError>;
-    /// Takes off all that it or an earlier one put on. Dropped without, what is in force may stay.
+    /// Removes all limits, also an earlier guard's. Dropping the plane without this may leave limits in force.
     ///
     /// # Errors
-    /// When something stays.
+    /// When something remains.
     fn undo(&mut self) -> Result<(), PlaneError>;
 }
 
-/// What is set of a pool, between two times that it is reconciled.
+/// A change of a pool between two reconciliations.
 #[derive(Debug, Clone, Copy)]
 pub enum Setting<'a> {
-    /// Limits, as the loop found them.
+    /// The loop's limits.
     Limits(&'a AppliedLimits),
-    /// Nothing waits at a member any more, given by its place in the pool's program: what did is thrown away, and counts as
-    /// dropped. Nothing, where a plane has no queues.
+    /// Drops what waits in the queue of a member, given by its index in the pool's program. Does nothing where a plane
+    /// has no queues.
     Emptied(usize),
 }
 
-/// What is read of a plane.
+/// What [`Plane::observe`] reads.
 #[derive(Debug, Clone, Copy)]
 pub enum Scope<'a> {
-    /// What an earlier one has left, which takes a look at all that is there.
+    /// What an earlier guard left; reads everything.
     Earlier,
-    /// The plane as a whole, for next to nothing.
+    /// The plane as a whole; costs nothing.
     Plane,
-    /// Whether others may have changed something, some times a second: what the kernel does not tell is looked at.
+    /// Whether something may have been changed from outside; called some times a second.
     Disturbed,
-    /// What the members of a pool have counted: the loop's look, each period.
+    /// Counters of a pool's members; called each period of the loop.
     Counts(&'a PoolKey),
-    /// As [`Scope::Counts`], and all else that is known of the pool.
+    /// As [`Scope::Counts`], and the rest of the pool's state.
     Pool(&'a PoolKey),
 }
 
-/// What was read of a plane. What its [`Scope`] has not asked for, and what a plane cannot tell, is as in the default: that
-/// somebody may have changed something, and that something may have passed.
+/// State that was read. What the [`Scope`] does not include, or the plane cannot tell, has its default: something may
+/// have been changed from outside, and packets may have passed.
 #[derive(Debug, Clone, Default)]
 pub struct Observation {
-    /// [`Scope::Earlier`]: something is in force that an earlier one has put there. It stays until the first
-    /// [`Plane::reconcile`] has put what is desired beside it.
+    /// [`Scope::Earlier`]: limits of an earlier guard are in force. They stay until the first [`Plane::reconcile`] has
+    /// put the desired state beside them.
     pub inherits: bool,
-    /// [`Scope::Earlier`]: which numbers an earlier owner gave to interfaces, where what names them may still be there.
+    /// [`Scope::Earlier`]: numbers that an earlier guard gave to interfaces.
     pub numbers: Numbers,
-    /// [`Scope::Disturbed`]: nobody else can have changed what is in force since it was reconciled.
+    /// [`Scope::Disturbed`]: nothing was changed from outside since the last reconciliation.
     pub undisturbed: bool,
-    /// [`Scope::Plane`]: what deserves a word about how it holds things, or what it could not know when it took them off.
+    /// [`Scope::Plane`]: notes on how limits are enforced, and on what could not be determined while removing them.
     pub notes: Vec<String>,
-    /// [`Scope::Counts`]: nothing has passed through the pool since it was counted last, and nothing waits: it is the same.
+    /// [`Scope::Counts`]: the counters are the same as last time, and nothing waits.
     pub still: bool,
     /// [`Scope::Counts`]: counters of the members, in their order.
     pub counts: Vec<Count>,
-    /// [`Scope::Counts`]: what came out of the stage of the pool and waits at its uplink; `None` of one that has no stage, and
-    /// where this plane makes none.
+    /// [`Scope::Counts`]: the stage's backlog at the uplink; `None` of a pool without one.
     pub backlog: Option<StageBacklog>,
-    /// [`Scope::Pool`]: by the index of its interface, where a member's excess waits; nothing where this plane has no
+    /// [`Scope::Pool`]: where each member's excess waits, by the index of its interface; empty where a plane has no
     /// queues.
     pub queues: BTreeMap<u32, MemberQueue>,
-    /// [`Scope::Pool`]: bytes that have arrived at the uplink of a pool of what guests receive since it is there, whoever they
-    /// were for, as they count on the wire; `None` of others, and where nobody counts them.
+    /// [`Scope::Pool`]: bytes on the wire that arrived at the uplink, of a pool of received traffic; `None` of others,
+    /// and where they are not counted.
     pub arrived_bytes: Option<u64>,
-    /// [`Scope::Pool`]: by virtual function, what went through the limit that a card has for it, or why that is not in force;
-    /// nothing where this plane sets none in cards.
+    /// [`Scope::Pool`]: counters of each virtual function that the card limits, or why its limit is not in force.
     pub cards: BTreeMap<u32, Result<Count, Arc<NotHeld>>>,
 }
 
 /// Where the excess of a member waits.
 #[derive(Debug, Clone)]
 pub struct MemberQueue {
-    /// Of one whose tap is to be held: the send buffer in force there, in bytes, or why there is none.
+    /// The tap's send buffer in bytes, or why it is not set; `None` where it is not to be set.
     pub held: Option<Result<u32, Arc<NotHeld>>>,
-    /// Of one whose excess waits in a queue of this plane's: why one of its flows may take another's room there, in words that
-    /// can follow others; `None` where it cannot.
+    /// Why one flow may take another's room in the member's queue, as a clause; `None` where it cannot.
     pub crowds: Option<&'static str>,
 }
 
-/// What went through a member's limit since it is there.
+/// Counters of a member's limit since it exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
-    /// Bytes that passed, as they count on the wire.
+    /// Bytes on the wire that passed.
     pub passed_bytes: u64,
     /// Packets that were dropped at it.
     pub dropped_packets: u64,
     /// Bytes that wait now.
     pub waiting_bytes: u64,
-    /// Bytes that came in at the member's own interface, as they count on the wire, wherever they went from there; `None`
-    /// where nobody counts them.
+    /// Bytes on the wire that came in at the member's interface, whatever their destination; `None` where not counted.
     pub arrived_bytes: Option<u64>,
 }
 
 impl Count {
-    /// Bytes that were offered since `before`: what passed and what came to wait. Where packets were dropped, how long they
-    /// were nobody counts: then what came in at the interface, where that is known, else so many bytes for each. `None` where
-    /// counters began anew.
+    /// Bytes that were offered since `before`: those that passed or began to wait. The length of dropped packets is not
+    /// counted; where packets were dropped this is what came in at the interface, or where that is unknown adds
+    /// `dropped_packet_bytes` for each. `None` where counters started again at zero.
     pub fn offered_since(&self, before: &Count, dropped_packet_bytes: u64) -> Option<u64> {
         let passed = self.passed_bytes.checked_sub(before.passed_bytes)?;
         let dropped = self.dropped_packets.checked_sub(before.dropped_packets)?;
@@ -176,7 +171,7 @@ impl Count {
     }
 }
 
-/// Packets of a stage at the uplink behind it: dropped and waiting.
+/// Packets that left a stage's IFB and were dropped or wait at the uplink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StageBacklog {
     /// Packets that were dropped there.
@@ -218,7 +213,7 @@ fn lines(all: &[NotHeld]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Why one interface's tap, or one function of a card, is not as it is to be: nobody else's trouble.
+/// Why one tap or one virtual function is not limited; the others are.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum NotHeld {

@@ -1,8 +1,7 @@
-//! A plane that holds nothing: it reads what the links count, so that one can see what a policy would have to hold before
-//! it is put in force. It asks the kernel for no change at all, and needs no rights.
+//! A plane that enforces nothing: it reads the counters of links, to show what a policy would have to limit before it
+//! is put in force. It changes nothing and needs no privilege.
 //!
-//! A link counts what arrives at it and what leaves by it: a guest's sending is what its interface receives. What of an
-//! uplink's traffic is in no class cannot be told apart by that: it is `host`'s.
+//! What a guest sends is what its interface receives. Traffic of an uplink that is in no class counts as `host`'s.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ pub const NAME: &str = "observe";
 /// How long counters that were read serve for all pools.
 const FRESH: Duration = Duration::from_millis(20);
 
-/// Its entry. It has no limit that is not exact, so nothing is left to a loop.
+/// Its entry. Its abilities are such that no pool needs the control loop.
 pub const ENTRY: Entry = Entry {
     about: "nothing: it reads what links count, and changes nothing",
     abilities: Abilities { plane: NAME, hard: true, over_max: true, ..Abilities::HTB },
@@ -28,10 +27,10 @@ pub const ENTRY: Entry = Entry {
     open: |options| Ok(Box::new(Observe::open(options))),
 };
 
-/// What a link counted: bytes that arrived at it, and that left by it.
+/// Counters of a link: received and sent bytes.
 pub type Bytes = (u64, u64);
 
-/// What all links of the thread's network namespace have counted, by name.
+/// Counters of all links of the thread's network namespace, by name.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -40,7 +39,7 @@ pub fn links() -> Result<BTreeMap<String, Bytes>, PlaneError> {
     Ok(net::traffic(&text).map(|(name, received, sent)| (name.to_owned(), (received.bytes, sent.bytes))).collect())
 }
 
-/// Bytes of an uplink, or of a guest's interface, in a direction that is seen from the guests.
+/// Bytes of an uplink in a direction as seen from the guests.
 fn of_uplink((received, sent): Bytes, direction: Direction) -> u64 {
     match direction {
         Direction::GuestTx => sent,
@@ -59,27 +58,27 @@ pub struct Observe {
     options: Options,
     pools: BTreeMap<PoolKey, Watched>,
     read: Option<(Instant, BTreeMap<String, Bytes>)>,
-    /// Whether an earlier guard's limits are in force, which stay as they are.
+    /// Whether an earlier guard's limits are in force; they stay.
     limited: bool,
 }
 
 /// A pool that is watched.
 #[derive(Debug, Default)]
 struct Watched {
-    /// By member, in the program's order: its number, and its interface.
+    /// Number and interface of each member, in the program's order.
     members: Vec<(u16, Option<String>)>,
-    /// What was last counted: of the uplink, and of each interface by name.
+    /// Last counters of the uplink, and of each interface by name.
     last: Option<(u64, BTreeMap<String, u64>)>,
-    /// Bytes of each interface, and of the rest, since it is watched.
+    /// Bytes of each interface, and of the rest, since the start.
     counted: BTreeMap<String, u64>,
     rest: u64,
 }
 
 impl Observe {
     fn open(options: Options) -> Observe {
-        // What does not outlive its process was put in force by nobody before.
-        let look = || Linux::with(&options).and_then(|mut linux| linux.observe(Scope::Earlier));
-        let limited = options.log.outlives() && look().is_ok_and(|earlier| earlier.inherits);
+        // Without a ledger on disk there was no earlier guard.
+        let earlier_limits = || Linux::with(&options).and_then(|mut linux| linux.observe(Scope::Earlier));
+        let limited = options.log.outlives() && earlier_limits().is_ok_and(|earlier| earlier.inherits);
         Observe { options, pools: BTreeMap::new(), read: None, limited }
     }
 
@@ -92,7 +91,7 @@ impl Observe {
         Ok(&self.read.insert(read).1)
     }
 
-    /// What its counters are, and are not.
+    /// Explains the counters.
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![
             "nothing is enforced: these are counters of links, in which `host` is all of an uplink's traffic that is in \
@@ -116,7 +115,7 @@ impl Observe {
 }
 
 impl Watched {
-    /// What passed since the last look is added. Counters that began anew have nothing to add.
+    /// Adds the traffic since the last call, where counters did not start again at zero; returns the sums by member.
     fn count(&mut self, key: &PoolKey, links: &BTreeMap<String, Bytes>) -> Vec<Count> {
         let uplink = links.get(&key.uplink).map_or(0, |bytes| of_uplink(*bytes, key.direction));
         let of = |name: &String| Some((name.clone(), of_guest(*links.get(name)?, key.direction)));
@@ -149,7 +148,7 @@ impl Plane for Observe {
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
         self.pools.retain(|key, _| desired.pools.iter().any(|pool| pool.key == *key));
         for pool in &desired.pools {
-            let name = |seat: &crate::desired::Seated| Some(seat.interface.as_ref()?.name.clone());
+            let name = |seat: &crate::desired::DesiredMember| Some(seat.interface.as_ref()?.name.clone());
             let members = pool.seats.iter().map(|seat| (seat.number, name(seat))).collect();
             self.pools.entry(pool.key.clone()).or_default().members = members;
         }
@@ -178,7 +177,7 @@ impl Plane for Observe {
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {
-        // Nothing of its own; what an earlier guard left is what somebody wants to be rid of then.
+        // It has no limits of its own; an earlier guard's are removed.
         if self.limited { Linux::with(&self.options)?.undo() } else { Ok(()) }
     }
 }
@@ -193,13 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_sends_what_its_interface_receives_and_the_rest_is_the_hosts() {
+    fn counters_by_member() {
         let key = |direction| PoolKey { uplink: "eth0".into(), direction };
         let members =
             vec![(HOST_NUMBER, None), (16, Some("tap1".to_owned())), (17, Some("tap2".to_owned())), (3, None)];
         let (mut sent, mut received) = (Watched { members, ..Watched::default() }, Watched::default());
         received.members.clone_from(&sent.members);
-        let mut look = |all: &[(&str, Bytes)]| {
+        let mut count = |all: &[(&str, Bytes)]| {
             let bytes = |counts: Vec<Count>| counts.iter().map(|c| c.passed_bytes).collect::<Vec<u64>>();
             let links = links(all);
             (
@@ -207,14 +206,14 @@ mod tests {
                 bytes(received.count(&key(Direction::GuestRx), &links)),
             )
         };
-        let first = look(&[("eth0", (1000, 5000)), ("tap1", (70, 80)), ("tap2", (0, 0))]);
+        let first = count(&[("eth0", (1000, 5000)), ("tap1", (70, 80)), ("tap2", (0, 0))]);
         assert_eq!(first, (vec![0; 4], vec![0; 4]), "what passed before is not known");
-        let second = look(&[("eth0", (1300, 5900)), ("tap1", (570, 180)), ("tap2", (100, 0))]);
+        let second = count(&[("eth0", (1300, 5900)), ("tap1", (570, 180)), ("tap2", (100, 0))]);
         assert_eq!(second, (vec![300, 500, 100, 0], vec![200, 100, 0, 0]));
-        // One that was made anew counts from 0; one that is gone shows nothing.
-        let third = look(&[("eth0", (1300, 6000)), ("tap1", (10, 0))]);
+        // tap1 was made anew and counts from 0; tap2 is gone.
+        let third = count(&[("eth0", (1300, 6000)), ("tap1", (10, 0))]);
         assert_eq!(third, (vec![400, 500, 0, 0], vec![200, 100, 0, 0]));
-        let fourth = look(&[("eth0", (1300, 6000)), ("tap1", (60, 0))]);
+        let fourth = count(&[("eth0", (1300, 6000)), ("tap1", (60, 0))]);
         assert_eq!(fourth.0, [400, 550, 0, 0], "between guests: nothing of it leaves by the uplink");
     }
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use vmio_model::policy::assign::Interface;
-use vmio_model::policy::{Direction, Form, Links, Policy};
+use vmio_model::policy::{Direction, Form, Policy};
 use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::core::Core;
+use crate::testing::policy;
 
-/// The contract of each entry: what it says of itself makes sense, and it is found by its name.
 #[test]
-fn every_entry_says_what_it_can_hold() {
+fn abilities_of_every_entry() {
     let names: BTreeSet<&str> = ALL.iter().map(|e| e.abilities.plane).collect();
     assert_eq!(names.len(), ALL.len(), "names are different");
     for entry in ALL {
@@ -24,11 +24,11 @@ fn every_entry_says_what_it_can_hold() {
     assert!(find("none").is_none());
 }
 
-/// What a plane does, with those that need no machine; `tests/root_plane.rs` holds the Linux one to the same.
+/// The contract, for the planes that need no machine; `tests/root_plane.rs` checks the Linux plane.
 #[test]
-fn a_plane_that_is_opened_by_its_name_keeps_the_contract() {
+fn planes_keep_the_contract() {
     let text = "[uplink.u0]\ncapacity = \"1Gbit\"\n[[interface]]\nmatch = { name = \"t*\" }\nclass = \"default\"\n";
-    let policy = Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy;
+    let policy = policy(text);
     ["fake", observe::NAME].into_iter().for_each(|name| keeps_the_contract(name, &policy));
 }
 
@@ -48,9 +48,8 @@ fn keeps_the_contract(name: &str, policy: &Policy) {
     core.undo().unwrap();
 }
 
-/// A wrapper passes on all that a plane says; what it says nothing of is taken for the worse.
 #[test]
-fn a_plane_in_a_box_says_what_it_says() {
+fn boxed_plane_forwards_all() {
     let mut fake = fake::Fake::new(Abilities::HTB);
     assert!(!fake.observe(Scope::Disturbed).unwrap().undisturbed && !fake.observe(Scope::Earlier).unwrap().inherits);
     fake.earlier = true;

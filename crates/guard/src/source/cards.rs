@@ -1,5 +1,5 @@
-//! Guests that were given a virtual function of one of this host's cards (SR-IOV). As with taps, a command line is not enough:
-//! the function is a guest's only where its process has the function's VFIO node open.
+//! Virtual functions of this host's cards (SR-IOV) that guests drive. As with taps a command line is not proof: a
+//! function is a guest's only where its process has the function's VFIO node open.
 
 use rustix::fs::FileType;
 use vmio_model::facts::{Guest, Nic};
@@ -19,7 +19,7 @@ pub struct AssignedVf {
 }
 
 impl AssignedVf {
-    /// What vmio calls it: no interface can have such a name.
+    /// Its name in vmio, which no interface can have.
     pub fn name(&self) -> String {
         format!("{}/vf{}", self.card, self.function)
     }
@@ -37,7 +37,7 @@ pub fn assigned_vfs(reader: &dyn Reader, guest: &Guest) -> Vec<AssignedVf> {
     guest.nics.iter().filter(passed_through).filter_map(of).collect()
 }
 
-/// Whether a process has one of the function's nodes open: the device itself, whatever name it has for the process.
+/// Whether a process has one of the function's VFIO nodes open, compared by device number.
 fn drives(reader: &dyn Reader, pid: u32, function: &VirtualFunction) -> bool {
     let is_device = |stat: &vmio_node::FileStat| FileType::from_raw_mode(stat.mode) == FileType::CharacterDevice;
     let nodes: Vec<(u32, u32)> = function
@@ -81,12 +81,12 @@ mod tests {
             .symlink(format!("{pci}/0000:01:10.2/iommu_group"), "../../../../kernel/iommu_groups/17")
             .node("/dev/vfio/17", node(0o020_600, (240, 5)))
             .node("/dev/vfio/18", node(0o020_600, (240, 6)))
-            // What somebody made in a directory of his own.
+            // A file of that name in another user's directory.
             .node("/home/mallory/vfio/17", node(0o100_600, (0, 0)))
     }
 
     #[test]
-    fn a_function_is_a_guests_where_its_process_has_the_node_open() {
+    fn function_needs_its_vfio_node_open() {
         let host = || host().symlink("/proc/7/fd/3", "/dev/null");
         let seen = |fake: &Fake| assigned_vfs(fake, &guest()).iter().map(AssignedVf::name).collect::<Vec<_>>();
         assert_eq!(seen(&host().symlink("/proc/7/fd/20", "/dev/vfio/17")), ["eth0/vf3"]);

@@ -1,6 +1,5 @@
-//! The guests that run here, as far as their network goes. What a process says of itself is believed only where the
-//! kernel bears it out: anybody can start a program called `qemu` with another guest's name and tap on its command
-//! line, so a tap is a guest's only if its process holds it.
+//! The guests of this host with their network devices. A command line is not proof: anybody can start a program called
+//! `qemu` with another guest's name and tap, so a tap is a guest's only if its process holds the descriptor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -28,11 +27,11 @@ pub struct GuestNetwork {
     pub names: Vec<String>,
     /// Processes that run it.
     pub pids: Vec<u32>,
-    /// Whether its network namespace is another than the host's.
+    /// Whether it has a network namespace of its own.
     pub apart: bool,
     /// Bytes of memory that it was given, where it is known.
     pub memory_bytes: Option<u64>,
-    /// Its network devices, with an interface of this namespace only where that is sure to be its.
+    /// Its network devices; their interface is set only where it is proven to be the guest's.
     pub nics: Vec<Nic>,
     /// Virtual functions of cards that it drives itself.
     pub assigned_vfs: Vec<AssignedVf>,
@@ -48,18 +47,18 @@ pub trait Guests: Send {
     }
 }
 
-/// Those of this host, by the kinds and managers that `vmio scan` knows. Managers are asked only when a guest has come or
-/// gone, and nobody waits for them: some are programs. What they add is there at a later look.
+/// The guests of this host, by the kinds and managers of `vmio scan`. Managers are asked in a thread when a guest has
+/// come or gone, since some are slow programs; a later look has their answers.
 #[derive(Default)]
 pub struct Here {
-    known: BTreeMap<u32, KnownProcess>,
+    processes: BTreeMap<u32, KnownProcess>,
     asked: Option<JoinHandle<Vec<Guest>>>,
 }
 
-/// A guest's process, with what its manager and its descriptors say.
+/// A guest's process, with its manager's answer and its taps.
 struct KnownProcess {
     start: Option<u64>,
-    /// As its manager has it.
+    /// The manager's answer.
     configured: Option<Guest>,
     /// Taps that it holds, by name.
     taps: BTreeSet<String>,
@@ -68,32 +67,32 @@ struct KnownProcess {
 impl Guests for Here {
     fn look(&mut self) -> Vec<GuestNetwork> {
         let node = Local::new();
-        let look = HostView::new(&node);
-        let mut guests: Vec<Guest> = kinds::ALL.iter().flat_map(|kind| kind.running(&look).guests).collect();
+        let view = HostView::new(&node);
+        let mut guests: Vec<Guest> = kinds::ALL.iter().flat_map(|kind| kind.running(&view).guests).collect();
         let now: BTreeMap<u32, Option<u64>> =
             guests.iter().filter_map(|g| g.pid).map(|pid| (pid, start_ticks(pid))).collect();
-        let before = self.known.len();
-        self.known.retain(|pid, known| now.get(pid) == Some(&known.start));
-        let mut changed = self.known.len() != before;
+        let before = self.processes.len();
+        self.processes.retain(|pid, known| now.get(pid) == Some(&known.start));
+        let mut changed = self.processes.len() != before;
         for (pid, start) in now {
             let new = || KnownProcess { start, configured: None, taps: BTreeSet::new() };
-            self.known.entry(pid).or_insert_with(|| {
+            self.processes.entry(pid).or_insert_with(|| {
                 changed = true;
                 new()
             });
         }
-        self.hear(&guests);
+        self.collect_answers(&guests);
         if changed && self.asked.is_none() {
             let ask = || managers::ALL.iter().flat_map(|m| m.guests(&HostView::new(&Local::new())).guests).collect();
             self.asked = thread::Builder::new().name("guard-managers".into()).spawn(ask).ok();
         }
         for guest in &mut guests {
-            let known = guest.pid.and_then(|pid| self.known.get(&pid));
+            let known = guest.pid.and_then(|pid| self.processes.get(&pid));
             if let Some(asked) = known.and_then(|k| k.configured.clone()) {
                 guest.configured(asked);
             }
         }
-        guests.into_iter().map(|guest| guest_network(&node, guest, &mut self.known)).collect()
+        guests.into_iter().map(|guest| guest_network(&node, guest, &mut self.processes)).collect()
     }
 
     fn awaits(&self) -> bool {
@@ -101,7 +100,7 @@ impl Guests for Here {
     }
 }
 
-/// Those of this host at one time, managers heard out, with what could not be read of them.
+/// The guests of this host at one time, with the answers of all managers.
 #[derive(Debug, Default)]
 pub struct Once {
     /// The guests, as they run and as they are configured.
@@ -111,16 +110,16 @@ pub struct Once {
 }
 
 impl Once {
-    /// Looks.
-    pub fn here(look: &HostView<'_>) -> Once {
+    /// Reads them.
+    pub fn here(view: &HostView<'_>) -> Once {
         let mut once = Once::default();
-        for running in kinds::ALL.iter().map(|kind| kind.running(look)) {
+        for running in kinds::ALL.iter().map(|kind| kind.running(view)) {
             once.guests.extend(running.guests);
             once.unread.extend(running.unread);
         }
-        for said in managers::ALL.iter().map(|manager| manager.guests(look)) {
-            once.unread.extend(said.unread);
-            for asked in said.guests {
+        for answers in managers::ALL.iter().map(|manager| manager.guests(view)) {
+            once.unread.extend(answers.unread);
+            for asked in answers.guests {
                 let same = |g: &&mut Guest| match (g.pid, asked.pid) {
                     (Some(a), Some(b)) => a == b,
                     _ => g.uuid.is_some() && g.uuid == asked.uuid,
@@ -137,32 +136,31 @@ impl Once {
 
 impl Guests for Once {
     fn look(&mut self) -> Vec<GuestNetwork> {
-        let (node, mut known) = (Local::new(), BTreeMap::new());
+        let (node, mut processes) = (Local::new(), BTreeMap::new());
         for pid in self.guests.iter().filter_map(|g| g.pid) {
-            known.insert(pid, KnownProcess { start: None, configured: None, taps: BTreeSet::new() });
+            processes.insert(pid, KnownProcess { start: None, configured: None, taps: BTreeSet::new() });
         }
-        self.guests.iter().cloned().map(|guest| guest_network(&node, guest, &mut known)).collect()
+        self.guests.iter().cloned().map(|guest| guest_network(&node, guest, &mut processes)).collect()
     }
 }
 
 impl Here {
-    /// What the managers have said meanwhile.
-    fn hear(&mut self, guests: &[Guest]) {
+    /// Takes the managers' answers, if they are complete.
+    fn collect_answers(&mut self, guests: &[Guest]) {
         if !self.asked.as_ref().is_some_and(JoinHandle::is_finished) {
             return;
         }
-        // One that panicked has nothing to say.
-        let said = self.asked.take().and_then(|asked| asked.join().ok()).unwrap_or_default();
+        let answers = self.asked.take().and_then(|asked| asked.join().ok()).unwrap_or_default();
         for (guest, pid) in guests.iter().filter_map(|g| Some((g, g.pid?))) {
             let own = |g: &&Guest| g.pid == Some(pid) || (g.uuid.is_some() && g.uuid == guest.uuid);
-            if let Some(known) = self.known.get_mut(&pid) {
-                known.configured = said.iter().find(own).cloned();
+            if let Some(known) = self.processes.get_mut(&pid) {
+                known.configured = answers.iter().find(own).cloned();
             }
         }
     }
 }
 
-fn guest_network(reader: &dyn Reader, guest: Guest, known: &mut BTreeMap<u32, KnownProcess>) -> GuestNetwork {
+fn guest_network(reader: &dyn Reader, guest: Guest, processes: &mut BTreeMap<u32, KnownProcess>) -> GuestNetwork {
     let mut names: Vec<String> = guest.uuid.iter().cloned().chain(guest.ids.values().cloned()).collect();
     names.retain(|name| !name.is_empty() && *name != guest.name);
     names.sort_unstable();
@@ -172,9 +170,9 @@ fn guest_network(reader: &dyn Reader, guest: Guest, known: &mut BTreeMap<u32, Kn
     let mut nics = guest.nics;
     for nic in &mut nics {
         let sure = match (nic.interface.as_deref(), nic.backend.as_deref(), guest.pid) {
-            // What the kernel itself says is at the other end.
+            // The kernel tells the other end of a veth.
             (Some(_), Some("veth"), _) => true,
-            (Some(tap), Some("tap"), Some(pid)) if !apart => holds(reader, pid, tap, known),
+            (Some(tap), Some("tap"), Some(pid)) if !apart => holds(reader, pid, tap, processes),
             _ => false,
         };
         if !sure {
@@ -193,9 +191,9 @@ fn guest_network(reader: &dyn Reader, guest: Guest, known: &mut BTreeMap<u32, Kn
     }
 }
 
-/// Whether a process holds a tap of that name. It is asked again until it does.
-fn holds(reader: &dyn Reader, pid: u32, tap: &str, known: &mut BTreeMap<u32, KnownProcess>) -> bool {
-    let Some(known) = known.get_mut(&pid) else { return false };
+/// Whether a process holds a tap of that name. Only a yes is cached.
+fn holds(reader: &dyn Reader, pid: u32, tap: &str, processes: &mut BTreeMap<u32, KnownProcess>) -> bool {
+    let Some(known) = processes.get_mut(&pid) else { return false };
     if !known.taps.contains(tap) {
         let numbers = process::descriptor_numbers(reader, pid).unwrap_or_default();
         known.taps = numbers.into_iter().filter_map(|fd| process::tun_interface(reader, pid, fd)).collect();
@@ -203,7 +201,7 @@ fn holds(reader: &dyn Reader, pid: u32, tap: &str, known: &mut BTreeMap<u32, Kno
     known.taps.contains(tap)
 }
 
-/// The files of network namespaces that `ip netns` keeps by a name; only root can put them there.
+/// Files of the network namespaces of `ip netns`; the directory must be root's alone.
 pub fn named_namespaces(dir: &Path) -> Vec<(String, File)> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let Ok(dir) = open(dir, flags | OFlags::DIRECTORY, Mode::empty()) else { return Vec::new() };

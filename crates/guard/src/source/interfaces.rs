@@ -1,5 +1,4 @@
-//! Interfaces of the host with the guests behind them, put together from what the kernel says of links and what is known
-//! of guests.
+//! Joins the kernel's list of links with the guests that use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +8,12 @@ use vmio_model::policy::assign::Interface;
 
 use super::cards::AssignedVf;
 use super::guests::GuestNetwork;
-use super::way::{Host, Map};
+use super::packet_path::{Host, Map};
 use crate::interface::DiscoveredInterface;
 use crate::planes::linux::functions::Function;
 use crate::planes::linux::links::Link;
 
-/// All that may be a guest's: not loopback, not the uplinks, nothing that has ports, no IFB.
+/// Interfaces that may be a guest's: not loopback, not an uplink, nothing that has ports, no IFB.
 pub fn found(
     links: &[Link],
     guests: &[GuestNetwork],
@@ -24,7 +23,7 @@ pub fn found(
     uplinks: &BTreeSet<String>,
 ) -> Vec<DiscoveredInterface> {
     let masters: BTreeSet<u32> = links.iter().filter_map(|link| link.master).collect();
-    let roads: Vec<(&str, u32)> = links
+    let uplink_links: Vec<(&str, u32)> = links
         .iter()
         .filter(|link| uplinks.contains(&link.device.name))
         .map(|link| (link.device.name.as_str(), link.device.index))
@@ -35,22 +34,22 @@ pub fn found(
         !link.loopback && !used && !matches!(kind, "bridge" | "bond" | "team" | "ifb" | "vlan" | "vxlan")
     };
     let mut map = Map::of(links, host);
-    // By the interface; of two that claim one the first has it.
-    let mut behind: BTreeMap<&str, (&GuestNetwork, &Nic)> = BTreeMap::new();
+    // Where two guests claim an interface the first one has it.
+    let mut guest_of: BTreeMap<&str, (&GuestNetwork, &Nic)> = BTreeMap::new();
     for (guest, nic) in guests.iter().flat_map(|guest| guest.nics.iter().map(move |nic| (guest, nic))) {
         if let Some(name) = nic.interface.as_deref() {
-            behind.entry(name).or_insert((guest, nic));
+            guest_of.entry(name).or_insert((guest, nic));
         }
     }
     let mut all: Vec<DiscoveredInterface> = Vec::new();
     for link in links.iter().filter(of_guest) {
         let (name, index) = (&link.device.name, link.device.index);
-        let behind = behind.get(name.as_str()).copied();
-        let vms = behind.map(|(guest, _)| std::iter::once(&guest.name).chain(&guest.names).cloned().collect());
-        // What the guest was given, or what stands at the other end.
-        let given = behind.and_then(|(_, nic)| nic.place.target.clone()).filter(|mac| is_address(mac));
+        let guest_of = guest_of.get(name.as_str()).copied();
+        let vms = guest_of.map(|(guest, _)| std::iter::once(&guest.name).chain(&guest.names).cloned().collect());
+        // The guest's configured address, or that of the other end of a veth.
+        let given = guest_of.and_then(|(_, nic)| nic.place.target.clone()).filter(|mac| is_address(mac));
         let other_end = || addresses.get(&index).map(text);
-        let ways = roads.iter().map(|(name, uplink)| ((*name).to_owned(), map.way(index, *uplink)));
+        let paths = uplink_links.iter().map(|(name, uplink)| ((*name).to_owned(), map.path(index, *uplink)));
         all.push(DiscoveredInterface {
             interface: Interface {
                 index,
@@ -59,18 +58,17 @@ pub fn found(
                 vms: vms.unwrap_or_default(),
                 netns: link.tied_in.and_then(|number| namespaces.get(&number).cloned()),
             },
-            nic: behind.map(|(_, nic)| nic.clone()),
-            pids: behind.map(|(guest, _)| guest.pids.clone()).unwrap_or_default(),
-            memory_bytes: behind.and_then(|(guest, _)| guest.memory_bytes),
-            ways: ways.collect(),
+            nic: guest_of.map(|(_, nic)| nic.clone()),
+            pids: guest_of.map(|(guest, _)| guest.pids.clone()).unwrap_or_default(),
+            memory_bytes: guest_of.and_then(|(guest, _)| guest.memory_bytes),
+            paths: paths.collect(),
         });
     }
     all.sort_by(|a, b| a.interface.cmp(&b.interface));
     all
 }
 
-/// Virtual functions of cards that guests drive, and that are there: what leaves by one leaves by its card, and by no other
-/// uplink.
+/// Existing virtual functions that guests drive; their only uplink is their card.
 pub fn assigned_vfs(
     guests: &[GuestNetwork],
     functions: &BTreeMap<String, BTreeMap<u32, Function>>,
@@ -78,21 +76,21 @@ pub fn assigned_vfs(
     let of_guest = |guest: &GuestNetwork| {
         let found = |vf: &AssignedVf| {
             let function = functions.get(&vf.card)?.get(&vf.function)?;
-            let known = (function.address != [0; 6]).then(|| text(&function.address));
-            let way = PacketPath { card: Some(vf.function), ..PacketPath::default() };
+            let address = (function.address != [0; 6]).then(|| text(&function.address));
+            let path = PacketPath { card: Some(vf.function), ..PacketPath::default() };
             Some(DiscoveredInterface {
                 interface: Interface {
-                    // No interface of this kernel.
+                    // It is no interface of this kernel.
                     index: 0,
                     name: vf.name(),
-                    macs: known.into_iter().collect(),
+                    macs: address.into_iter().collect(),
                     vms: std::iter::once(&guest.name).chain(&guest.names).cloned().collect(),
                     netns: None,
                 },
                 nic: Some(vf.nic.clone()),
                 pids: guest.pids.clone(),
                 memory_bytes: guest.memory_bytes,
-                ways: [(vf.card.clone(), way)].into(),
+                paths: [(vf.card.clone(), path)].into(),
             })
         };
         guest.assigned_vfs.iter().filter_map(found).collect::<Vec<_>>()
@@ -132,7 +130,7 @@ match = { vm = \"MATCHED\" }
 class = \"gold\"
 ";
 
-    /// A guest on a tap, as two processes of it are there while it moves: the same name, UUID and address.
+    /// A guest on a tap. While it migrates on one host, two processes have the same name, UUID and address.
     fn web1(pid: u32, tap: &str) -> GuestNetwork {
         let from = Provenance::Transcript { name: "test".into() };
         let mut nic =
@@ -153,9 +151,8 @@ class = \"gold\"
         Link { device: Device { index, name: name.into() }, kind: kind.into(), ..Link::default() }
     }
 
-    /// During a migration on one host, and on the target before the source has ended: whichever tap it has is its own.
     #[test]
-    fn a_guest_that_two_processes_run_has_its_class_at_both_taps() {
+    fn migrating_guest_has_its_class_at_both_taps() {
         let links = [link(2, "eth0", ""), link(7, "vnet0", "tun"), link(9, "vnet3", "tun"), link(11, "vnet4", "tun")];
         let uplinks = ["eth0".to_owned()].into();
         let there = |guests: &[GuestNetwork]| {

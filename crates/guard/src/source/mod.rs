@@ -1,8 +1,8 @@
 //! Discovers the interfaces of this host and the guests behind them: when the kernel reports that an interface came,
 //! went or changed, and periodically. It changes nothing.
 //!
-//! [`interfaces`] puts together what [`guests`] and the kernel say; [`way`] says what lies between an interface and an
-//! uplink. Both are pure.
+//! [`interfaces`] puts together what [`guests`] and the kernel say; [`packet_path`] says what lies between an interface
+//! and an uplink. Both are pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::planes::linux::{Error, Netlink};
 pub mod cards;
 pub mod guests;
 pub mod interfaces;
-pub mod way;
+pub mod packet_path;
 
 pub use crate::interface::DiscoveredInterface;
 pub use guests::{GuestNetwork, Guests};
@@ -39,7 +39,7 @@ const CHANGING_PART: u32 = 20;
 const LONGEST: Duration = Duration::from_secs(180);
 /// Wait after an event for those that follow it: an interface is made, renamed, made a port, brought up.
 const REST: Duration = Duration::from_millis(2);
-/// How long the thread rests after the kernel refused to tell.
+/// Wait after a failed read of events.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Looks at interfaces, in the network namespace of the thread that made it.
@@ -47,7 +47,7 @@ pub struct Source {
     netlink: Netlink,
     guests: Box<dyn Guests>,
     /// Guests of the last look.
-    known: Vec<GuestNetwork>,
+    known_guests: Vec<GuestNetwork>,
     /// Addresses of the other ends of veth pairs by the index of this end, with this end's link as it was when asked.
     asked: BTreeMap<u32, (Link, Option<[u8; 6]>)>,
 }
@@ -58,38 +58,39 @@ impl Source {
     /// # Errors
     /// When the kernel gives no netlink socket.
     pub fn open(guests: Box<dyn Guests>) -> Result<Source, Error> {
-        Ok(Source { netlink: Netlink::open()?, guests, known: Vec::new(), asked: BTreeMap::new() })
+        Ok(Source { netlink: Netlink::open()?, guests, known_guests: Vec::new(), asked: BTreeMap::new() })
     }
 
-    /// Whether something is awaited that is not told by an event.
+    /// Whether an answer is awaited that no event reports.
     fn awaits(&self) -> bool {
         self.guests.awaits()
     }
 
-    /// What is there now.
+    /// The interfaces and guests now.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn look(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<DiscoveredInterface>, Error> {
-        self.known = self.guests.look();
+        self.known_guests = self.guests.look();
         self.asked.clear();
         self.glance(uplinks)
     }
 
-    /// What is there now, with the guests of the look before, and of interfaces that are as they were the addresses at their
-    /// other ends: most of a look's time goes into these.
+    /// As [`Source::look`], with the guests of the last look, and for unchanged interfaces with the addresses at their
+    /// other ends, since these two take most of the time.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn glance(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<DiscoveredInterface>, Error> {
         let links = links::all(&mut self.netlink)?;
-        let guests = std::mem::take(&mut self.known);
+        let guests = std::mem::take(&mut self.known_guests);
         let namespaces = self.namespaces(&links, &guests);
-        self.known = guests;
+        self.known_guests = guests;
         let (namespaces, addresses) = (namespaces?, self.addresses(&links)?);
         let functions = self.functions(&links)?;
-        let mut all = interfaces::found(&links, &self.known, &namespaces, &addresses, &way::Host::here(), uplinks);
-        all.extend(interfaces::assigned_vfs(&self.known, &functions));
+        let mut all =
+            interfaces::found(&links, &self.known_guests, &namespaces, &addresses, &packet_path::Host::here(), uplinks);
+        all.extend(interfaces::assigned_vfs(&self.known_guests, &functions));
         Ok(all)
     }
 
@@ -106,7 +107,7 @@ impl Source {
                 }
             }
         }
-        // What `ip netns` calls them goes first.
+        // Names of `ip netns` take precedence.
         for (name, file) in guests::named_namespaces(Path::new("/run/netns")) {
             if let Some(number) = links::namespace_number(&mut self.netlink, Of::File(file.as_fd()))? {
                 names.insert(number, name);
@@ -118,7 +119,7 @@ impl Source {
     /// Functions of cards that a guest drives, by the card's name.
     fn functions(&mut self, links: &[Link]) -> Result<BTreeMap<String, BTreeMap<u32, Function>>, Error> {
         let cards: BTreeSet<&str> =
-            self.known.iter().flat_map(|guest| &guest.assigned_vfs).map(|vf| vf.card.as_str()).collect();
+            self.known_guests.iter().flat_map(|guest| &guest.assigned_vfs).map(|vf| vf.card.as_str()).collect();
         let mut all = BTreeMap::new();
         for card in links.iter().map(|link| &link.device).filter(|card| cards.contains(card.name.as_str())) {
             all.insert(card.name.clone(), functions::of(&mut self.netlink, card)?);
@@ -143,20 +144,20 @@ impl Source {
     fn address(&mut self, namespace: i32, index: u32) -> Result<Option<[u8; 6]>, Error> {
         match links::by_index_in(&mut self.netlink, namespace, index) {
             Ok(link) => Ok(link.and_then(|link| link.address)),
-            // Of another user's, or an old kernel: not known is no reason to know nothing.
+            // Another user's namespace, or an old kernel: the address stays unknown.
             Err(Error::Refused { .. }) => Ok(None),
             Err(e) => Err(e),
         }
     }
 }
 
-/// The interfaces that were discovered, and when the kernel reported the change before; `None` without one.
+/// The interfaces of the host, as of one look.
 #[derive(Debug, Clone)]
 pub struct Discovery {
-    /// What is there.
-    pub found: Vec<DiscoveredInterface>,
-    /// When the kernel told.
-    pub told: Option<Instant>,
+    /// The interfaces.
+    pub interfaces: Vec<DiscoveredInterface>,
+    /// When the kernel reported the change that caused the look; `None` without one.
+    pub reported_at: Option<Instant>,
 }
 
 /// The thread that looks. Dropped, it ends.
@@ -168,8 +169,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts it: each time that something was seen, `tell` is called with it; it says which uplinks there are, for
-    /// the next look.
+    /// Starts it. `tell` is called with the result of each look, and returns the uplinks for the next one.
     ///
     /// # Errors
     /// When the system gives no thread, or the kernel no socket.
@@ -189,25 +189,25 @@ impl Watch {
                     return;
                 }
             };
-            let mut told = None;
+            let mut reported_at = None;
             let mut pace = Pace::default();
             while rustix::io::read(&*ended, &mut [0u8; 8]).is_err() {
-                if told.is_some() {
-                    // What is known by its name, or leads somewhere, need not wait for guests to be looked at.
+                if reported_at.is_some() {
+                    // Interfaces that are matched by name or namespace need not wait for the look at guests.
                     let found = source.glance(&uplinks);
-                    uplinks = tell(found.map(|found| Discovery { found, told }));
+                    uplinks = tell(found.map(|interfaces| Discovery { interfaces, reported_at }));
                 }
-                if told.is_some() || pace.is_due() {
+                if reported_at.is_some() || pace.is_due() {
                     let began = Instant::now();
                     let found = source.look(&uplinks);
-                    pace.looked(began.elapsed(), found.as_ref().ok(), told.is_some() || source.awaits());
-                    uplinks = tell(found.map(|found| Discovery { found, told }));
+                    pace.looked(began.elapsed(), found.as_ref().ok(), reported_at.is_some() || source.awaits());
+                    uplinks = tell(found.map(|interfaces| Discovery { interfaces, reported_at }));
                 }
-                told = match events.wait(pace.rests(), ended.as_fd()) {
+                reported_at = match events.wait(pace.rests(), ended.as_fd()) {
                     Ok(None) => None,
                     Ok(Some(first)) => {
                         thread::sleep(REST);
-                        // What came meanwhile is seen by the look that follows; what fails is told by the next wait.
+                        // The look that follows sees what these report; the next wait returns an error.
                         let _ = events.wait(Duration::ZERO, ended.as_fd());
                         Some(first)
                     }
@@ -229,7 +229,7 @@ impl Watch {
 struct Pace {
     at: Option<Instant>,
     rest: Duration,
-    /// Looks in a row without a difference.
+    /// Looks in a row with the same result.
     same: u32,
     last: Vec<DiscoveredInterface>,
 }
@@ -244,9 +244,9 @@ impl Pace {
         self.at.map_or(Duration::ZERO, |at| self.rest.saturating_sub(at.elapsed()))
     }
 
-    /// What a look took and saw; `stirs` where something is told or awaited.
-    fn looked(&mut self, took: Duration, found: Option<&Vec<DiscoveredInterface>>, stirs: bool) {
-        let same = !stirs && found.is_some_and(|found| *found == self.last);
+    /// Records the time and result of a look; `pending` where an event or an answer was the reason or is awaited.
+    fn looked(&mut self, took: Duration, found: Option<&Vec<DiscoveredInterface>>, pending: bool) {
+        let same = !pending && found.is_some_and(|found| *found == self.last);
         self.same = if same { self.same.saturating_add(1) } else { 0 };
         if let Some(found) = found {
             self.last.clone_from(found);
@@ -265,7 +265,7 @@ impl Drop for Watch {
         // It takes 8 bytes, native order, and cannot be full here.
         let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // One that panicked has said so.
+            // A panic was printed already.
             let _ = thread.join();
         }
     }
@@ -277,7 +277,7 @@ mod tests {
     use vmio_model::policy::assign::Interface;
 
     #[test]
-    fn it_looks_often_while_things_change_and_seldom_when_they_do_not() {
+    fn pace_follows_changes() {
         let found = |index| vec![DiscoveredInterface::from(Interface { index, ..Interface::default() })];
         let (mut pace, took) = (Pace::default(), Duration::from_micros(300));
         assert!(pace.is_due());
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(rests(&mut pace, 1, 2), [1], "another interface");
         rests(&mut pace, 30, 2);
         pace.looked(took, Some(&found(2)), true);
-        assert_eq!(pace.rest, LOOK, "an event, or a manager that is asked");
+        assert_eq!(pace.rest, LOOK, "an event, or a manager that was asked");
         pace.looked(took, None, false);
         assert_eq!(pace.rest, LOOK, "it failed");
         // A look that takes long is not begun anew at once.

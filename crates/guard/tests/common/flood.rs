@@ -1,4 +1,4 @@
-//! Floods that end with what is done meanwhile, and what passes while they keep their queues full.
+//! Floods during some work, and their throughput while their queues are full.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -10,10 +10,10 @@ use vmio_testbed::poll_for;
 
 use super::test_host::{SINK, TestHost};
 
-/// Goes on until it is told to end.
+/// A load that runs until the flag is set.
 pub type Load<'a> = Box<dyn FnOnce(&AtomicBool) + Send + 'a>;
 
-/// Does this while the loads go on, each on a thread of its own.
+/// Works while the loads run, each in a thread.
 pub fn under<'a, T>(loads: impl IntoIterator<Item = Load<'a>>, work: impl FnOnce() -> T) -> T {
     struct End<'a>(&'a AtomicBool);
     impl Drop for End<'_> {
@@ -47,8 +47,8 @@ pub fn of_size(host: &TestHost, tenant: usize, bytes: usize) -> Load<'_> {
     Box::new(move |done| host.tenants[tenant].namespace.inside(|| flood(SINK, bytes, 1 << 20, done)))
 }
 
-/// Sends what it can to port 9 there, in the thread's namespace, in datagrams of so many bytes from a socket whose buffer has
-/// twice as many as told: its queue stays full though this thread may wait for its turn for a while.
+/// Sends what it can to port 9 there, in the thread's namespace, in datagrams of so many bytes from a socket whose
+/// buffer has twice as many as told: its queue stays full though this thread may wait for its turn for a while.
 pub fn flood(to: &str, bytes: usize, buffer_bytes: usize, done: &AtomicBool) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -102,8 +102,9 @@ impl Full {
 }
 
 /// What passed in `enough` time of periods in which all of these members had something waiting. Only what passes after
-/// `settle` of uninterrupted such periods counts: in a pause buckets fill. In such a period no more of a member passed than
-/// had waited when it began, so its queue never ran dry, however long the machine took: where a sender pauses, what it leaves is the others'. `look` is told how long ago it was asked last.
+/// `settle` of uninterrupted such periods counts: in a pause buckets fill. In such a period no more of a member passed
+/// than had waited when it began, so its queue never ran dry, however long the machine took: where a sender pauses,
+/// what it leaves is the others'. `look` is told how long ago it was asked last.
 pub fn while_full(
     who: &[usize],
     (settle, enough): (Duration, Duration),

@@ -1,4 +1,4 @@
-//! A process that holds a tap, as a hypervisor does: this program once more, told by lines what to do.
+//! A process that holds a tap, as a hypervisor does: this program once more, controlled by lines on its standard input.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -23,7 +23,7 @@ const DETACH: u16 = 0x0400;
 
 /// Of a flood.
 const ROUND: Duration = Duration::from_millis(150);
-/// What a flood came to.
+/// Result of a flood.
 pub struct Flood {
     pub written: u64,
     /// How often there was no room.
@@ -81,8 +81,8 @@ impl Holder {
         self.tell("sizes").split(' ').map(|size| size.parse().unwrap()).collect()
     }
 
-    /// Writes what the queues take, and meanwhile does this again and again: until it has had too much, which then `was_dropped`
-    /// or for which there was no room, and for as long as a round once more.
+    /// Writes what the queues take, and meanwhile does this again and again: until it has had too much, which then
+    /// `was_dropped` or for which there was no room, and for as long as a round once more.
     pub fn flood(&mut self, word: &str, mut was_dropped: impl FnMut() -> bool, mut meanwhile: impl FnMut()) -> Flood {
         let mut all = Flood { written: 0, again: 0 };
         let mut round = |all: &mut Flood| {
@@ -173,15 +173,16 @@ fn size(tun: &File) -> String {
     bytes.to_string()
 }
 
-/// To the sink, of a kind that nobody listens to (IEEE 802 local experimental) and no firewall on a bridge takes off the
-/// tap's account.
+/// To the sink, of a kind that nobody listens to (IEEE 802 local experimental) and no firewall on a bridge takes off
+/// the tap's account.
 fn strange() -> Vec<u8> {
     let mut frame = vec![7; 1514];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 1, 1, 0x88, 0xb5]);
     frame
 }
 
-/// To the sink by IPv4, which a firewall on a bridge takes off the tap's account (RFC 791), of protocol 253, which is for experiments (RFC 3692).
+/// To the sink by IPv4, which a firewall on a bridge takes off the tap's account (RFC 791), of protocol 253, which is
+/// for experiments (RFC 3692).
 fn ip() -> Vec<u8> {
     let mut frame = strange();
     frame[12..14].copy_from_slice(&[0x08, 0x00]);

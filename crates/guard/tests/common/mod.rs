@@ -5,14 +5,17 @@
 use vmio_guard::planes::linux::htb::{Numbers, Tree};
 use vmio_guard::planes::linux::{Device, Netlink, links};
 use vmio_model::facts::{Nic, Provenance, Subject};
-use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
+use vmio_model::policy::program::Hierarchy;
 pub use vmio_model::rate::MBIT as M;
 use vmio_testbed::net::run;
 
 pub mod flood;
+mod hierarchy;
 pub mod holder;
 pub mod state;
 pub mod test_host;
+
+pub use hierarchy::{leaf, three};
 
 /// An interface that is up, with a peer: `u0` of a veth pair, in the thread's namespace.
 pub fn uplink() -> (Netlink, Device) {
@@ -26,28 +29,6 @@ pub fn uplink() -> (Netlink, Device) {
 pub fn nic(model: &str, backend: &str) -> Nic {
     let from = Provenance::Transcript { name: "test".into() };
     Nic { model: model.into(), backend: backend.into(), ..Nic::unknown(Subject::net("guest", "net0"), from) }
-}
-
-pub fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
-    Leaf {
-        name: name.to_owned(),
-        rate_bps: rate_mbit * M,
-        ceil_bps: ceil_mbit * M,
-        priority: 3,
-        quantum_bytes: 15_140,
-        burst_bytes: 131_072,
-        queue_bytes: 250_000,
-    }
-}
-
-/// 100 Mbit/s for three: `default` with 1, `web` with 60, `db` with 20.
-pub fn three() -> Hierarchy {
-    Hierarchy {
-        rate_bps: 100 * M,
-        burst_bytes: 131_072,
-        framing: Framing::NONE,
-        leaves: vec![leaf("default", 1, 100), leaf("web", 60, 100), leaf("db", 20, 50)],
-    }
 }
 
 pub fn tree(hierarchy: &Hierarchy) -> Tree {

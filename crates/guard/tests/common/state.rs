@@ -1,4 +1,4 @@
-//! All that vmio may have left in a network namespace, as the kernel tells it.
+//! All objects in a network namespace that vmio may leave behind.
 
 use vmio_guard::planes::linux::{Device, Netlink, htb, links};
 use vmio_testbed::net::tried;
@@ -10,7 +10,7 @@ pub enum Hook {
     Egress = 47,
 }
 
-/// What is to be the same before and after.
+/// State to be compared before and after.
 #[derive(Debug, PartialEq, Eq)]
 pub struct State {
     interfaces: Vec<(String, String)>,

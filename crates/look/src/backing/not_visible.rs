@@ -1,10 +1,10 @@
-//! Why the disks below something are not to be seen.
+//! Why the disks below a path are not visible.
 
 use std::path::PathBuf;
 
 use vmio_node::linux::block::DEEPEST;
 
-/// What the way down to them ends at.
+/// Where the search for the disks ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum NotVisible {
@@ -35,7 +35,7 @@ pub enum NotVisible {
     Ceph,
     #[error("no disk was found below it")]
     NoDisk,
-    /// It cannot be looked at: what the node said.
+    /// The node's error.
     #[error("{0}")]
     Unreadable(String),
 }

@@ -1,6 +1,5 @@
-//! The disks of a ZFS pool, which sysfs does not list below its volumes: `zpool list -vHP`
-//! (zpool-list(8)) gives each vdev with its path. Disks of the read cache and spares are left out:
-//! what is written does not reach them.
+//! Disks of a ZFS pool, which sysfs does not list below its volumes: `zpool list -vHP` (zpool-list(8)) gives the path
+//! of each vdev. Read caches and spares are left out, since writes do not reach them.
 
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use vmio_node::{Question, Questions};
 use super::{Backing, NotVisible};
 use crate::require::find_program;
 
-/// The disks below a dataset or volume. `Err` is why they cannot be seen.
+/// The disks below a dataset or volume.
 pub fn leaves(node: &dyn Questions, dataset: &str) -> Result<Backing, NotVisible> {
     let pool = dataset.split('/').next().unwrap_or(dataset);
     let asked = Question::Zpool { pool: pool.to_owned() };
@@ -30,7 +29,7 @@ pub fn leaves(node: &dyn Questions, dataset: &str) -> Result<Backing, NotVisible
     }
 }
 
-/// The dataset of a ZFS volume's device node: by its path, else by udev's own helper.
+/// The dataset of a ZFS volume's device node, from its path or by udev's helper.
 pub fn dataset_of(node: &dyn Questions, device: &Path) -> Option<String> {
     if let Ok(name) = device.strip_prefix("/dev/zvol") {
         return Some(name.display().to_string());

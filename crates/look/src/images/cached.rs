@@ -1,15 +1,14 @@
-//! How much of files the host's page cache holds: cachestat(2) where the kernel has it (Linux 6.5),
-//! whose cost is that of what is cached; else `fincore`, whose mincore(2) takes time for each page
-//! of a file, cached or not (20 ms a GiB were measured), so that only so much is counted with it.
+//! How much of a file the host's page cache holds: by cachestat(2) (Linux 6.5), whose cost depends on what is cached;
+//! else by `fincore`, whose mincore(2) takes time for each page of the file (20 ms a GiB were measured), so that the
+//! bytes counted with it are limited.
 //!
-//! mincore(2) calls every page resident to those who may not write the file: an answer "all of it"
-//! is only believed of root.
+//! mincore(2) calls every page resident for a user who may not write the file: "all of it" is believed of root only.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use vmio_model::facts::Unread;
+use vmio_model::facts::{Remedy, Unread};
 use vmio_node::{At, Peek, Reader};
 
 use crate::host_view::{HostView, Question};
@@ -18,31 +17,31 @@ use crate::require::{self, Fix};
 
 /// Bytes of files that `fincore` looks through in one scan, the smallest files first.
 const FINCORE_BYTES: u64 = 32 << 30;
-/// Files of one call.
+/// Files of one call of `fincore`.
 const FINCORE_FILES: usize = 32;
 
-/// Bytes and how they were counted, or why they were not.
-pub type Held = std::result::Result<(u64, &'static str), Unread>;
+/// Bytes and the tool that counted them, or why they were not counted.
+pub type CachedBytes = std::result::Result<(u64, &'static str), Unread>;
 
-/// What a file spans, and what the kernel said of it when it was looked at.
+/// A file's size, and what cachestat(2) returned.
 #[derive(Debug, Clone)]
 pub struct Span {
-    /// Bytes from its beginning to its end.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Where it may be looked at once more.
+    /// How the file can be opened again.
     pub at: At,
-    /// Bytes that are cached; `None` where this kernel cannot count them.
+    /// Cached bytes; `None` where this kernel cannot count them.
     pub counted: Result<Option<u64>, Unread>,
 }
 
-/// What a look at a file says of it, and why not.
+/// Cached bytes from a peek at a file.
 pub fn cached_of(reader: &dyn Reader, file: &Path, seen: vmio_node::Result<Peek>) -> Result<Option<u64>, Unread> {
     let cached = seen.and_then(|peek| peek.cached_bytes);
     cached.map_err(|e| uncounted(reader, file, &e))
 }
 
-/// Bytes that the page cache holds of each file. What cannot be counted on this kernel is not listed.
-pub fn held(look: &HostView<'_>, files: BTreeMap<PathBuf, Span>) -> BTreeMap<PathBuf, Held> {
+/// Cached bytes of each file. A file for which `fincore` gives nothing is not listed.
+pub fn held(host: &HostView<'_>, files: BTreeMap<PathBuf, Span>) -> BTreeMap<PathBuf, CachedBytes> {
     let mut held = BTreeMap::new();
     let mut slow = Vec::new();
     for (file, span) in files {
@@ -61,22 +60,22 @@ pub fn held(look: &HostView<'_>, files: BTreeMap<PathBuf, Span>) -> BTreeMap<Pat
     });
     for (span, file, _) in rest {
         let why = format!("counting the cached pages of {} GiB would take long on this kernel", span >> 30);
-        let mend = "a kernel of version 6.5 or newer counts them at once".to_owned();
+        let mend = "a kernel of version 6.5 or newer counts them at once".into();
         held.insert(file.clone(), Err(unread(&file, why, mend)));
     }
     let calls: Vec<&[(u64, PathBuf, At)]> = some.chunks(FINCORE_FILES).collect();
-    let root = require::root(look.reader()).is_ok();
-    for counted in parallel::map(calls, |files| fincore(look, files, root)) {
+    let root = require::root(host.reader()).is_ok();
+    for counted in parallel::map(calls, |files| fincore(host, files, root)) {
         held.extend(counted);
     }
     held
 }
 
 fn uncounted(reader: &dyn Reader, file: &Path, error: &vmio_node::Error) -> Unread {
-    unread(file, error.to_string(), Fix::of(error, "look again").words(reader))
+    unread(file, error.to_string(), Fix::of(error, "look again").remedy(reader))
 }
 
-fn unread(file: &Path, why: String, mend: String) -> Unread {
+fn unread(file: &Path, why: String, mend: Remedy) -> Unread {
     Unread { what: format!("page cache of {}", file.display()), why, mend }
 }
 
@@ -93,25 +92,25 @@ struct Line {
     file: PathBuf,
 }
 
-/// By `fincore`, which is given files that are held here: their names may be others' by now.
-fn fincore(look: &HostView<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec<(PathBuf, Held)> {
+/// By `fincore`, which is given descriptors that are open here, since another file may have the name by now.
+fn fincore(host: &HostView<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec<(PathBuf, CachedBytes)> {
     let mut answers = Vec::new();
     let mut peeks = Vec::new();
     for (_, file, at) in files {
-        match look.reader().peek(at, 0) {
+        match host.reader().peek(at, 0) {
             Ok(peek) => peeks.push((file, peek)),
-            Err(e) => answers.push((file.clone(), Err(uncounted(look.reader(), file, &e)))),
+            Err(e) => answers.push((file.clone(), Err(uncounted(host.reader(), file, &e)))),
         }
     }
     let paths: Vec<PathBuf> = peeks.iter().map(|(_, peek)| peek.path.clone()).collect();
     if paths.is_empty() {
         return answers;
     }
-    let lines = match look.ask(&Question::PageCache { paths }) {
-        Ok(json) => serde_json::from_str::<FincoreOutput>(&json).map(|told| told.fincore).unwrap_or_default(),
-        // One file that cannot be opened spoils the answer for all.
+    let lines = match host.ask(&Question::PageCache { paths }) {
+        Ok(json) => serde_json::from_str::<FincoreOutput>(&json).map(|output| output.fincore).unwrap_or_default(),
+        // One file that cannot be opened spoils the answer for all: query them one by one.
         Err(_) if files.len() > 1 => {
-            return files.iter().flat_map(|file| fincore(look, std::slice::from_ref(file), root)).collect();
+            return files.iter().flat_map(|file| fincore(host, std::slice::from_ref(file), root)).collect();
         }
         Err(e) => {
             let refused = |file: &Path| Err(unread(file, e.why.clone(), e.mend.clone()));
@@ -126,7 +125,7 @@ fn fincore(look: &HostView<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec
         }
         if !root && line.res >= line.size {
             let why = "the kernel tells it only to those who may write the file".to_owned();
-            return Some(((*file).clone(), Err(unread(file, why, Fix::Root.words(look.reader())))));
+            return Some(((*file).clone(), Err(unread(file, why, Fix::Root.remedy(host.reader())))));
         }
         Some(((*file).clone(), Ok((line.res, "fincore"))))
     };

@@ -1,19 +1,18 @@
-//! What the header of a qcow2 image says (QEMU, docs/interop/qcow2.txt), read by ourselves: the bytes are a
-//! guest's owner's to choose, and here they can name files but open none, which a program made to open images
-//! does.
+//! The header of a qcow2 image (QEMU, docs/interop/qcow2.txt). It is parsed here and not by a program that opens
+//! images, since the guest's owner can write any file name into it.
 
 use std::path::Path;
 
 use crate::images::info::{Error, Image};
 
-/// Bytes that are read of an image. The header, its extensions and the name of the file below stand in the first
-/// cluster; `qemu-img` writes them into the first few hundred bytes of it.
+/// Bytes that are read of an image. The header, its extensions and the backing file's name lie in the first cluster;
+/// `qemu-img` writes them into its first few hundred bytes.
 pub const HEADER_BYTES: usize = 64 << 10;
 
 const MAGIC: &[u8] = b"QFI\xfb";
 /// Length of the header of version 2.
 const V2_BYTES: u32 = 72;
-/// Longest name of a file below.
+/// Longest name of a backing file.
 const NAME_BYTES: u32 = 1023;
 /// Clusters of 512 bytes to 2 MiB.
 const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
@@ -28,24 +27,24 @@ const END: u32 = 0;
 const BACKING_FORMAT: u32 = 0xe279_2aca;
 const DATA_FILE_NAME: u32 = 0x4441_5441;
 
-/// An image, and the file that holds its data where that is another one.
+/// An image, and its external data file.
 #[derive(Debug, PartialEq)]
 pub struct Header {
-    /// What the image says; `allocated_bytes` is 0.
+    /// The fields of the header; `allocated_bytes` is 0.
     pub image: Image,
-    /// Its external data file, as it is named.
+    /// Name of the external data file.
     pub data_file: Option<String>,
 }
 
-/// Reads the beginning of an image.
+/// Parses the start of an image.
 ///
 /// # Errors
-/// When it is no qcow2 image, or its header is not in order.
+/// When it is no qcow2 image, or its header is invalid.
 pub fn qcow2(path: &Path, start: &[u8]) -> Result<Header, Error> {
     let wrong = |what: &str| Error::NotReadable {
         path: path.into(),
         why: what.to_owned(),
-        mend: Some("look whether the format that the guest's configuration states is that of the file".to_owned()),
+        mend: Some("look whether the format that the guest's configuration states is that of the file".into()),
     };
     let word = |at: usize| Some(u32::from_be_bytes(start.get(at..at.checked_add(4)?)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_be_bytes(start.get(at..at.checked_add(8)?)?.try_into().ok()?));
@@ -88,7 +87,7 @@ pub fn qcow2(path: &Path, start: &[u8]) -> Result<Header, Error> {
             DATA_FILE_NAME => data_file = Some(value),
             _ => {}
         }
-        // Each is filled up to a multiple of 8 bytes.
+        // Each extension is padded to a multiple of 8 bytes.
         at += 8 + (bytes as usize).next_multiple_of(8);
     }
     let external = incompatible & DATA_FILE != 0;
@@ -114,7 +113,7 @@ pub fn qcow2(path: &Path, start: &[u8]) -> Result<Header, Error> {
 pub mod tests {
     use super::*;
 
-    /// The beginning of an image of 1 GiB over `backing`, by version 3.
+    /// The start of a version 3 image of 1 GiB over `backing`.
     pub fn made(backing: Option<(&str, Option<&str>)>) -> Vec<u8> {
         let mut bytes = vec![0; 512];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -149,7 +148,7 @@ pub mod tests {
         assert!(said(&made(None)[..60]).contains("cut off"));
     }
 
-    /// Whatever stands in it: no panic, no long loop.
+    /// Any bytes: no panic, no long loop.
     #[test]
     fn no_header_does_harm() {
         let good = made(Some(("/i/b", Some("raw"))));
@@ -167,7 +166,7 @@ pub mod tests {
         }
     }
 
-    /// What `qemu-img` says of the images that it makes.
+    /// Compared with `qemu-img info` of images that it made.
     #[test]
     fn it_says_what_qemu_img_says() {
         use std::process::Command;
@@ -194,13 +193,13 @@ pub mod tests {
                 eprintln!("  SKIPPED: {kind:?}: this qemu-img does not make it, or there is none");
                 continue;
             }
-            let told = Command::new("qemu-img").args(["info", "--output=json"]).arg(&path).output().unwrap().stdout;
-            let mut told = crate::images::info::parse(&path, &String::from_utf8(told).unwrap()).unwrap();
-            told.allocated_bytes = 0;
+            let theirs = Command::new("qemu-img").args(["info", "--output=json"]).arg(&path).output().unwrap().stdout;
+            let mut theirs = crate::images::info::parse(&path, &String::from_utf8(theirs).unwrap()).unwrap();
+            theirs.allocated_bytes = 0;
             let mut ours = qcow2(&path, &std::fs::read(&path).unwrap()).unwrap().image;
-            // It completes the name of the file below.
+            // `qemu-img` makes the backing file's name absolute.
             ours.backing = ours.backing.map(|name| dir.path().join(name).display().to_string());
-            assert_eq!(ours, told, "{kind:?}");
+            assert_eq!(ours, theirs, "{kind:?}");
         }
         let path = dir.path().join("b.qcow2");
         let data = format!("data_file={}", dir.path().join("b.data").display());

@@ -1,9 +1,8 @@
-//! What is in a disk image and in the images below it: of vmio's own images as `qemu-img info` says it, of
-//! a guest's images as their headers do (`images/header.rs`), which no program is started for.
+//! Disk images and their backing chains: vmio's own images by `qemu-img info`, guests' images by their headers
+//! (`images/header.rs`), without starting a program.
 //!
-//! The backing chain is followed one image at a time, since `qemu-img info --backing-chain` tells
-//! nothing at all of a chain that is broken. What breaks one has an error of its own: a file that
-//! is gone, a loop, an image that cannot be read, one that is encrypted.
+//! The chain is followed image by image, since `qemu-img info --backing-chain` returns nothing for a broken chain. Each
+//! way to break one has an error: a missing file, a loop, an image that is unreadable or encrypted.
 //!
 //! L2 tables: QEMU's docs/interop/qcow2.txt (8 bytes a cluster, 16 with extended L2 entries) and
 //! docs/qcow2-cache.txt (how much of a disk a cache of them covers).
@@ -11,25 +10,25 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use vmio_model::facts::Unread;
+use vmio_model::facts::{Remedy, Unread};
 
 /// The tool.
 pub const QEMU_IMG: &str = "qemu-img";
-/// Deeper chains are taken for a mistake.
+/// Longest chain that is followed.
 const DEEPEST: usize = 256;
-/// `l2-cache-size` where nobody says it, on Linux, since QEMU 3.1.
+/// QEMU's default of `l2-cache-size` on Linux, since 3.1.
 pub const DEFAULT_L2_CACHE_BYTES: u64 = 32 << 20;
 
 /// One image of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// The file or device, as it was named.
+    /// Path of the file or device, as it was named.
     pub path: PathBuf,
     /// QEMU's name of its format: `qcow2`, `raw`.
     pub format: String,
     /// Size of the disk that a guest sees, in bytes.
     pub virtual_bytes: u64,
-    /// Bytes that it takes where it lies.
+    /// Allocated bytes.
     pub allocated_bytes: u64,
     /// Cluster size in bytes; `None` for formats without clusters.
     pub cluster_bytes: Option<u64>,
@@ -37,11 +36,11 @@ pub struct Image {
     pub extended_l2: bool,
     /// Whether its content is encrypted.
     pub encrypted: bool,
-    /// Whether QEMU has marked it as corrupt: it opens such an image for reading only.
+    /// Whether QEMU marked it as corrupt, so that it can be opened read-only only.
     pub corrupt: bool,
-    /// What lies below it, as QEMU would open it; `None` for the last of a chain.
+    /// Backing file as QEMU would open it; `None` for the last of a chain.
     pub backing: Option<String>,
-    /// Format of what lies below, where the image says it.
+    /// Format of the backing file, where the image states it.
     pub backing_format: Option<String>,
 }
 
@@ -65,78 +64,77 @@ pub fn l2_bytes(virtual_bytes: u64, cluster_bytes: u64, extended_l2: bool) -> Op
     (cluster_bytes > 0).then(|| virtual_bytes.div_ceil(cluster_bytes) * entry)
 }
 
-/// Why an image cannot be used. Says which, and what to do.
+/// Why an image cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A file of the chain is gone.
+    /// A backing file is missing.
     BackingMissing {
         /// The image that needs it.
         overlay: PathBuf,
-        /// What it names.
+        /// The backing file.
         missing: PathBuf,
     },
-    /// The chain comes back to itself.
+    /// The chain is a loop.
     BackingLoop {
-        /// The image whose backing file was seen before.
+        /// The image whose backing file is already in the chain.
         overlay: PathBuf,
         /// That file.
         again: PathBuf,
     },
-    /// A format is not stated.
+    /// An image does not state the format of its backing file.
     BackingFormat {
-        /// The image that names it.
+        /// The image.
         overlay: PathBuf,
-        /// What it names.
+        /// The backing file.
         below: PathBuf,
     },
-    /// The image itself is not there.
+    /// The image itself is missing.
     Missing {
         /// Where it should be.
         path: PathBuf,
     },
     /// It cannot be read.
     NotReadable {
-        /// Which.
+        /// The image.
         path: PathBuf,
-        /// What qemu-img said, or what was seen.
+        /// Message of qemu-img, or what was found.
         why: String,
-        /// What to do, where that is known.
-        mend: Option<String>,
+        /// What to do, where known.
+        mend: Option<Remedy>,
     },
-    /// The storage that it lies on gives no answer.
+    /// Its storage does not answer.
     Hangs {
-        /// Which.
+        /// The image.
         path: PathBuf,
-        /// What was seen.
+        /// What was found.
         why: String,
     },
-    /// What is in it cannot be told without a key.
+    /// It is encrypted.
     Encrypted {
-        /// Which.
+        /// The image.
         path: PathBuf,
     },
-    /// No qemu-img here.
+    /// qemu-img is not installed.
     NoTool,
 }
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (why, mend) = self.told();
+        let (why, mend) = self.why_and_remedy();
         f.write_str(&why)?;
         mend.iter().try_for_each(|mend| write!(f, "; {mend}"))
     }
 }
 
 impl Error {
-    /// As something that could not be read of a guest's disk.
+    /// As an unread setting of a guest's disk.
     pub fn unread(&self, path: &Path) -> Unread {
-        let (why, mend) = self.told();
-        let mend = mend.unwrap_or_else(|| "check whether the guest still needs it".to_owned());
+        let (why, mend) = self.why_and_remedy();
+        let mend = mend.unwrap_or_else(|| "check whether the guest still needs it".into());
         Unread { what: format!("disk image {}", path.display()), why, mend }
     }
 
-    /// Why, and what to do.
-    fn told(&self) -> (String, Option<String>) {
+    fn why_and_remedy(&self) -> (String, Option<Remedy>) {
         let cannot = |path: &Path, why: &str| format!("cannot read the image {}: {why}", path.display());
         match self {
             Self::BackingMissing { overlay, missing } => {
@@ -145,11 +143,11 @@ impl Error {
                     "restore it, or, if it was moved, correct the image with `qemu-img rebase -u -F FORMAT -b \
                      NEW-PLACE {overlay}` while no guest uses it"
                 );
-                (format!("{overlay}: its backing file {} is missing", missing.display()), Some(mend))
+                (format!("{overlay}: its backing file {} is missing", missing.display()), Some(mend.into()))
             }
             Self::BackingLoop { overlay, again } => (
                 format!("{}: its backing chain loops back to {}", overlay.display(), again.display()),
-                Some("no guest can open it: restore the right backing file with `qemu-img rebase -u`".to_owned()),
+                Some("no guest can open it: restore the right backing file with `qemu-img rebase -u`".into()),
             ),
             Self::BackingFormat { overlay, below } => {
                 let (overlay, below) = (overlay.display(), below.display());
@@ -158,24 +156,24 @@ impl Error {
                      opened, since a raw file may contain anything the guest wrote"
                 );
                 let command = format!("qemu-img rebase -u -F FORMAT -b {below} {overlay}");
-                (why, Some(format!("set it with `{command}` while no guest uses it")))
+                (why, Some(format!("set it with `{command}` while no guest uses it").into()))
             }
             Self::Missing { path } => (format!("there is no image {}", path.display()), None),
             Self::NotReadable { path, why, mend } => (cannot(path, why), mend.clone()),
-            Self::Hangs { path, why } => (cannot(path, why), Some("the storage that it lies on may hang".to_owned())),
+            Self::Hangs { path, why } => (cannot(path, why), Some("the storage that it lies on may hang".into())),
             Self::Encrypted { path } => (
                 format!("{}: it is encrypted, and vmio has no key for it", path.display()),
-                Some("use another image".to_owned()),
+                Some("use another image".into()),
             ),
             Self::NoTool => (
                 "qemu-img, which reads disk images, is not in PATH".to_owned(),
-                Some("apt install qemu-utils (Proxmox includes it)".to_owned()),
+                Some("apt install qemu-utils (Proxmox includes it)".into()),
             ),
         }
     }
 }
 
-/// The members of `qemu-img info --output=json` that matter here (QAPI `ImageInfo`).
+/// The fields of `qemu-img info --output=json` that are used (QAPI `ImageInfo`).
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct QemuImgInfo {
@@ -206,39 +204,39 @@ struct SpecificData {
     corrupt: bool,
 }
 
-/// An image from what `qemu-img info --output=json` (one image, no chain) said of it.
+/// Parses `qemu-img info --output=json` of one image (no chain).
 ///
 /// # Errors
-/// When that is not its form.
+/// When it is not JSON of that shape.
 pub fn parse(path: &Path, json: &str) -> Result<Image, Error> {
-    let told: QemuImgInfo = serde_json::from_str(json).map_err(|e| Error::NotReadable {
+    let info: QemuImgInfo = serde_json::from_str(json).map_err(|e| Error::NotReadable {
         path: path.into(),
         why: format!("qemu-img's output cannot be parsed ({e})"),
         mend: None,
     })?;
     Ok(Image {
         path: path.into(),
-        format: told.format,
-        virtual_bytes: told.virtual_size,
-        allocated_bytes: told.actual_size,
-        cluster_bytes: told.cluster_size,
-        extended_l2: told.format_specific.data.extended_l2,
-        encrypted: told.encrypted,
-        corrupt: told.format_specific.data.corrupt,
-        backing: told.full_backing_filename.or(told.backing_filename),
-        backing_format: told.backing_filename_format,
+        format: info.format,
+        virtual_bytes: info.virtual_size,
+        allocated_bytes: info.actual_size,
+        cluster_bytes: info.cluster_size,
+        extended_l2: info.format_specific.data.extended_l2,
+        encrypted: info.encrypted,
+        corrupt: info.format_specific.data.corrupt,
+        backing: info.full_backing_filename.or(info.backing_filename),
+        backing_format: info.backing_filename_format,
     })
 }
 
-/// Follows a chain; `look` gives one image of it, and `here` says where this machine has a file
-/// that an image names (the images may be seen through the root directory of another process).
+/// Follows a chain. `read` reads one image, `here` translates a path that an image names to this machine (the images
+/// may be seen through another process's root directory).
 ///
 /// # Errors
 /// When one of them is missing, cannot be read, is encrypted or has no stated format, or the chain is a loop.
 pub fn follow(
     path: &Path,
     format: Option<&str>,
-    look: impl Fn(&Path, Option<&str>) -> Result<Image, Error>,
+    read: impl Fn(&Path, Option<&str>) -> Result<Image, Error>,
     here: &dyn Fn(PathBuf) -> Result<PathBuf, Error>,
 ) -> Result<Vec<Image>, Error> {
     let mut images: Vec<Image> = Vec::new();
@@ -252,10 +250,10 @@ pub fn follow(
         }
         if images.len() >= DEEPEST {
             let why = format!("its chain has more than {DEEPEST} images");
-            let mend = Some("see `qemu-img info --backing-chain`".to_owned());
+            let mend = Some("see `qemu-img info --backing-chain`".into());
             return Err(Error::NotReadable { path: images.swap_remove(0).path, why, mend });
         }
-        let image = match (look(&path, format.as_deref()), overlay) {
+        let image = match (read(&path, format.as_deref()), overlay) {
             (Err(Error::Missing { path }), Some(overlay)) => {
                 return Err(Error::BackingMissing { overlay, missing: path });
             }
@@ -266,7 +264,7 @@ pub fn follow(
         }
         next = match (below(&image), image.backing_format.clone()) {
             (Some(below), Some(format)) => Some((here(below)?, Some(format))),
-            // To find it out is to trust what a guest may have written there.
+            // Probing the format would trust what a guest may have written there.
             (Some(below), None) => return Err(Error::BackingFormat { overlay: image.path, below }),
             (None, _) => None,
         };
@@ -275,17 +273,17 @@ pub fn follow(
     Ok(images)
 }
 
-/// The file below an image; `None` where there is none, or no plain file.
+/// Path of the backing file; `None` where there is none, or it is no plain file.
 fn below(image: &Image) -> Option<PathBuf> {
     let named = image.backing.as_deref()?;
-    // QEMU takes what stands before a colon for a protocol, unless a slash comes first.
+    // For QEMU the text before a colon is a protocol, unless a slash comes first.
     let protocol = named.split('/').next().is_some_and(|first| first.contains(':'));
     let named = match named.strip_prefix("file:") {
         Some(file) => file,
         None if protocol => return None,
         None => named,
     };
-    // A relative name counts from the directory of the image that names it.
+    // A relative name counts from the image's directory.
     Some(image.path.parent().unwrap_or(Path::new("/")).join(named))
 }
 
@@ -300,7 +298,7 @@ mod tests {
     const ENCRYPTED: &str = include_str!("../../tests/fixtures/qemu-img/encrypted.json");
     const EXTENDED: &str = include_str!("../../tests/fixtures/qemu-img/extended-l2.json");
 
-    /// A machine with these images; a file that is not listed is missing.
+    /// Reads these images; others are missing.
     fn on(files: &'static [(&'static str, &'static str)]) -> impl Fn(&Path, Option<&str>) -> Result<Image, Error> {
         move |path, _| match files.iter().find(|(name, _)| Path::new(name) == path) {
             Some((_, json)) => parse(path, json),
@@ -310,9 +308,9 @@ mod tests {
 
     fn follow_all(
         path: &Path,
-        look: impl Fn(&Path, Option<&str>) -> Result<Image, Error>,
+        read: impl Fn(&Path, Option<&str>) -> Result<Image, Error>,
     ) -> Result<Vec<Image>, Error> {
-        follow(path, None, look, &Ok)
+        follow(path, None, read, &Ok)
     }
 
     #[test]
@@ -343,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_loop_ends() {
-        // Recorded names: mid names base; here base's file says what top says, so it names mid.
+        // Here base names mid as its backing file.
         let said = follow_all(Path::new("/i/mid.qcow2"), on(&[("/i/mid.qcow2", MID), ("/i/base.qcow2", TOP)]))
             .unwrap_err()
             .to_string();

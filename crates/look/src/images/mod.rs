@@ -1,11 +1,10 @@
-//! What the disks of running guests lie on: kind of storage, image format and chain, holes, and what
-//! of them the host's page cache holds.
+//! Storage of running guests' disks: its kind, image format and chain, holes, and what the host's page cache holds of
+//! it.
 //!
-//! A path is taken as the guest's process sees it: where that has a mount namespace of its own, it
-//! is looked up through `/proc/PID/root`. Nothing is opened that the process does not have open for
-//! reading ([`open`]), and no program is asked to open an image: its header is read here ([`header`]). An
-//! image whose format is not stated is not looked into. One that several guests share is read once. Storage
-//! that gives no answer is given up, and so is a guest that takes too long ([`HostView::charged`]).
+//! A path is resolved as the guest's process sees it: through `/proc/PID/root` where it has a mount namespace of its
+//! own. Only files that the process has open for reading are opened ([`open`]), and image headers are parsed here
+//! ([`header`]). An image without a stated format is not read. One that several guests share is read once. Storage that
+//! does not answer, and a guest that takes too long ([`HostView::charged`]), are given up.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,16 +29,16 @@ use read::Images;
 pub use view::is_same_here;
 use view::{Located, View};
 
-/// Fills in what can be read of the guests' disks from the host.
-pub fn fill(look: &HostView<'_>, guests: &mut [Guest]) {
-    let views = view::of(look, guests);
-    let images = Images::new(look);
-    // A container's root is a directory or a mounted device, no image.
+/// Fills in what the host's files show of the guests' disks.
+pub fn fill(host: &HostView<'_>, guests: &mut [Guest]) {
+    let views = view::of(host, guests);
+    let images = Images::new(host);
+    // A container's root is a directory or a mounted device, not an image.
     let with_images = guests.iter().enumerate().filter(|(_, guest)| !guest.shares_kernel());
     let read = parallel::map(with_images.collect(), |(g, guest)| (g, images.of(guest, &views[g])));
     let files: BTreeMap<PathBuf, Span> =
         read.iter().flat_map(|(_, of)| of.disks.iter()).flat_map(|(_, found)| found.files.iter().cloned()).collect();
-    let held = cached::held(look, files);
+    let held = cached::held(host, files);
     for (g, of) in read {
         let guest = &mut guests[g];
         let mut unread = of.unread;
@@ -56,36 +55,36 @@ pub fn fill(look: &HostView<'_>, guests: &mut [Guest]) {
     }
 }
 
-/// A disk's storage on this machine.
+/// A disk's file or device.
 #[derive(Debug, Clone)]
-struct Wanted {
-    /// Where it is.
+struct DiskFile {
+    /// Path on this machine.
     at: Located,
-    /// How the guest's process calls it.
+    /// Path as the guest's process names it.
     named: PathBuf,
     format: Option<String>,
 }
 
-impl Wanted {
-    /// `None` for what is no path: a server, a pool, nothing in the drive.
-    fn of(look: &HostView<'_>, view: &View, disk: &Disk) -> Option<Result<Self, Unread>> {
+impl DiskFile {
+    /// `None` where there is no path: a server, a pool, an empty drive.
+    fn of(host: &HostView<'_>, view: &View, disk: &Disk) -> Option<Result<Self, Unread>> {
         let source = disk.place.source.as_deref()?;
         let plain = ["file:", "host_device:"].iter().find_map(|p| source.strip_prefix(p)).unwrap_or(source);
         if plain.is_empty() || (!plain.starts_with('/') && plain.split('/').next()?.contains(':')) {
             return None;
         }
         let named = PathBuf::from(plain);
-        let found = view.locate(look, &named).map_err(|why| Unread {
+        let found = view.locate(host, &named).map_err(|why| Unread {
             what: format!("disk image {}", named.display()),
             why: why.to_string(),
-            mend: Fix::RootThen("if that does not help, check the symbolic links of that path").words(look.reader()),
+            mend: Fix::RootThen("if that does not help, check the symbolic links of that path").remedy(host.reader()),
         });
         let format = disk.details.format.value().clone();
         Some(found.map(|at| Self { at, named, format }))
     }
 }
 
-/// Storage of a disk, as it was read.
+/// Storage of a disk, as read.
 #[derive(Debug, Default)]
 struct DiskStorage {
     storage: Option<Storage>,
@@ -96,17 +95,17 @@ struct DiskStorage {
     allocated_bytes: Option<u64>,
     sparse: Option<bool>,
     thin: Option<bool>,
-    /// The disk's files that were deleted though the guest has them open.
+    /// Files of the disk that were deleted while the guest has them open.
     deleted: Vec<DeletedFile>,
     /// `tmpfs`, `ramfs`: the disk lies in the host's memory.
     memory: Option<&'static str>,
-    /// Files that the page cache may hold pieces of.
+    /// Files of which the page cache may hold pages.
     files: Vec<(PathBuf, Span)>,
     unread: Vec<Unread>,
     read_from: String,
 }
 
-/// Takes a value where the disk has none, and notes where it was read.
+/// Sets a fact that the disk does not have yet.
 macro_rules! put {
     ($into:expr, $value:expr, $from:expr) => {
         if $into.is_none()
@@ -118,10 +117,10 @@ macro_rules! put {
 }
 
 impl DiskStorage {
-    fn put(&self, disk: &mut Disk, held: &BTreeMap<PathBuf, cached::Held>) {
+    fn put(&self, disk: &mut Disk, held: &BTreeMap<PathBuf, cached::CachedBytes>) {
         let from = &self.read_from;
         if let Some(storage) = &self.storage {
-            // "A block device" is what the command line says of every kind of it.
+            // A command line's `block` is replaced by the kind that sysfs shows.
             if disk.details.storage.as_deref().is_none_or(|said| said == "block") {
                 disk.details.storage = Fact::read(Some(storage.kind.to_owned()), &storage.read_from);
             }

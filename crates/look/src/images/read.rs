@@ -1,4 +1,4 @@
-//! Reading the images of guests: each file once, in a guest's own time.
+//! Reads guests' images: each file once, within the guest's time budget.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,19 +11,19 @@ use vmio_node::At;
 use super::cached::{Span, cached_of};
 use super::header::{self, HEADER_BYTES};
 use super::info::{self, Error, Image};
-use super::open::{self, Files, Refused};
+use super::open::{self, Files, OpenRefusal};
 use super::view::{Located, View};
-use super::{DiskStorage, Wanted};
+use super::{DiskFile, DiskStorage};
 use crate::host_view::HostView;
 use crate::storage;
 
-/// Images in the chains of one guest that are read.
+/// Most images of one guest that are read.
 const MOST_IMAGES: usize = 400;
 
-/// One reading of an image, for all who want it.
+/// An image that is read once for all guests.
 type Once = Arc<OnceLock<Result<Read, Error>>>;
 
-/// A file, apart from all others: numbers of its device and its own, those of a block device, and the format.
+/// What makes a file unique: its device's number, its inode, a block device's number, and the format.
 type Key = ((u32, u32), u64, (u32, u32), String);
 
 /// An image that was read.
@@ -37,22 +37,22 @@ struct Read {
 /// What was found of a guest's disks.
 #[derive(Debug, Default)]
 pub struct OfGuest {
-    /// By the disk's place in the guest.
+    /// By index of the disk in the guest.
     pub disks: Vec<(usize, DiskStorage)>,
     pub unread: Vec<Unread>,
 }
 
 /// Images that were read, so that one that many guests share is read once.
 pub struct Images<'a> {
-    look: &'a HostView<'a>,
+    host: &'a HostView<'a>,
     seen: Mutex<BTreeMap<Key, Once>>,
-    /// Mount points of servers that gave no answer; they are not asked again.
+    /// Mount points of servers that did not answer and are not queried again.
     dead: Mutex<BTreeSet<PathBuf>>,
 }
 
 /// A guest whose images are read.
 struct Reading<'a> {
-    look: &'a HostView<'a>,
+    host: &'a HostView<'a>,
     all: &'a Images<'a>,
     view: &'a View,
     pid: Option<u32>,
@@ -60,7 +60,7 @@ struct Reading<'a> {
     left: RefCell<usize>,
 }
 
-/// A file of a chain: what is in it, and what was seen on the way.
+/// An image of a chain.
 struct Member {
     read: Read,
     stat: vmio_node::FileStat,
@@ -69,19 +69,19 @@ struct Member {
 }
 
 impl<'a> Images<'a> {
-    /// None yet.
-    pub fn new(look: &'a HostView<'a>) -> Self {
-        Self { look, seen: Mutex::default(), dead: Mutex::default() }
+    /// An empty cache.
+    pub fn new(host: &'a HostView<'a>) -> Self {
+        Self { host, seen: Mutex::default(), dead: Mutex::default() }
     }
 
-    /// Reads those of a guest.
+    /// Reads a guest's images.
     pub fn of(&self, guest: &Guest, view: &View) -> OfGuest {
-        let look = self.look;
-        let files = Files::of(look, guest);
-        let reading = Reading { look, all: self, view, pid: guest.pid, files, left: RefCell::new(MOST_IMAGES) };
+        let host = self.host;
+        let files = Files::of(host, guest);
+        let reading = Reading { host, all: self, view, pid: guest.pid, files, left: RefCell::new(MOST_IMAGES) };
         let mut of = OfGuest::default();
         for (d, disk) in guest.disks.iter().enumerate() {
-            match look.charged(guest.pid, || Wanted::of(look, view, disk)) {
+            match host.charged(guest.pid, || DiskFile::of(host, view, disk)) {
                 Some(Some(Ok(want))) => of.disks.push((d, reading.disk(&want))),
                 Some(Some(Err(unread))) => of.unread.push(unread),
                 Some(None) => {}
@@ -108,19 +108,19 @@ fn too_long(left: usize) -> Unread {
 }
 
 impl Reading<'_> {
-    fn disk(&self, want: &Wanted) -> DiskStorage {
+    fn disk(&self, want: &DiskFile) -> DiskStorage {
         let mut found = DiskStorage::default();
         let mount = self.view.server(&want.at);
         if let Some(mount) = mount.as_ref().filter(|m| self.all.is_dead(&m.point)) {
             let what = format!("disk image {}", want.named.display());
-            let mend = "look whether the server is reachable".to_owned();
+            let mend = "look whether the server is reachable".into();
             found.unread.push(Unread { what, why: format!("{} does not answer", mount.server), mend });
             return found;
         }
         let top = match self.member(&want.at, &want.named, want.format.as_deref().unwrap_or("raw")) {
             Ok(top) => top,
-            Err(Refused::Requests) => return found,
-            Err(Refused::Told(e)) => {
+            Err(OpenRefusal::RequestDevice) => return found,
+            Err(OpenRefusal::Error(e)) => {
                 if let Some(mount) = mount.filter(|_| matches!(e, Error::Hangs { .. })) {
                     self.all.dead.lock().unwrap_or_else(PoisonError::into_inner).insert(mount.point);
                 }
@@ -130,7 +130,7 @@ impl Reading<'_> {
         };
         let storage = match &mount {
             Some(mount) => storage::on_server(&mount.server),
-            None => storage::of(self.look.reader(), &top.stat),
+            None => storage::of(self.host.reader(), &top.stat),
         };
         let allocated = (!storage.block_device).then_some(top.stat.allocated);
         let filesystem = self.view.filesystem(&want.at).filter(|_| !storage.block_device);
@@ -151,7 +151,7 @@ impl Reading<'_> {
             }
         }
         if matches!(filesystem, Some("zfs" | "btrfs")) {
-            // They compress: fewer bytes than the disk has need be no holes.
+            // ZFS and btrfs compress: fewer allocated bytes do not mean holes.
             (found.sparse, found.thin) = (None, None);
         }
         found.storage = Some(storage);
@@ -163,14 +163,14 @@ impl Reading<'_> {
         found.files.push((here.to_owned(), span));
     }
 
-    /// An image that is no raw one, and all below it.
-    fn chain(&self, want: &Wanted, format: &str, found: &mut DiskStorage, top: Member) {
+    /// An image that is not raw, and its backing chain.
+    fn chain(&self, want: &DiskFile, format: &str, found: &mut DiskStorage, top: Member) {
         found.read_from = format!("header of {}", want.at.here.display());
         found.format = Some((top.read.image.format.clone(), found.read_from.clone()));
         found.virtual_bytes = Some(top.read.image.virtual_bytes);
         found.cluster_bytes = top.read.image.cluster_bytes;
         let allocated = top.read.image.allocated_bytes;
-        // Of a block device nobody knows how much of it an image uses.
+        // How much of a block device an image uses is not known.
         let allocated = Some(allocated).filter(|_| top.stat.rdev == (0, 0));
         found.thin = allocated.map(|bytes| bytes < top.read.image.virtual_bytes);
         if let Some(data) = &top.read.data_file {
@@ -184,14 +184,14 @@ impl Reading<'_> {
         let places = RefCell::new(BTreeMap::from([(want.at.here.clone(), want.at.clone())]));
         let members = RefCell::new(Vec::new());
         let here = |path: PathBuf| -> Result<PathBuf, Error> {
-            let at = self.charged(&path, || self.view.locate(self.look, &path))?;
+            let at = self.charged(&path, || self.view.locate(self.host, &path))?;
             let at = at.map_err(|lost| Error::NotReadable { path, why: lost.to_string(), mend: None })?;
             let here = at.here.clone();
             places.borrow_mut().insert(here.clone(), at);
             Ok(here)
         };
         let first = RefCell::new(Some(top));
-        // Only the first may have no format said, and this one has.
+        // Only the first image may lack a stated format, and this one has it.
         let image = |path: &Path, named: Option<&str>| {
             let member = match first.borrow_mut().take() {
                 Some(top) => top,
@@ -200,8 +200,8 @@ impl Reading<'_> {
                     let at = places.get(path).ok_or_else(|| Error::Missing { path: path.into() })?;
                     match self.member(at, path, named.unwrap_or(format)) {
                         Ok(member) => member,
-                        Err(Refused::Told(e)) => return Err(e),
-                        Err(Refused::Requests) => {
+                        Err(OpenRefusal::Error(e)) => return Err(e),
+                        Err(OpenRefusal::RequestDevice) => {
                             return Err(Error::NotReadable {
                                 path: path.into(),
                                 why: "it is a device of requests".into(),
@@ -244,29 +244,29 @@ impl Reading<'_> {
         }
     }
 
-    /// Does it for an image in the guest's time, of which something must be left.
+    /// Works within the guest's remaining time.
     fn charged<T>(&self, named: &Path, work: impl FnOnce() -> T) -> Result<T, Error> {
         let late = || Error::NotReadable {
             path: named.into(),
             why: too_long(1).why,
-            mend: Some("the storage that they lie on may be slow".to_owned()),
+            mend: Some("the storage that they lie on may be slow".into()),
         };
-        self.look.charged(self.pid, work).ok_or_else(late)
+        self.host.charged(self.pid, work).ok_or_else(late)
     }
 
     /// Finds a file and reads it.
-    fn member(&self, at: &Located, named: &Path, format: &str) -> Result<Member, Refused> {
+    fn member(&self, at: &Located, named: &Path, format: &str) -> Result<Member, OpenRefusal> {
         let too_many = || Error::NotReadable {
             path: named.into(),
             why: format!("the guest has more than {MOST_IMAGES} images"),
-            mend: Some("the rest is not read, see qemu-img info".to_owned()),
+            mend: Some("the rest is not read, see qemu-img info".into()),
         };
         {
             let mut left = self.left.borrow_mut();
             *left = left.checked_sub(1).ok_or_else(too_many)?;
         }
-        // Below the first image of a chain the guest's time may run out, too.
-        let found = self.charged(named, || self.files.find(self.look, named, at, self.view))??;
+        // The time budget may also run out below the first image.
+        let found = self.charged(named, || self.files.find(self.host, named, at, self.view))??;
         let is = found.is;
         let key: Key = (is.stat.dev, is.inode, is.stat.rdev, format.to_owned());
         let once = Arc::clone(self.all.seen.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
@@ -276,7 +276,7 @@ impl Reading<'_> {
     }
 
     fn read(&self, found: &open::ImageFile, here: &Path, named: &Path, format: &str) -> Result<Read, Error> {
-        let reader = self.look.reader();
+        let reader = self.host.reader();
         let peek = |most: usize| reader.peek(&found.at, most);
         match format {
             "raw" => {
@@ -296,7 +296,7 @@ impl Reading<'_> {
                 Ok(Read { image, data_file: None, cached: cached_of(reader, here, peek(0)) })
             }
             "qcow2" => {
-                let peek = peek(HEADER_BYTES).map_err(|e| open::unreadable(self.look, named, &e))?;
+                let peek = peek(HEADER_BYTES).map_err(|e| open::unreadable(self.host, named, &e))?;
                 let header = header::qcow2(named, &peek.start)?;
                 let image = Image { allocated_bytes: found.is.stat.allocated, ..header.image };
                 let cached = cached_of(reader, here, Ok(peek));
@@ -308,14 +308,14 @@ impl Reading<'_> {
                 why: format!(
                     "images of format {other} can name other files as theirs, and vmio reads raw and qcow2 alone"
                 ),
-                mend: Some("look at it as the guest's user, by qemu-img info -U".to_owned()),
+                mend: Some("look at it as the guest's user, by qemu-img info -U".into()),
             }),
         }
     }
 }
 
-/// An image whose format nobody stated. Looking at what is in it would believe a guest, which can
-/// write a header of any format on a raw disk, with any file of this machine below it.
+/// A raw image without a stated format. Its content is not probed: a guest can write a header of any format on its
+/// disk, with any file of this machine as backing file.
 fn probed(named: &Path) -> Unread {
     Unread {
         what: format!("format of the disk image {}", named.display()),
@@ -325,7 +325,7 @@ fn probed(named: &Path) -> Unread {
 }
 
 impl DiskStorage {
-    /// Sizes of a raw disk; `allocated` where it lies in a file.
+    /// Sizes of a raw disk; `allocated` where it is a file.
     fn raw(&mut self, bytes: u64, allocated: Option<u64>) {
         self.virtual_bytes = Some(bytes).filter(|b| *b > 0);
         self.allocated_bytes = allocated;

@@ -1,4 +1,4 @@
-//! Paths as a guest's process sees them, on this machine.
+//! Paths of a guest's process, translated to this machine.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,23 @@ use vmio_node::linux::process;
 
 use crate::host_view::HostView;
 
-/// Links that are followed in one path, as many as the kernel follows (path_resolution(7)).
+/// Most links that are followed in a path, as in the kernel (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
-/// The files of a process.
+/// A process's view of the files.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct View {
     /// Its root directory, where that is not ours: `/proc/812/root`.
     root: Option<PathBuf>,
-    /// Its working directory as it sees it.
+    /// Its working directory, as it sees it.
     cwd: Option<PathBuf>,
     /// Its mounts, as in `/proc/PID/mountinfo`.
     mounts: Arc<[Mount]>,
 }
 
-/// How each guest's process sees the files; a guest without one sees them as we do.
-pub fn of(look: &HostView<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
-    let reader = look.reader();
+/// The view of each guest's process; without a process it is ours.
+pub fn of(host: &HostView<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
+    let reader = host.reader();
     let namespace = |of: &dyn Display| process::namespace(reader, of, "mnt").ok().flatten();
     let link = |of: &dyn Display, name: &str| reader.link(&process::file(of, name)).ok().flatten();
     let own = (namespace(&"self"), link(&"self", "root"));
@@ -36,7 +36,7 @@ pub fn of(look: &HostView<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
             return Arc::new(View { root: None, cwd: None, mounts: Arc::clone(&own_mounts) });
         };
         let theirs = (namespace(&pid), link(&pid, "root"));
-        // What may not be read is taken for ours; a wrong path shows as missing.
+        // A link that may not be read is taken for ours; a wrong path is reported as missing.
         let differs = |own: &Option<PathBuf>, theirs: &Option<PathBuf>| theirs.is_some() && own != theirs;
         let foreign = differs(&own.0, &theirs.0) || differs(&own.1, &theirs.1);
         Arc::new(View {
@@ -52,27 +52,27 @@ pub fn of(look: &HostView<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
     guests.iter().map(of_guest).collect()
 }
 
-/// Whether a path of a guest's process surely names the same file to us: links followed, it is the same
-/// path on the same mount. libvirt gives each QEMU a mount namespace of its own in which nearly all is
-/// as here; in a pod's or a container's the same path is another file.
-pub fn is_same_here(look: &HostView<'_>, guest: &Guest, path: &Path) -> bool {
-    let readable = |pid: u32| process::namespace(look.reader(), pid, "mnt").is_ok_and(|l| l.is_some());
+/// Whether a path of a guest's process names the same file here: with links followed, it is the same path on the same
+/// mount. libvirt gives each QEMU a mount namespace in which nearly all paths are the host's; in a pod or container the
+/// same path is another file.
+pub fn is_same_here(host: &HostView<'_>, guest: &Guest, path: &Path) -> bool {
+    let readable = |pid: u32| process::namespace(host.reader(), pid, "mnt").is_ok_and(|l| l.is_some());
     if !path.is_absolute() || !guest.pid.is_none_or(readable) {
         return false;
     }
-    let views = of(look, &[Guest { pid: guest.pid, ..Guest::default() }, Guest::default()]);
+    let views = of(host, &[Guest { pid: guest.pid, ..Guest::default() }, Guest::default()]);
     let [theirs, ours] = [0, 1].map(|of| {
-        let seen = views[of].locate(look, path).ok()?.seen;
+        let seen = views[of].locate(host, path).ok()?.seen;
         let mount = mounts::holding(&views[of].mounts, &seen)?;
         Some((mount.dev, mount.root.clone(), mount.point.clone(), seen))
     });
     theirs.is_some() && theirs == ours
 }
 
-/// Why it is not known what a path of a process names.
+/// Why a path of a process cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
-pub enum Lost {
+pub enum ResolveError {
     #[error("no permission to read the working directory of the guest's process")]
     NoDirectory,
     #[error("{} has too many links", .0.display())]
@@ -84,28 +84,28 @@ pub enum Lost {
 /// A path of a process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Located {
-    /// Where this machine has it.
+    /// Path on this machine.
     pub here: PathBuf,
-    /// Where it is for the process, links followed as far as that asks no file server.
+    /// Path for the process, with links followed as far as no file server is queried.
     pub seen: PathBuf,
 }
 
 impl View {
-    /// Where a path of the process is.
+    /// Resolves a path of the process.
     ///
     /// # Errors
-    /// When a link on the way cannot be read, or they go round: what the path names is not known.
-    pub fn locate(&self, look: &HostView<'_>, path: &Path) -> Result<Located, Lost> {
+    /// When a link cannot be read, or links form a loop.
+    pub fn locate(&self, host: &HostView<'_>, path: &Path) -> Result<Located, ResolveError> {
         let path = match &self.cwd {
             _ if path.is_absolute() => path.to_owned(),
             Some(cwd) => cwd.join(path),
-            None => return Err(Lost::NoDirectory),
+            None => return Err(ResolveError::NoDirectory),
         };
         let Some(root) = &self.root else {
-            return Ok(Located { seen: self.resolve(look, Path::new("/"), &path)?, here: path });
+            return Ok(Located { seen: self.resolve(host, Path::new("/"), &path)?, here: path });
         };
-        // The kernel would take an absolute link there for one of ours.
-        let seen = self.resolve(look, root, path.strip_prefix(root).unwrap_or(&path))?;
+        // The kernel would resolve an absolute link there from our root.
+        let seen = self.resolve(host, root, path.strip_prefix(root).unwrap_or(&path))?;
         Ok(Located { here: root.join(seen.strip_prefix("/").unwrap_or(&seen)), seen })
     }
 
@@ -114,7 +114,7 @@ impl View {
         mounts::server_of(&self.mounts, &path.seen)
     }
 
-    /// Whether a path without links, as the process sees it, is held by a file server.
+    /// Whether a file server holds a path without links, as the process sees it.
     pub fn serves(&self, seen: &Path) -> bool {
         mounts::server_of(&self.mounts, seen).is_some()
     }
@@ -124,8 +124,8 @@ impl View {
         Some(mounts::holding(&self.mounts, &path.seen)?.filesystem.as_str())
     }
 
-    /// Follows the links of a path below `root`, up to where a file server would be asked.
-    fn resolve(&self, look: &HostView<'_>, root: &Path, path: &Path) -> Result<PathBuf, Lost> {
+    /// Follows the links of a path below `root`, up to the point where a file server would be queried.
+    fn resolve(&self, host: &HostView<'_>, root: &Path, path: &Path) -> Result<PathBuf, ResolveError> {
         let mut links = 0;
         let mut left: Vec<PathBuf> = parts(path);
         let mut at = PathBuf::from("/");
@@ -141,8 +141,8 @@ impl View {
                 break;
             }
             let below = next.strip_prefix("/").unwrap_or(&next);
-            match look.reader().link_foreign(&root.join(below))? {
-                Some(_) if links == MOST_LINKS => return Err(Lost::TooManyLinks(path.to_owned())),
+            match host.reader().link_foreign(&root.join(below))? {
+                Some(_) if links == MOST_LINKS => return Err(ResolveError::TooManyLinks(path.to_owned())),
                 Some(to) => {
                     links += 1;
                     if to.is_absolute() {

@@ -1,5 +1,5 @@
-//! Cloud Hypervisor guests that run here, by their command lines (its docs: device_model.md,
-//! cpu.md, memory.md) and /proc. What was added through its API is not seen.
+//! Running Cloud Hypervisor guests, by their command lines (its docs: device_model.md, cpu.md, memory.md) and /proc.
+//! Devices added through its API are not visible.
 
 use vmio_model::cell::Aio;
 use vmio_model::facts::{Fact, Guest, Unread};
@@ -23,8 +23,8 @@ impl GuestKind for CloudHypervisor {
     fn about(&self) -> &'static str {
         "a running Cloud Hypervisor guest (read only)"
     }
-    fn running(&self, look: &HostView<'_>) -> Managed {
-        seen::guests(look, Kind::CloudHypervisor, guest)
+    fn running(&self, host: &HostView<'_>) -> Managed {
+        seen::guests(host, Kind::CloudHypervisor, guest)
     }
 }
 
@@ -56,11 +56,11 @@ impl<'a> Keys<'a> {
     }
 }
 
-fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
+fn guest(host: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
     if args.iter().any(|a| ["--version", "--help", "-V", "-h"].contains(&a.as_str())) {
         return None;
     }
-    let process = Process::new(look, pid, &[]);
+    let process = Process::new(host, pid, &[]);
     let mut guest = seen::guest(&process, CloudHypervisor.name());
     let said = |option: &str| format!("/proc/{pid}/cmdline, --{option}");
     let one = |option: &str| Keys::of(seen::values(args, option).first().copied().unwrap_or_default());
@@ -69,7 +69,7 @@ fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         let worker = || ["_disk", "_net"].iter().any(|d| name.starts_with(d)).then(|| ("worker", name.to_owned()));
         vcpu.map(|n| ("vcpu", n.to_owned())).or_else(worker)
     };
-    let mut own = seen::processors(&process, &host_cpus(look.reader()), seen::threads(&process, role));
+    let mut own = seen::processors(&process, &host_cpus(host.reader()), seen::threads(&process, role));
     own.accel = Some(Accel::Kvm).into();
     own.vcpus = Fact::read(one("cpus").number("boot").or(Some(1)), said("cpus"));
     let memory = one("memory");
@@ -79,7 +79,7 @@ fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
     let vcpus = *own.vcpus;
     guest.processors = Some(own);
 
-    let rings = Rings::of(look.reader(), pid);
+    let rings = Rings::of(host.reader(), pid);
     for (i, text) in seen::values(args, "disk").into_iter().enumerate() {
         let keys = Keys::of(text);
         if keys.on("readonly") {
@@ -95,7 +95,7 @@ fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         } else {
             disk.place.source = keys.get("path").map(str::to_owned).into();
             disk.cache = (if keys.on("direct") { "none" } else { "writeback" }).into();
-            // It uses io_uring where the kernel lets it, and does not tell.
+            // It uses io_uring where the kernel permits it, and does not report that.
             let engine = rings.engine(Aio::IoUring, 1).to_string();
             disk.aio = Fact::read(Some(engine), format!("rings of process {pid}"));
         }
@@ -115,7 +115,7 @@ fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         let mut nic = seen::nic(&process, &id, tap, &said("net"), &mut guest.unread);
         nic.model = "virtio-net".into();
         nic.backend = (if keys.on("vhost_user") { "vhost-user" } else { "tap" }).into();
-        // Queues are counted one by one; a pair is one to receive and one to send.
+        // Queues are counted one by one; a pair receives and sends.
         nic.queues = keys.number("num_queues").map(|n| (n / 2).max(1)).or(Some(1)).into();
         (nic.vhost, nic.vcpus) = (Some(false).into(), vcpus.into());
         nic.place.target = keys.get("mac").map(str::to_lowercase);
@@ -127,7 +127,7 @@ fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
             what: format!("disks of guest {}", process.name),
             why: "the command line names none; they may have been set through the API, which vmio does not query"
                 .into(),
-            mend: format!("ch-remote --api-socket {socket} info"),
+            mend: format!("ch-remote --api-socket {socket} info").into(),
         });
     }
     process.runs().then_some(guest)
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(roles, ["main", "vcpu", "worker"]);
         let nic = &guest.nics[0];
         assert_eq!((*nic.queues, nic.interface.as_deref()), (Some(2), Some("ch0")));
-        // The tap is not on this made-up host.
+        // The tap does not exist on this host.
         assert_eq!(guest.unread.len(), 1);
     }
 

@@ -1,8 +1,7 @@
-//! Containers that run here. A process belongs to one when its control group bears the name that an
-//! engine gives (Docker, Podman, containerd, CRI-O, LXC, systemd-nspawn), or when it has both a
-//! process namespace and a mount namespace of its own (namespaces(7)). Those of one group are one
-//! guest. Containers in which a hypervisor runs are left out (their guest is shown), and so are those
-//! that only hold a pod's namespaces (`pause`).
+//! Running containers. A process belongs to one when its control group has a name as an engine gives it (Docker,
+//! Podman, containerd, CRI-O, LXC, systemd-nspawn), or when it has a process namespace and a mount namespace of its own
+//! (namespaces(7)). The processes of one group are one guest. Containers that run a hypervisor (their guest is shown)
+//! or only hold a pod's namespaces (`pause`) are left out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +22,7 @@ use crate::{Managed, storage};
 mod limits;
 mod name;
 
-use name::Named;
+use name::ContainerName;
 
 /// Entry `container`.
 pub struct Container;
@@ -35,15 +34,15 @@ impl GuestKind for Container {
     fn about(&self) -> &'static str {
         "a running container (read only)"
     }
-    fn running(&self, look: &HostView<'_>) -> Managed {
-        let host = host_cpus(look.reader());
-        let (groups, refused) = groups(look);
+    fn running(&self, host: &HostView<'_>) -> Managed {
+        let cpus = host_cpus(host.reader());
+        let (groups, refused) = groups(host);
         let guests = groups.into_iter().filter_map(|(named, group)| {
-            let leader = leader(look, &group)?;
-            let mut process = Process::new(look, leader.pid, &[]);
+            let leader = leader(host, &group)?;
+            let mut process = Process::new(host, leader.pid, &[]);
             process.name = named.name.clone();
             let mut guest = seen::guest(&process, self.name());
-            if owner(look.reader(), leader.pid).is_some() {
+            if owner(host.reader(), leader.pid).is_some() {
                 guest.ids.insert("owner".into(), "vmio".into());
             }
             guest.ids.insert("engine".into(), named.engine.into());
@@ -51,23 +50,23 @@ impl GuestKind for Container {
             if let Some(id) = &named.id {
                 guest.ids.insert("container".into(), id.clone());
             }
-            let mut own = seen::processors(&process, &host, seen::threads(&process, |_| None));
+            let mut own = seen::processors(&process, &cpus, seen::threads(&process, |_| None));
             (own.memory_bytes, own.huge_pages) = (limits::memory_bytes(&process).into(), None.into());
             guest.processors = Some(own);
             guest.disks.extend(root(&process));
             interfaces(&process, &mut guest);
             process.runs().then_some(guest)
         });
-        let unread = unread(look, &refused);
+        let unread = unread(host, &refused);
         Managed { guests: guests.collect(), unread: unread.into_iter().collect() }
     }
 }
 
-/// Processes that are named where their namespaces may not be read.
+/// Most processes that a note names.
 const NAMED: usize = 3;
 
-/// What those hide that do not show their namespaces.
-fn unread(look: &HostView<'_>, refused: &[&ProcessInfo]) -> Option<Unread> {
+/// A note on processes that do not show their namespaces.
+fn unread(host: &HostView<'_>, refused: &[&ProcessInfo]) -> Option<Unread> {
     let first = refused.first()?;
     let named: Vec<String> = refused.iter().take(NAMED).map(|p| format!("{} ({})", p.pid, line(&p.comm))).collect();
     let more = if refused.len() > NAMED { ", …" } else { "" };
@@ -81,26 +80,26 @@ fn unread(look: &HostView<'_>, refused: &[&ProcessInfo]) -> Option<Unread> {
             "{} may not be read; containers whose control group bears an engine's name are found all the same",
             process::file(first.pid, "ns/mnt").display()
         ),
-        mend: Fix::Links.words(look.reader()),
+        mend: Fix::Links.remedy(host.reader()),
     })
 }
 
-/// Processes by the container that they are in, and those of which nobody can say whether they are in one: they do
-/// not show their namespaces, and their control group bears no name.
-fn groups<'a>(look: &'a HostView<'_>) -> (BTreeMap<Named, Vec<&'a ProcessInfo>>, Vec<&'a ProcessInfo>) {
-    let reader = look.reader();
+/// Processes by container, and the processes that do not show their namespaces and have no engine's name in their
+/// control group.
+fn groups<'a>(host: &'a HostView<'_>) -> (BTreeMap<ContainerName, Vec<&'a ProcessInfo>>, Vec<&'a ProcessInfo>) {
+    let reader = host.reader();
     let own = |kind: &str| process::namespace(reader, "self", kind).ok().flatten();
     let (own_pid, own_mnt) = (own("pid"), own("mnt"));
     let mut refused = Vec::new();
-    let mut groups: BTreeMap<Named, Vec<&ProcessInfo>> = BTreeMap::new();
+    let mut groups: BTreeMap<ContainerName, Vec<&ProcessInfo>> = BTreeMap::new();
     // Kernel threads have no arguments.
-    for seen in look.processes().iter().filter(|p| p.args.as_ref().is_none_or(|a| !a.is_empty())) {
+    for seen in host.processes().iter().filter(|p| p.args.as_ref().is_none_or(|a| !a.is_empty())) {
         let mnt = process::namespace(reader, seen.pid, "mnt");
-        // A process that has just ended refuses too.
+        // A process that has just ended also refuses.
         let runs = || process::command_line(reader, seen.pid).is_ok_and(|line| !line.is_empty());
         let unknown = mnt.is_err() && runs();
         let (pid, mnt) = (process::namespace(reader, seen.pid, "pid").ok().flatten(), mnt.ok().flatten());
-        // An engine's helper may be in the container's group, but it is in our namespaces.
+        // An engine's helper may be in the container's group, but has our mount namespace.
         if mnt.is_some() && mnt == own_mnt {
             continue;
         }
@@ -109,7 +108,7 @@ fn groups<'a>(look: &'a HostView<'_>) -> (BTreeMap<Named, Vec<&'a ProcessInfo>>,
             let apart = pid.is_some() && own_pid.is_some() && pid != own_pid && mnt.is_some() && own_mnt.is_some();
             let number = pid.as_ref()?.display().to_string();
             let number = number.trim_matches(|c: char| !c.is_ascii_digit()).to_owned();
-            apart.then(|| Named { engine: "namespaces", name: format!("namespace {number}"), id: None })
+            apart.then(|| ContainerName { engine: "namespaces", name: format!("namespace {number}"), id: None })
         };
         match name::of(&cgroup).or_else(unnamed) {
             Some(named) => groups.entry(named).or_default().push(seen),
@@ -122,17 +121,17 @@ fn groups<'a>(look: &'a HostView<'_>) -> (BTreeMap<Named, Vec<&'a ProcessInfo>>,
     (groups, refused)
 }
 
-/// The process that the others come from: number 1 in its own process namespace, else the oldest.
-fn leader<'a>(look: &HostView<'_>, group: &[&'a ProcessInfo]) -> Option<&'a ProcessInfo> {
+/// The first process: number 1 in its process namespace, else the oldest.
+fn leader<'a>(host: &HostView<'_>, group: &[&'a ProcessInfo]) -> Option<&'a ProcessInfo> {
     let first = |p: &&&ProcessInfo| {
-        process::Status::of(look.reader(), p.pid).is_ok_and(|status| status.inner_number() == Some(1))
+        process::Status::of(host.reader(), p.pid).is_ok_and(|status| status.inner_number() == Some(1))
     };
     group.iter().find(first).or_else(|| group.iter().min_by_key(|p| p.pid)).copied()
 }
 
-/// What its root directory lies on.
+/// The root file system as a disk.
 fn root(process: &Process<'_>) -> Option<Disk> {
-    // Of mounts on one point the last one is seen.
+    // Of mounts on one mount point the last one is visible.
     let mount = process.mounts().iter().rfind(|m| m.point == Path::new("/"))?;
     let mut disk = seen::disk(process, "/", &process.path("mountinfo").display().to_string());
     disk.place.source = Some(mount.option("upperdir").unwrap_or_else(|| mount.source.clone())).into();
@@ -152,7 +151,7 @@ fn root(process: &Process<'_>) -> Option<Disk> {
     Some(disk)
 }
 
-/// Its ends of veth pairs, by the number of the other end (`iflink`), which is on the host.
+/// Its ends of veth pairs; `iflink` is the index of the other end, on the host.
 fn interfaces(process: &Process<'_>, guest: &mut Guest) {
     if process::same_namespace(process.reader(), process.pid, "net") {
         return; // it uses the host's own interfaces

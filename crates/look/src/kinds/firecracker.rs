@@ -1,6 +1,6 @@
-//! Firecracker guests that run here, by their processes: the configuration file where there is one
-//! (docs/getting-started.md of Firecracker, "configuration file"; fields as in its
-//! `firecracker.yaml`), threads and taps by /proc. Its API socket is not asked.
+//! Running Firecracker guests: the configuration file where there is one (docs/getting-started.md of Firecracker,
+//! "configuration file"; fields as in its `firecracker.yaml`), threads and taps by /proc. Its API socket is not
+//! queried.
 
 use serde::Deserialize;
 use vmio_model::facts::{Guest, Unread};
@@ -23,12 +23,12 @@ impl GuestKind for Firecracker {
     fn about(&self) -> &'static str {
         "a running Firecracker guest (read only)"
     }
-    fn running(&self, look: &HostView<'_>) -> Managed {
-        seen::guests(look, Kind::Firecracker, guest)
+    fn running(&self, host: &HostView<'_>) -> Managed {
+        seen::guests(host, Kind::Firecracker, guest)
     }
 }
 
-/// What of a configuration is read.
+/// The fields of a configuration that are used.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "kebab-case")]
 struct Config {
@@ -65,7 +65,7 @@ struct Interface {
     guest_mac: Option<String>,
 }
 
-/// Token buckets: `size` tokens are put in every `refill_time` milliseconds.
+/// A token bucket: `size` tokens are added every `refill_time` milliseconds.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Limiter {
@@ -91,25 +91,25 @@ impl Limiter {
     }
 }
 
-fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
+fn guest(host: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
     let one = |option: &str| seen::values(args, option).first().map(|v| (*v).to_owned());
     if ["version", "help", "snapshot-version"].iter().any(|o| args.iter().any(|a| a.strip_prefix("--") == Some(o))) {
         return None;
     }
-    let mut process = Process::new(look, pid, &[]);
+    let mut process = Process::new(host, pid, &[]);
     if let Some(id) = one("id") {
         process.name = id;
     }
     let mut guest = seen::guest(&process, Firecracker.name());
     let role = |name: &str| Some(("vcpu", name.strip_prefix("fc_vcpu ")?.to_owned()));
-    let host = host_cpus(look.reader());
-    let mut own = seen::processors(&process, &host, seen::threads(&process, role));
+    let cpus = host_cpus(host.reader());
+    let mut own = seen::processors(&process, &cpus, seen::threads(&process, role));
     let vcpus = own.threads.iter().filter(|t| t.role == "vcpu").count();
     own.vcpus = u32::try_from(vcpus).ok().filter(|n| *n > 0).into();
     own.accel = Some(Accel::Kvm).into(); // it has no other
     match one("config-file").map(|path| (seen::file(&process, &path), path)) {
         Some((at, path)) => {
-            let text = look.reader().read_foreign_text(&at).map_err(|e| (e.to_string(), Fix::Root));
+            let text = host.reader().read_foreign_text(&at).map_err(|e| (e.to_string(), Fix::Root));
             let read = text.and_then(|t| {
                 let broken = |e: serde_json::Error| (format!("it cannot be parsed: {e}"), Fix::Do("report this"));
                 serde_json::from_str::<Config>(&t).map_err(broken)
@@ -124,7 +124,7 @@ fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
                     devices(&process, &mut guest, &config, &path, *own.vcpus);
                 }
                 Err((why, fix)) => {
-                    let (what, mend) = (format!("configuration {path}"), fix.words(look.reader()));
+                    let (what, mend) = (format!("configuration {path}"), fix.remedy(host.reader()));
                     guest.unread.push(Unread { what, why, mend });
                 }
             }
@@ -134,7 +134,7 @@ fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
             guest.unread.push(Unread {
                 what: format!("disks and network devices of guest {}", process.name),
                 why: "they were set through its API, and vmio queries no API socket".into(),
-                mend: format!("curl --unix-socket {socket} http://localhost/vm/config"),
+                mend: format!("curl --unix-socket {socket} http://localhost/vm/config").into(),
             });
         }
     }
@@ -144,7 +144,7 @@ fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
 
 fn devices(process: &Process<'_>, guest: &mut Guest, config: &Config, path: &str, vcpus: Option<u32>) {
     let from = format!("{path} (--config-file)");
-    // What is only read has no writes to lose and none to wait for: as with CD-ROMs, it is no disk here.
+    // A read-only drive has no writes to lose or wait for: like a CD-ROM, it is left out.
     for drive in config.drives.iter().filter(|d| !d.is_read_only) {
         let mut disk = seen::disk(process, &drive.drive_id, &from);
         disk.driver = "virtio-blk".into();
@@ -155,7 +155,7 @@ fn devices(process: &Process<'_>, guest: &mut Guest, config: &Config, path: &str
         } else {
             disk.place.source = drive.path_on_host.clone().into();
             disk.details.format = "raw".into();
-            // Without a word: flushes are not offered to the guest; plain reads and writes.
+            // By default the guest is not offered flushes.
             let unsafe_cache = drive.cache_type.as_deref() != Some("Writeback");
             disk.cache = Some((if unsafe_cache { "unsafe" } else { "writeback" }).into()).into();
             let asynchronous = drive.io_engine.as_deref() == Some("Async");
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_configuration_file_says_all() {
-        // In a jail paths count from its root.
+        // In a jail paths count from the jail's root.
         let fake = process(&["/usr/bin/firecracker", "--id", "fc1", "--config-file", "/vm.json", "--no-api"])
             .file("/proc/40/root/vm.json", CONFIG);
         let [guest] = &guests(&fake)[..] else { panic!("one guest") };

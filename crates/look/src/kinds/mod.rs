@@ -1,5 +1,5 @@
-//! The kinds of guests that may run on a host, as they are seen from outside: nothing here starts,
-//! stops or changes one. What vmio itself starts is in `vmio-rig`, `guests`.
+//! Kinds of guests that may run on a host, as seen from outside: nothing here starts, stops or changes one. The guests
+//! that vmio starts are in `vmio-rig`, `guests`.
 //!
 //! Adding a kind: a file with a type that implements [`GuestKind`], and its line in [`ALL`].
 
@@ -34,20 +34,20 @@ pub trait GuestKind: Sync {
     fn name(&self) -> &'static str;
     /// One line for help and docs.
     fn about(&self) -> &'static str;
-    /// By what the settings of such a guest are changed, `managed` being its manager's way; `None` where no way that
-    /// vmio knows is for it.
+    /// Tool by which the settings of such a guest are changed, `managed` being its manager's; `None` where vmio knows
+    /// none.
     fn way(&self, _managed: Option<ConfigTool>) -> Option<ConfigTool> {
         None
     }
-    /// The guests of this kind that run here, whoever started them, as far as /proc and /sys show
-    /// them. Quick, and nothing is sent to anybody: `top` calls it again and again.
-    fn running(&self, look: &HostView<'_>) -> Managed;
-    /// Asks a running guest's hypervisor for what cannot be seen from outside, where it can be
-    /// asked without taking anything from others and without changing anything; fills the gaps.
-    fn ask(&self, _look: &HostView<'_>, _guest: &mut Guest) {}
+    /// The running guests of this kind, as far as /proc and /sys show them. Fast, and sends nothing to anybody: `top`
+    /// calls it repeatedly.
+    fn running(&self, host: &HostView<'_>) -> Managed;
+    /// Queries a running guest's hypervisor for missing settings, where that takes nothing from others and changes
+    /// nothing.
+    fn ask(&self, _host: &HostView<'_>, _guest: &mut Guest) {}
 }
 
-/// Processors of the host that are online, by number; empty where /sys does not say.
+/// Online processors of the host, by number; empty where /sys does not list them.
 fn host_cpus(reader: &dyn Reader) -> Vec<HostCpu> {
     let fact = |c: cpu::Cpu| HostCpu { cpu: c.cpu, core: c.core, package: c.package, node: c.node };
     cpu::online(reader).into_iter().map(fact).collect()

@@ -1,5 +1,5 @@
-//! What a process's control groups let it use of processors, and how its memory lies. libvirt has a
-//! group for each vCPU beside the process's own.
+//! Processor quota and memory placement of a process's control groups. libvirt makes a group for each vCPU besides the
+//! process's.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use vmio_node::linux::process::task_file;
 
 use super::process::Process;
 
-/// The group with a controller that the process is in; where it can be told.
+/// The process's group of a controller.
 pub fn group(process: &Process<'_>, controller: &str) -> Option<Group> {
     let own = process.reader().read_text(&process.path("cgroup")).ok()?;
     Hierarchies::of(process.reader()).ok()?.group(&own, controller)
 }
 
-/// Processors' worth of time, and the file that says so; `None` without a limit.
+/// Quota in CPUs, and the file that sets it; `None` without a limit.
 pub fn of(process: &Process<'_>, vcpus: &[u32]) -> Option<(f64, String)> {
     let reader = process.reader();
     let all = Hierarchies::of(reader).ok()?;
     let own = all.group(&reader.read_text(&process.path("cgroup")).ok()?, "cpu")?;
-    // The main thread of a libvirt guest is in a group of its own, which says nothing of vCPUs.
+    // The main thread of a libvirt guest has its own group, whose quota is not the vCPUs'.
     let whole = if own.dir.ends_with("emulator") { own.parent()? } else { own.clone() };
     let mut least = whole.cpu_limit(reader);
     let of_vcpu = |tid: &u32| {
@@ -38,8 +38,8 @@ pub fn of(process: &Process<'_>, vcpus: &[u32]) -> Option<(f64, String)> {
     least.map(|(cpus, file)| (cpus, file.display().to_string()))
 }
 
-/// Bytes of the process's memory by NUMA node, by the counters of its control group, and the file that says so;
-/// `None` where it shares the group. It costs the guest nothing.
+/// Bytes of the process's memory by NUMA node, from the counters of its control group, and the file; `None` where it
+/// shares the group. Reading it costs the guest nothing.
 pub fn memory_by_node(process: &Process<'_>) -> Option<(BTreeMap<u32, u64>, String)> {
     let (bytes, file) = group(process, "memory")?.memory_by_node(process.reader(), process.pid)?;
     Some((bytes, file.display().to_string()))

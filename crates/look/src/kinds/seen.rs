@@ -1,5 +1,5 @@
-//! What the kinds that are only looked at have in common: a guest's process with its threads,
-//! quota and interfaces, from /proc and /sys.
+//! Common to the kinds that vmio only reads: a guest's process with its threads, quota and interfaces, from /proc and
+//! /sys.
 
 use std::path::{Path, PathBuf};
 
@@ -14,23 +14,23 @@ use crate::Managed;
 use crate::host_view::{HostView, ProcessInfo};
 use crate::neighbours::{Kind, kind_of};
 
-/// A guest of a kind, of which its process alone is known.
+/// A guest of which only the process is known.
 pub fn guest(process: &Process<'_>, kind: &str) -> Guest {
     Guest { name: process.name.clone(), kind: kind.to_owned(), pid: Some(process.pid), ..Guest::default() }
 }
 
-/// The guests of a kind of hypervisor, each made of its process and command line.
+/// The guests of one kind of hypervisor, made by `make` of process and command line.
 pub fn guests(
-    look: &HostView<'_>,
+    host: &HostView<'_>,
     kind: Kind,
     guest: impl Fn(&HostView<'_>, u32, &[String]) -> Option<Guest>,
 ) -> Managed {
     let of = |p: &ProcessInfo| {
         let args = p.args.as_deref()?;
         let ours = kind_of(args.first()?, &p.comm) == Some(kind);
-        ours.then(|| guest(look, p.pid, args))?
+        ours.then(|| guest(host, p.pid, args))?
     };
-    Managed { guests: look.processes().iter().filter_map(of).collect(), unread: Vec::new() }
+    Managed { guests: host.processes().iter().filter_map(of).collect(), unread: Vec::new() }
 }
 
 /// The arguments of an option: those after `--disk` up to the next option, or that of `--disk=…`.
@@ -51,12 +51,12 @@ pub fn values<'a>(args: &'a [String], option: &str) -> Vec<&'a str> {
     values
 }
 
-/// A path as the process sees it, for us.
+/// A path of the process, on this machine.
 pub fn file(process: &Process<'_>, path: &str) -> PathBuf {
     let link = |name: &str| process.reader().link(&process.path(name)).ok().flatten();
     let mut at = PathBuf::from(path);
     if at.is_relative() {
-        // Both as we see them: the one begins with the other where it is no mount namespace of its own.
+        // Both links as seen from here: cwd begins with root where the mount namespace is ours.
         let cwd = link("cwd").unwrap_or_default();
         let inner = link("root").and_then(|root| cwd.strip_prefix(root).ok().map(Path::to_owned));
         at = inner.unwrap_or(cwd).join(at);
@@ -64,7 +64,7 @@ pub fn file(process: &Process<'_>, path: &str) -> PathBuf {
     process.path("root").join(at.strip_prefix("/").unwrap_or(&at))
 }
 
-/// Threads of a process; `role` says what one is for by its name (role and which of them).
+/// Threads of a process; `role` gives a thread's role and number by its name.
 pub fn threads(process: &Process<'_>, role: impl Fn(&str) -> Option<(&'static str, String)>) -> Vec<PlacedThread> {
     let tids = linux::process::threads(process.reader(), process.pid).unwrap_or_default();
     let thread = |tid: u32| {
@@ -79,7 +79,7 @@ pub fn threads(process: &Process<'_>, role: impl Fn(&str) -> Option<(&'static st
     tids.into_iter().filter_map(thread).collect()
 }
 
-/// Processors with these threads and what the control group gives them.
+/// Processors with these threads and the control group's quota.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], threads: Vec<PlacedThread>) -> Processors {
     let mut own = Processors::unknown(Subject::guest(&process.name), process.provenance());
     own.host = host.to_vec().into();
@@ -93,7 +93,7 @@ pub fn processors(process: &Process<'_>, host: &[HostCpu], threads: Vec<PlacedTh
 
 /// A disk of the guest.
 pub fn disk(process: &Process<'_>, name: &str, from: &str) -> Disk {
-    let from = process.look.from(&process.name, from);
+    let from = process.host.from(&process.name, from);
     let mut disk = Disk::unknown(Subject::disk(&process.name, name), from);
     disk.place.device_id = Some(name.to_owned());
     disk
@@ -101,7 +101,7 @@ pub fn disk(process: &Process<'_>, name: &str, from: &str) -> Disk {
 
 /// A network device that is connected to an interface of the host.
 pub fn nic(process: &Process<'_>, name: &str, interface: Option<&str>, from: &str, missing: &mut Vec<Unread>) -> Nic {
-    let provenance = process.look.from(&process.name, from);
+    let provenance = process.host.from(&process.name, from);
     let mut nic = Nic::unknown(Subject::net(&process.name, name), provenance);
     nic.place.device_id = Some(name.to_owned());
     if let Some(interface) = interface {

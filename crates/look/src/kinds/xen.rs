@@ -1,6 +1,6 @@
-//! Xen domains that have their devices from this one, by their back ends in sysfs
-//! (Documentation/ABI/stable/sysfs-bus-xen-backend of Linux): `vbd-DOMID-DEVICE`, `vif-DOMID-N`.
-//! Back ends in a QEMU process (qdisk) and the domain's name are only known to `xl`.
+//! Xen domains whose devices this host serves, by their back ends in sysfs
+//! (Documentation/ABI/stable/sysfs-bus-xen-backend of Linux): `vbd-DOMID-DEVICE`, `vif-DOMID-N`. Back ends in a QEMU
+//! process (qdisk) and the domain's name are known to `xl` only.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,23 +31,23 @@ impl GuestKind for Xen {
     fn about(&self) -> &'static str {
         "a Xen domain whose devices are served by this host (read only)"
     }
-    fn running(&self, look: &HostView<'_>) -> Managed {
-        let all = xen_back_ends(look.reader());
+    fn running(&self, host: &HostView<'_>) -> Managed {
+        let all = xen_back_ends(host.reader());
         let mut domains: BTreeMap<u32, Vec<&XenBackEnd>> = BTreeMap::new();
         for back_end in &all {
             domains.entry(back_end.domain).or_default().push(back_end);
         }
         Managed {
-            guests: domains.into_iter().map(|(id, devices)| domain(look, id, &devices)).collect(),
+            guests: domains.into_iter().map(|(id, devices)| domain(host, id, &devices)).collect(),
             unread: Vec::new(),
         }
     }
 }
 
-fn domain(look: &HostView<'_>, id: u32, devices: &[&XenBackEnd]) -> Guest {
+fn domain(host: &HostView<'_>, id: u32, devices: &[&XenBackEnd]) -> Guest {
     let name = format!("domain {id}");
-    // The device model of a domain that has one.
-    let model = look.processes().iter().find(|p| {
+    // The domain's device model, where it has one.
+    let model = host.processes().iter().find(|p| {
         let args = p.args.as_deref().unwrap_or_default();
         args.windows(2).any(|w| w[0] == "-xen-domid" && w[1] == id.to_string())
     });
@@ -57,45 +57,45 @@ fn domain(look: &HostView<'_>, id: u32, devices: &[&XenBackEnd]) -> Guest {
     for back_end in devices {
         let (dir, device) = (back_end.dir(), &back_end.name);
         match back_end.kind() {
-            "vbd" => guest.disks.push(disk(look, &name, device, &dir)),
-            "vif" => guest.nics.push(nic(look, &name, &dir)),
+            "vbd" => guest.disks.push(disk(host, &name, device, &dir)),
+            "vif" => guest.nics.push(nic(host, &name, &dir)),
             _ => guest.unread.push(Unread {
                 what: format!("device {device} of {name}"),
                 why: "this kind of back end shows nothing in sysfs".into(),
-                mend: format!("xl list -l {id}"),
+                mend: format!("xl list -l {id}").into(),
             }),
         }
     }
     // Kernel threads of the back ends: `3.xvda-0` (drivers/block/xen-blkback/xenbus.c),
     // `vif3.0-q0-guest-rx` (drivers/net/xen-netback/interface.c).
     let (disks, nets) = (format!("{id}."), format!("vif{id}."));
-    let threads = look.processes().iter().filter(|p| {
+    let threads = host.processes().iter().filter(|p| {
         let of_domain = p.comm.starts_with(&disks) || p.comm.starts_with(&nets);
         of_domain && p.args.iter().all(Vec::is_empty)
     });
     let thread = |p: &crate::host_view::ProcessInfo| {
-        let cpus = Status::of(look.reader(), p.pid).ok().and_then(|s| s.cpus()).unwrap_or_default();
+        let cpus = Status::of(host.reader(), p.pid).ok().and_then(|s| s.cpus()).unwrap_or_default();
         PlacedThread { role: "worker".into(), name: p.comm.clone(), tid: p.pid, cpus }
     };
-    let mut own = Processors::unknown(Subject::guest(&name), look.from(&name, XEN_BACK_ENDS));
+    let mut own = Processors::unknown(Subject::guest(&name), host.from(&name, XEN_BACK_ENDS));
     own.threads = threads.map(thread).collect();
     guest.processors = Some(own);
     guest
 }
 
-fn disk(look: &HostView<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
-    let from = look.from(guest, dir.display().to_string());
+fn disk(host: &HostView<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
+    let from = host.from(guest, dir.display().to_string());
     let number = device.rsplit('-').next().and_then(|n| n.parse().ok());
     let target = number.and_then(target).unwrap_or_else(|| device.to_owned());
     let mut disk = Disk::unknown(Subject::disk(guest, &target), from);
     disk.driver = "xvd".into();
     disk.place.device_id = Some(device.to_owned());
     disk.place.target = Some(target);
-    // Numbers of the device in hexadecimal, `fd:3`.
-    let number = look.reader().read_text(&dir.join("physical_device")).ok();
+    // Device number in hexadecimal: `fd:3`.
+    let number = host.reader().read_text(&dir.join("physical_device")).ok();
     if let Some(number) = number.and_then(|text| device::parse_hex(&text)) {
-        let storage = storage::device(look.reader(), number);
-        let name = Device::numbered(look.reader(), number).node_name();
+        let storage = storage::device(host.reader(), number);
+        let name = Device::numbered(host.reader(), number).node_name();
         disk.place.source = name.ok().flatten().map(|name| format!("/dev/{name}")).into();
         disk.place.block_device = Some(true);
         disk.details.format = "raw".into();
@@ -107,8 +107,8 @@ fn disk(look: &HostView<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
     disk
 }
 
-/// Front end's name of a disk by its number: 51712 is xvda, 16 numbers a disk; from `xvdq` on another
-/// form (Linux drivers/block/xen-blkfront.c, `EXTENDED`).
+/// Front end's name of a disk, by its number: 51712 is xvda, with 16 numbers a disk; from `xvdq` on another encoding
+/// (Linux drivers/block/xen-blkfront.c, `EXTENDED`).
 fn target(number: u32) -> Option<String> {
     const EXTENDED: u32 = 1 << 28;
     let (disk, partition) = match number {
@@ -120,13 +120,13 @@ fn target(number: u32) -> Option<String> {
     Some(if partition == 0 { format!("xvd{letter}") } else { format!("xvd{letter}{partition}") })
 }
 
-fn nic(look: &HostView<'_>, guest: &str, dir: &Path) -> Nic {
-    let from = look.from(guest, dir.display().to_string());
-    let interface = look.reader().list(&dir.join("net")).unwrap_or_default().into_iter().next();
+fn nic(host: &HostView<'_>, guest: &str, dir: &Path) -> Nic {
+    let from = host.from(guest, dir.display().to_string());
+    let interface = host.reader().list(&dir.join("net")).unwrap_or_default().into_iter().next();
     let name = interface.clone().unwrap_or_default();
     let mut nic = Nic::unknown(Subject::net(guest, &name), from);
     (nic.model, nic.backend) = ("netfront".into(), "netback".into());
-    let here = Interfaces::here(look.reader());
+    let here = Interfaces::here(host.reader());
     nic.mtu_bytes = here.mtu_bytes(&name).into();
     nic.bridge = here.master(&name).into();
     nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| here.bridge_mtu_bytes(bridge)).into();

@@ -1,6 +1,6 @@
-//! KubeVirt: guests in pods. Each pod has a libvirt of its own, which the host's `virsh` does not
-//! reach; its record of the running domain is read in the pod's files by way of `/proc/PID/root` of
-//! the guest's QEMU. A lasting change belongs into the VirtualMachine, which makes the domain.
+//! KubeVirt: guests in pods. Each pod has its own libvirt, which the host's `virsh` does not reach; its record of the
+//! running domain is read through `/proc/PID/root` of the guest's QEMU. A lasting change belongs into the
+//! VirtualMachine, from which the domain is made.
 
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,9 @@ use super::{Managed, Manager};
 use crate::host_view::{HostView, ProcessInfo};
 use crate::require::Fix;
 
-/// Where the pod's libvirt keeps its record of running domains: of a user's session, as KubeVirt
-/// has run it since it gave up root in pods, and of the system. `/var/run` is the same directory,
-/// by a link that must not be followed from outside: it may lead to the host's own.
+/// Where the pod's libvirt keeps its records of running domains: of a user's session, as KubeVirt has run it since it
+/// gave up root in pods, and of the system. `/var/run` is the same directory by a link, which is not followed from
+/// outside: it may lead to the host's.
 const RECORDS: [&str; 2] = ["run/libvirt/qemu/run", "run/libvirt/qemu"];
 
 /// Entry `kubevirt`.
@@ -36,32 +36,32 @@ impl Manager for KubeVirt {
     fn remark(&self) -> Option<&'static str> {
         Some("KubeVirt writes this XML itself: set it in the VirtualMachine's spec (docs/scan.md, \"KubeVirt\").")
     }
-    fn guests(&self, look: &HostView<'_>) -> Managed {
-        let guests = look.processes().iter().filter_map(|process| guest(look, process)).collect();
+    fn guests(&self, host: &HostView<'_>) -> Managed {
+        let guests = host.processes().iter().filter_map(|process| guest(host, process)).collect();
         Managed { guests, unread: Vec::new() }
     }
 }
 
 /// The guest of a QEMU in a pod.
-fn guest(look: &HostView<'_>, process: &ProcessInfo) -> Option<Guest> {
+fn guest(host: &HostView<'_>, process: &ProcessInfo) -> Option<Guest> {
     if !process.program().starts_with("qemu-") && !process.comm.starts_with("qemu-") {
         return None;
     }
-    let uid = pod_uid(&look.reader().read_text(&process.dir().join("cgroup")).ok()?)?;
-    // Other QEMUs in pods are not KubeVirt's: it names domains NAMESPACE_NAME, and neither has `_`.
+    let uid = pod_uid(&host.reader().read_text(&process.dir().join("cgroup")).ok()?)?;
+    // KubeVirt names domains NAMESPACE_NAME, and neither part has a `_`; other QEMUs in pods are not its guests.
     let name = named(process)?;
     let (namespace, machine) = name.split_once('_')?;
 
     let root = process.dir().join("root");
-    let mut guest = match record(look, &root, &name) {
+    let mut guest = match record(host, &root, &name) {
         Ok((path, text)) => {
             let read_from = path.display().to_string();
-            let guest = xml::guest(&text, &|name| look.from(name, read_from.clone()));
-            guest.unwrap_or_else(|why| unread(look, &path, why.to_string()))
+            let guest = xml::guest(&text, &|name| host.from(name, read_from.clone()));
+            guest.unwrap_or_else(|why| unread(host, &path, why.to_string()))
         }
-        Err(why) => unread(look, &root.join(RECORDS[0]).join(format!("{name}.xml")), why.to_string()),
+        Err(why) => unread(host, &root.join(RECORDS[0]).join(format!("{name}.xml")), why.to_string()),
     };
-    let host_name = look.reader().read_foreign_text(&root.join("etc/hostname")).unwrap_or_default();
+    let host_name = host.reader().read_foreign_text(&root.join("etc/hostname")).unwrap_or_default();
     let host_name = host_name.trim();
     let is_name = host_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
     let pod = if is_name && host_name.starts_with("virt-launcher-") { host_name } else { &uid };
@@ -75,10 +75,10 @@ fn guest(look: &HostView<'_>, process: &ProcessInfo) -> Option<Guest> {
     Some(guest)
 }
 
-fn unread(look: &HostView<'_>, path: &Path, why: String) -> Guest {
+fn unread(host: &HostView<'_>, path: &Path, why: String) -> Guest {
     let what = format!("the pod's record of the domain, {}", path.display());
     let fix = Fix::RootThen("if it is missing, use `virsh` in the pod's container `compute`");
-    Guest { unread: vec![Unread { what, why, mend: fix.words(look.reader()) }], ..Guest::default() }
+    Guest { unread: vec![Unread { what, why, mend: fix.remedy(host.reader()) }], ..Guest::default() }
 }
 
 /// Name of the domain: libvirt starts QEMU with `-name guest=NAME,debug-threads=on`.
@@ -90,8 +90,8 @@ fn named(process: &ProcessInfo) -> Option<String> {
     guest.or(value.split(',').next()).filter(|name| !name.contains('/') && *name != "..").map(str::to_owned)
 }
 
-/// Of a control group below `kubepods`, the pod's UID: `…/kubepods-burstable-pod1a2b_….slice/…` with
-/// systemd's names, `…/kubepods/burstable/pod1a2b-…/…` with plain ones.
+/// The pod's UID in a control group below `kubepods`: `…/kubepods-burstable-pod1a2b_….slice/…` with systemd,
+/// `…/kubepods/burstable/pod1a2b-…/…` without.
 fn pod_uid(cgroups: &str) -> Option<String> {
     let (_, path) = cgroup::memberships(cgroups).find(|(_, path)| path.contains("kubepods"))?;
     let part = path.split('/').find_map(|part| {
@@ -101,11 +101,11 @@ fn pod_uid(cgroups: &str) -> Option<String> {
     Some(part.trim_end_matches(".slice").replace('_', "-"))
 }
 
-/// The record, and where it is; why the first that there may be cannot be read, where none can.
-fn record(look: &HostView<'_>, root: &Path, name: &str) -> vmio_node::Result<(PathBuf, String)> {
+/// The record and its path; where none is readable, the error of the first.
+fn record(host: &HostView<'_>, root: &Path, name: &str) -> vmio_node::Result<(PathBuf, String)> {
     let read = |dir: &str| {
         let path = root.join(dir).join(format!("{name}.xml"));
-        look.reader().read_foreign_text(&path).map(|text| (path, text))
+        host.reader().read_foreign_text(&path).map(|text| (path, text))
     };
     let [session, system] = RECORDS;
     read(session).or_else(|why| read(system).map_err(|_| why))

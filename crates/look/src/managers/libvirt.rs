@@ -1,9 +1,9 @@
-//! libvirt: what it started each domain with (`virsh dumpxml`) and what it will start it with the
-//! next time (`--inactive`). Where the two differ, a setting was asked for and is not in force.
+//! libvirt: the settings that each domain was started with (`virsh dumpxml`) and those of its next start
+//! (`--inactive`). Where the two differ, a configured setting is not in force.
 //!
-//! It is asked in a few read-only `virsh` sessions for all domains, by UUID, since a domain's name
-//! may have any sign in it. With `--monitor` libvirt also passes `query-block` on to guests whose
-//! command line cannot be read and whose description lacks a cache mode; it marks them as tainted.
+//! A few read-only `virsh` sessions query all domains, by UUID, since a domain's name may contain any character. With
+//! `--monitor` libvirt also passes `query-block` on to guests whose command line cannot be read and whose description
+//! lacks a cache mode; it marks them as tainted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,17 +26,16 @@ mod element;
 mod nics;
 pub(super) mod xml;
 
-/// Domains that are described in one session, twice each: about 0.1 s (libvirt 9.0 gave 400
-/// descriptions in 0.25 s), far from the time that an answer may take.
+/// Domains of one session, two descriptions each: about 0.1 s (libvirt 9.0 returned 400 descriptions in 0.25 s), far
+/// below the time limit.
 const AT_ONCE: usize = 100;
-/// Daemons of the system: address, program, sockets, where the numbers of their processes are. Of
-/// QEMU's `virsh` takes the first whose socket is there.
+/// System daemons: URI, program, sockets, directory of pid files. For QEMU `virsh` uses the first whose socket exists.
 const SYSTEM: [(&str, &str, [&str; 2], &str); 3] = [
     (QEMU, "virtqemud", ["/run/libvirt/virtqemud-sock-ro", "/run/libvirt/virtqemud-sock"], "/run/libvirt/qemu"),
     (QEMU, "libvirtd", ["/run/libvirt/libvirt-sock-ro", "/run/libvirt/libvirt-sock"], "/run/libvirt/qemu"),
     (XEN, "virtxend", ["/run/libvirt/virtxend-sock-ro", "/run/libvirt/virtxend-sock"], "/run/libvirt/libxl"),
 ];
-/// The daemon of the system that starts QEMU.
+/// URI of the system daemon that starts QEMU.
 pub const QEMU: &str = "qemu:///system";
 const XEN: &str = "xen:///system";
 /// Entry `libvirt`.
@@ -49,12 +48,12 @@ struct Daemon {
     of: Owner,
 }
 
-/// Whose a daemon is, by which the processes of its guests are found.
+/// Owner of a daemon, by which its guests' processes are found.
 #[derive(Debug)]
 enum Owner {
-    /// The system's: it keeps the numbers of its processes here.
+    /// The system; with the directory of its pid files.
     System(PathBuf),
-    /// A user's, who can say anything: what is not that user's own process is none of its guests.
+    /// A user, who can claim anything: only that user's own processes are its guests.
     User(u32),
 }
 
@@ -68,19 +67,19 @@ impl Manager for Libvirt {
     fn way(&self) -> ConfigTool {
         ConfigTool::Libvirt
     }
-    fn guests(&self, look: &HostView<'_>) -> Managed {
+    fn guests(&self, host: &HostView<'_>) -> Managed {
         let mut managed = Managed::default();
-        for daemon in daemons(look, &mut managed.unread) {
-            daemon.guests(look, &mut managed);
+        for daemon in daemons(host, &mut managed.unread) {
+            daemon.guests(host, &mut managed);
         }
         managed
     }
 }
 
-/// The daemons that run and whose sockets are here: the system's, Xen's, and those of users. A socket
-/// alone may be systemd's, and asking there would start the daemon and the guests that it autostarts.
-fn daemons(look: &HostView<'_>, unread: &mut Vec<Unread>) -> Vec<Daemon> {
-    let there = |path: &Path| matches!(look.reader().stat(path), Ok(Some(_)));
+/// The running daemons with a socket: the system's, Xen's, and those of users. A socket alone may be systemd's;
+/// connecting would start the daemon and the guests that it autostarts.
+fn daemons(host: &HostView<'_>, unread: &mut Vec<Unread>) -> Vec<Daemon> {
+    let there = |path: &Path| matches!(host.reader().stat(path), Ok(Some(_)));
     let mut all: Vec<Daemon> = Vec::new();
     let mut known = BTreeSet::new();
     let mut add = |uri: String, runs: bool, of: Owner| {
@@ -90,89 +89,88 @@ fn daemons(look: &HostView<'_>, unread: &mut Vec<Unread>) -> Vec<Daemon> {
             unread.push(Unread {
                 what: format!("domains of libvirt ({uri})"),
                 why: "the daemon is not running; querying it would start it".into(),
-                mend: format!("start it if it should run: virsh -c '{uri}' list"),
+                mend: format!("start it if it should run: virsh -c '{uri}' list").into(),
             });
         }
     };
     for (uri, program, sockets, pids) in SYSTEM {
         if sockets.iter().any(|s| there(Path::new(s))) && known.insert(uri) {
-            add(uri.into(), runs(look, &[program], None), Owner::System(pids.into()));
+            add(uri.into(), runs(host, &[program], None), Owner::System(pids.into()));
         }
     }
-    for user in look.reader().list(Path::new("/run/user")).unwrap_or_default() {
+    for user in host.reader().list(Path::new("/run/user")).unwrap_or_default() {
         let Ok(uid) = user.parse::<u32>() else { continue };
         let dir = Path::new("/run/user").join(user).join("libvirt");
         let socket = ["virtqemud-sock", "libvirt-sock"].map(|s| dir.join(s)).into_iter().find(|s| there(s));
         if let Some(socket) = socket {
             let uri = format!("qemu:///session?socket={}", socket.display());
-            add(uri, runs(look, &["virtqemud", "libvirtd"], Some(uid)), Owner::User(uid));
+            add(uri, runs(host, &["virtqemud", "libvirtd"], Some(uid)), Owner::User(uid));
         }
     }
     all
 }
 
-/// Whether the system's daemon runs: asking where it does not would start it, and guests with it.
-pub fn system_runs(look: &HostView<'_>) -> bool {
-    runs(look, &["virtqemud", "libvirtd"], None)
+/// Whether the system's daemon runs: a query would start it, and with it guests.
+pub fn system_runs(host: &HostView<'_>) -> bool {
+    runs(host, &["virtqemud", "libvirtd"], None)
 }
 
-/// Whether one of these programs runs, of that user where one is named. Those in containers are not
-/// this system's.
-fn runs(look: &HostView<'_>, programs: &[&str], uid: Option<u32>) -> bool {
-    look.processes().iter().filter(|p| programs.contains(&p.comm.as_str())).any(|p| {
-        process::same_namespace(look.reader(), p.pid, "pid") && uid.is_none_or(|uid| belongs(look, p.pid, uid))
+/// Whether one of these programs runs, as that user if given. Containers' processes do not count.
+fn runs(host: &HostView<'_>, programs: &[&str], uid: Option<u32>) -> bool {
+    host.processes().iter().filter(|p| programs.contains(&p.comm.as_str())).any(|p| {
+        process::same_namespace(host.reader(), p.pid, "pid") && uid.is_none_or(|uid| belongs(host, p.pid, uid))
     })
 }
 
-/// Whether a process is a user's in every way.
-fn belongs(look: &HostView<'_>, pid: u32, uid: u32) -> bool {
-    let users = process::Status::of(look.reader(), pid).ok().and_then(|status| status.users());
+/// Whether all user ids of a process are that user's.
+fn belongs(host: &HostView<'_>, pid: u32, uid: u32) -> bool {
+    let users = process::Status::of(host.reader(), pid).ok().and_then(|status| status.users());
     users.is_some_and(|all| all.iter().all(|user| *user == uid))
 }
 
 impl Daemon {
-    fn guests(&self, look: &HostView<'_>, managed: &mut Managed) {
-        let domains = match self.ask(look, vec!["list --uuid".into()]) {
+    fn guests(&self, host: &HostView<'_>, managed: &mut Managed) {
+        let domains = match self.ask(host, vec!["list --uuid".into()]) {
             Ok(list) => uuids(&list),
             Err(unread) => return managed.unread.push(unread),
         };
         let first = managed.guests.len();
-        let seen = processes(look);
+        let seen = processes(host);
         for part in domains.chunks(AT_ONCE) {
             let both = |uuid: &String| [format!("dumpxml {uuid}"), format!("dumpxml --inactive {uuid}")];
-            match self.ask(look, part.iter().flat_map(both).collect()) {
-                Ok(text) => self.described(look, part, &text, &seen, managed),
+            match self.ask(host, part.iter().flat_map(both).collect()) {
+                Ok(text) => self.described(host, part, &text, &seen, managed),
                 Err(unread) => managed.unread.push(unread),
             }
         }
         let guests = &mut managed.guests[first..];
-        // Of local files and devices the sizes are read without libvirt, which asks the guest's
-        // monitor for them, and that asks the storage.
+        // Sizes of local files and devices are read without libvirt, which would query the guest's monitor, and that
+        // the storage.
         let hidden = |d: &Disk| !d.place.source.as_deref().is_some_and(|source| source.starts_with('/'));
-        let safe = |g: &&Guest| g.disks.iter().any(hidden) && on_server(look, g, g.pid).is_none();
+        let safe = |g: &&Guest| g.disks.iter().any(hidden) && on_server(host, g, g.pid).is_none();
         let asked: Vec<&str> = guests.iter().filter(safe).filter_map(|g| g.uuid.as_deref()).collect();
         if !asked.is_empty() {
-            match self.ask(look, vec![format!("domstats --block --nowait {}", asked.join(" "))]) {
+            match self.ask(host, vec![format!("domstats --block --nowait {}", asked.join(" "))]) {
                 Ok(text) => self.sizes(&text, guests),
                 Err(unread) => managed.unread.push(unread),
             }
         }
-        if look.monitor {
+        if host.monitor {
             let unseen = |g: &&mut Guest| g.uuid.as_ref().is_none_or(|uuid| !seen.contains(uuid.as_str()));
-            guests.iter_mut().filter(unseen).for_each(|guest| self.monitor(look, guest));
+            guests.iter_mut().filter(unseen).for_each(|guest| self.monitor(host, guest));
         }
     }
 
-    fn ask(&self, look: &HostView<'_>, commands: Vec<String>) -> Result<String, Unread> {
+    fn ask(&self, host: &HostView<'_>, commands: Vec<String>) -> Result<String, Unread> {
         let what = format!("{} of libvirt ({})", commands.first().map_or("", String::as_str), self.uri);
         let question = Question::Virsh { uri: self.uri.clone(), commands };
-        look.ask_as(&question, Fix::RootOrGroup("libvirt")).map_err(|unread| Unread { what, ..unread })
+        host.ask_as(&question, Fix::RootOrGroup("libvirt")).map_err(|unread| Unread { what, ..unread })
     }
 
-    /// Adds the guests of a session that described them.
+    /// Adds the guests that a session described.
     fn described(
         &self,
-        look: &HostView<'_>,
+        host: &HostView<'_>,
         asked: &[String],
         text: &str,
         seen: &BTreeSet<&str>,
@@ -181,10 +179,10 @@ impl Daemon {
         let mut live = BTreeMap::new();
         let mut next = BTreeMap::new();
         for document in documents(text) {
-            // Only a domain that runs has a number.
+            // Only a running domain has a number.
             let runs = document.lines().next().is_some_and(|tag| tag.contains(" id='"));
             let option = if runs { "" } else { "--inactive " };
-            let from = |name: &str| look.from(name, format!("{} dumpxml {option}{name}", self.virsh()));
+            let from = |name: &str| host.from(name, format!("{} dumpxml {option}{name}", self.virsh()));
             match xml::guest(document, &from) {
                 Ok(guest) => {
                     let all = if runs { &mut live } else { &mut next };
@@ -212,7 +210,7 @@ impl Daemon {
                 None => guest,
             };
             guest.manager = Some(Libvirt.name().to_owned());
-            guest.pid = self.pid(look, &guest.name, uuid);
+            guest.pid = self.pid(host, &guest.name, uuid);
             if let (Owner::User(uid), None) = (&self.of, guest.pid) {
                 managed.unread.push(Unread {
                     what: format!("domain {} of {}", guest.name, self.uri),
@@ -225,25 +223,25 @@ impl Daemon {
         }
     }
 
-    /// The process of a domain; that of a user's is looked for without reading the user's files.
-    fn pid(&self, look: &HostView<'_>, name: &str, uuid: &str) -> Option<u32> {
+    /// The process of a domain. A user's is found without reading the user's files.
+    fn pid(&self, host: &HostView<'_>, name: &str, uuid: &str) -> Option<u32> {
         let dir = match &self.of {
             Owner::System(dir) => dir,
             Owner::User(uid) => {
                 let bears = |p: &&ProcessInfo| p.args.iter().flatten().any(|arg| arg.eq_ignore_ascii_case(uuid));
-                let of_it = look.processes().iter().filter(bears);
-                return of_it.map(|p| p.pid).find(|pid| belongs(look, *pid, *uid));
+                let of_it = host.processes().iter().filter(bears);
+                return of_it.map(|p| p.pid).find(|pid| belongs(host, *pid, *uid));
             }
         };
         if name.contains('/') || name.contains("..") {
             return None; // libvirt has no such names for files
         }
         let file = dir.join(format!("{name}.pid"));
-        look.reader().stat(&file).ok()?.filter(vmio_node::FileStat::is_file)?;
-        look.reader().read_text(&file).ok()?.trim().parse().ok()
+        host.reader().stat(&file).ok()?.filter(vmio_node::FileStat::is_file)?;
+        host.reader().read_text(&file).ok()?.trim().parse().ok()
     }
 
-    /// Sizes of disks, also of those that no image tool can open.
+    /// Sizes of disks, also of images that no tool can open.
     fn sizes(&self, domstats: &str, guests: &mut [Guest]) {
         let sizes = capacities(domstats);
         for guest in guests {
@@ -257,14 +255,13 @@ impl Daemon {
         }
     }
 
-    /// Cache modes that the description leaves to QEMU's default, by the monitor of a guest whose
-    /// command line cannot be read. A write cache that the
-    /// guest turned off hides the mode.
-    fn monitor(&self, look: &HostView<'_>, guest: &mut Guest) {
+    /// Cache modes that the description leaves to QEMU's default, by the monitor of a guest whose command line cannot
+    /// be read. The mode is unknown where the guest turned its write cache off.
+    fn monitor(&self, host: &HostView<'_>, guest: &mut Guest) {
         if !guest.is_qemu() || guest.disks.iter().all(|d| d.cache.is_some()) {
             return;
         }
-        if let Some(why) = on_server(look, guest, guest.pid) {
+        if let Some(why) = on_server(host, guest, guest.pid) {
             let what = format!("cache modes of {} by its monitor", guest.name);
             return guest.unread.push(Unread { what, why, mend: "query it by hand".into() });
         }
@@ -273,7 +270,7 @@ impl Daemon {
             domain: guest.uuid.clone().unwrap_or_else(|| guest.name.clone()),
             command: "query-block".into(),
         };
-        match look.ask(&question) {
+        match host.ask(&question) {
             Ok(answer) => {
                 let from = format!("query-block by {} (it marks the guest as tainted)", self.virsh());
                 caches(&answer, &mut guest.disks, &from);
@@ -290,17 +287,16 @@ impl Daemon {
     }
 }
 
-/// Adds to what a domain runs with what it will have after its next start, as far as
-/// [`Guest::configured`] compares it: a difference is a setting that was asked for and is not in
-/// force. Where libvirt does not tell what the running one has, its process must (`seen`), else
-/// what was asked for would pass for what is in force.
+/// Adds the settings of a domain's next start, as far as [`Guest::configured`] compares them: a difference is a setting
+/// that is configured and not in force. Where libvirt does not report the running value, the process must be readable
+/// (`seen`), or the configured value would pass for the one in force.
 fn with_next(mut guest: Guest, next: Guest, seen: bool) -> Guest {
     fn ask<T>(own: &Fact<Option<T>>, asked: Fact<Option<T>>, seen: bool) -> Fact<Option<T>> {
         if seen || own.is_some() { asked } else { Fact::default() }
     }
-    // Devices are found by target: storage may have moved, and ids are those of a running QEMU.
+    // Devices are matched by target: storage may have moved, and ids belong to the running QEMU.
     let place = |target: &Option<String>| Place { target: target.clone(), ..Place::default() };
-    // The change is made in what it is started with next.
+    // The change is made in the configuration of the next start.
     let of_disk = |p: &Place| Place { taken: p.taken.clone(), ..place(&p.target) };
     let disk = |next: Disk| {
         let own = guest.disks.iter().find(|own| own.place.target == next.place.target)?;
@@ -349,8 +345,8 @@ fn with_next(mut guest: Guest, next: Guest, seen: bool) -> Guest {
 }
 
 /// UUIDs of guests whose command line can be read: libvirt starts QEMU with `-uuid`.
-fn processes<'a>(look: &'a HostView<'_>) -> BTreeSet<&'a str> {
-    let args = look.processes().iter().flat_map(|p| p.args.iter().flatten());
+fn processes<'a>(host: &'a HostView<'_>) -> BTreeSet<&'a str> {
+    let args = host.processes().iter().flat_map(|p| p.args.iter().flatten());
     args.map(String::as_str).filter(|arg| is_uuid(arg)).collect()
 }
 

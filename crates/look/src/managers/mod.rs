@@ -1,5 +1,5 @@
-//! What manages guests on a host, and keeps their configuration: names by which their owners know
-//! them, settings that were asked for, and where a change is to be made.
+//! Managers of guests on a host, which keep their configuration: names by which owners know them, configured settings,
+//! and where a change is made.
 //!
 //! Adding one: a file with a type that implements [`Manager`], and its line in [`ALL`].
 
@@ -7,28 +7,27 @@ use vmio_model::rules::change::ConfigTool;
 
 use crate::host_view::{HostView, Managed};
 
-/// All managers. What one says first of a guest counts, so the ones that sit on top of others come
-/// first.
+/// All managers. Of one guest the first answer counts, so managers on top of others come first.
 pub const ALL: &[&dyn Manager] = &[&kubevirt::KubeVirt, &proxmox::Proxmox, &libvirt::Libvirt];
 
 mod kubevirt;
 pub(crate) mod libvirt;
 pub mod proxmox;
 
-/// Manages guests of this host.
+/// A manager of guests on this host.
 pub trait Manager: Sync {
     /// Name in results: `libvirt`, `proxmox`.
     fn name(&self) -> &'static str;
     /// One line for help and docs.
     fn about(&self) -> &'static str;
-    /// By what the settings of its guests are changed.
+    /// Tool by which the settings of its guests are changed.
     fn way(&self) -> ConfigTool;
-    /// What must be known before a setting is changed that way.
+    /// What to know before a setting is changed with it.
     fn remark(&self) -> Option<&'static str> {
         None
     }
-    /// The running guests that it knows, as configured; an empty answer where it is not here.
-    fn guests(&self, look: &HostView<'_>) -> Managed;
+    /// Its running guests, as configured; empty where it is not installed.
+    fn guests(&self, host: &HostView<'_>) -> Managed;
 }
 
 /// The manager of that name.

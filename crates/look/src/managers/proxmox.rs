@@ -1,7 +1,6 @@
-//! Proxmox VE: guests with a file in `/run/qemu-server` run, and `/etc/pve/qemu-server/VMID.conf`
-//! says how they are configured (Proxmox VE Administration Guide, "QEMU/KVM Virtual Machines";
-//! qm.conf(5)). A setting in the file's section `[PENDING]` was asked for and comes into force with
-//! the guest's next start.
+//! Proxmox VE: guests with a file in `/run/qemu-server` run; `/etc/pve/qemu-server/VMID.conf` is their configuration
+//! (Proxmox VE Administration Guide, "QEMU/KVM Virtual Machines"; qm.conf(5)). A setting in its section `[PENDING]`
+//! takes effect with the guest's next start.
 
 use std::path::{Path, PathBuf};
 
@@ -20,14 +19,14 @@ mod conf;
 mod devices;
 pub mod storages;
 
-/// Where Proxmox VE keeps the numbers of processes; the second is the first on all but old hosts.
+/// Directories of pid files; the second is a link to the first on all but old hosts.
 const PIDS: [&str; 2] = ["/run/qemu-server", "/var/run/qemu-server"];
-/// This node's own guests, in the file system of the cluster.
+/// This node's guests, in the cluster's file system.
 const CONFIG: &str = "/etc/pve/qemu-server";
 
-/// This node's own containers.
+/// This node's containers.
 const CONTAINERS: &str = "/etc/pve/lxc";
-/// Control group that those of containers are in, of the unified hierarchy or of systemd's own.
+/// Control group of all containers, in the unified hierarchy or systemd's.
 const GROUP: &str = "lxc";
 
 /// Entry `proxmox`.
@@ -43,21 +42,20 @@ impl Manager for Proxmox {
     fn way(&self) -> ConfigTool {
         ConfigTool::Proxmox
     }
-    fn guests(&self, look: &HostView<'_>) -> Managed {
-        let storages = storages(look.reader());
+    fn guests(&self, host: &HostView<'_>) -> Managed {
+        let storages = storages(host.reader());
         let mut managed = Managed::default();
-        for (vmid, pid) in running(look, &mut managed.unread) {
-            managed.guests.push(guest(look, vmid, pid, &storages));
+        for (vmid, pid) in running(host, &mut managed.unread) {
+            managed.guests.push(guest(host, vmid, pid, &storages));
         }
-        managed.guests.extend(containers(look));
+        managed.guests.extend(containers(host));
         managed
     }
 }
 
-/// Containers that run: their host names, beside the numbers by which their control groups name
-/// them.
-fn containers(look: &HostView<'_>) -> Vec<Guest> {
-    let reader = look.reader();
+/// Running containers: their host names, beside the numbers in the names of their control groups.
+fn containers(host: &HostView<'_>) -> Vec<Guest> {
+    let reader = host.reader();
     let hierarchies = Hierarchies::of(reader).unwrap_or_default();
     let mounts = || hierarchies.v2().into_iter().chain(hierarchies.v1("name=systemd"));
     let named = |name: String| {
@@ -74,21 +72,21 @@ fn containers(look: &HostView<'_>) -> Vec<Guest> {
     reader.list(Path::new(CONTAINERS)).unwrap_or_default().into_iter().filter_map(named).collect()
 }
 
-/// Numbers of guests and of their processes. Files of processes that were killed stay behind.
-fn running(look: &HostView<'_>, unread: &mut Vec<Unread>) -> Vec<(u32, u32)> {
-    let reader = look.reader();
+/// Numbers of guests and of their processes. Killed guests leave their files behind.
+fn running(host: &HostView<'_>, unread: &mut Vec<Unread>) -> Vec<(u32, u32)> {
+    let reader = host.reader();
     let Some(dir) = PIDS.map(Path::new).into_iter().find(|dir| matches!(reader.stat(dir), Ok(Some(_)))) else {
         return Vec::new();
     };
     let names = reader.list(dir).unwrap_or_else(|e| {
-        let mend = Fix::Root.words(reader);
+        let mend = Fix::Root.remedy(reader);
         unread.push(Unread { what: "guests of Proxmox VE".into(), why: e.to_string(), mend });
         Vec::new()
     });
     let found = names.iter().filter_map(|name| {
         let vmid = name.strip_suffix(".pid")?;
         let pid: u32 = reader.read_text(&dir.join(name)).ok()?.trim().parse().ok()?;
-        let process = look.processes().iter().find(|p| p.pid == pid)?;
+        let process = host.processes().iter().find(|p| p.pid == pid)?;
         // Proxmox VE starts QEMU with the guest's number.
         let own = |args: &Vec<String>| args.windows(2).any(|pair| pair[0] == "-id" && pair[1] == vmid);
         process.args.as_ref().is_none_or(own).then_some((vmid.parse().ok()?, pid))
@@ -96,15 +94,15 @@ fn running(look: &HostView<'_>, unread: &mut Vec<Unread>) -> Vec<(u32, u32)> {
     found.collect()
 }
 
-fn guest(look: &HostView<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Guest {
+fn guest(host: &HostView<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Guest {
     let path = PathBuf::from(CONFIG).join(format!("{vmid}.conf"));
-    let mut guest = match look.reader().read_text(&path) {
+    let mut guest = match host.reader().read_text(&path) {
         Ok(text) => {
             let sections = conf::sections(&text);
-            let from = |name: &str| look.from(name, path.display().to_string());
+            let from = |name: &str| host.from(name, path.display().to_string());
             let mut guest = devices::guest(vmid, &sections.now, storages, &from);
             if let Some(next) = sections.next {
-                let from = |name: &str| look.from(name, format!("{} [PENDING]", path.display()));
+                let from = |name: &str| host.from(name, format!("{} [PENDING]", path.display()));
                 guest.configured(devices::only_compared(devices::guest(vmid, &next, storages, &from)));
             }
             guest
@@ -113,7 +111,7 @@ fn guest(look: &HostView<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Gues
             unread: vec![Unread {
                 what: format!("configuration of {vmid}"),
                 why: e.to_string(),
-                mend: Fix::RootThen("if it is missing, check that pve-cluster runs").words(look.reader()),
+                mend: Fix::RootThen("if it is missing, check that pve-cluster runs").remedy(host.reader()),
             }],
             ..Guest::default()
         },
@@ -123,7 +121,7 @@ fn guest(look: &HostView<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Gues
     guest.pid = Some(pid);
     guest.ids.insert("vmid".into(), vmid.to_string());
     if guest.name.is_empty() {
-        // As Proxmox names it to QEMU.
+        // Proxmox's name of it for QEMU.
         guest.name = format!("vm{vmid}");
     }
     guest

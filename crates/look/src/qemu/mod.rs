@@ -1,4 +1,4 @@
-//! What QEMU shows of itself: its command line and its threads.
+//! QEMU's command line and threads, seen from outside.
 
 pub mod options;
 pub mod rings;

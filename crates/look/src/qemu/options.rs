@@ -1,24 +1,24 @@
 //! QEMU's command line in one form: options in order, each with its keys and values.
 //!
-//! The same setting can be written as `key=value,…`, as JSON, or by an old option of its own. This
-//! follows the parsers in QEMU's `util/qemu-option.c` (`opts_parse`), `util/keyval.c` (dotted keys)
-//! and `system/vl.c` (which option takes an argument, what an old one stands for). What cannot be
-//! understood is told in [`CommandLine::unread`]; nothing is an error, since a guest runs with it.
+//! The same setting can be written as `key=value,…`, as JSON, or by an old option of its own. The parsing follows
+//! QEMU's `util/qemu-option.c` (`opts_parse`), `util/keyval.c` (dotted keys) and `system/vl.c` (which option takes an
+//! argument, what an old one stands for). What cannot be parsed is reported in [`CommandLine::unread`] and is no error,
+//! since a guest runs with it.
 
 use serde_json::Value;
 use vmio_model::facts::Unread;
 
-/// Options, and keys of one, that are looked at: a guest's owner writes them, and nothing may take long or fill
-/// memory that somebody else wrote. 200 disks have a tenth of it.
+/// Most options, and keys of one, that are parsed: the guest's owner writes them, and they must not take long or fill
+/// memory. 200 disks need a tenth of it.
 const MOST_OPTIONS: usize = 8192;
 const MOST_KEYS: usize = 1024;
 
 /// A command line.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CommandLine {
-    /// Its options in their order, old ones as what they stand for (`-hda` as `drive`).
+    /// Its options in order; an old one as what it stands for (`-hda` as `drive`).
     pub options: Vec<Opt>,
-    /// What of it hides settings.
+    /// Options that could not be parsed and may hide settings.
     pub unread: Vec<Unread>,
 }
 
@@ -29,18 +29,18 @@ pub struct Opt {
     pub name: String,
     /// Its argument as it was written; empty where it takes none.
     pub text: String,
-    /// Its keys and values in their order: JSON with dotted keys (`cache.direct`), `on` and `off`
-    /// for yes and no, the first value under the key that QEMU means by it (`driver` of `-device`).
+    /// Keys and values in order: JSON with dotted keys (`cache.direct`), `on` and `off` for booleans, the first value
+    /// under its implied key (`driver` of `-device`).
     pub keys: Vec<(String, String)>,
 }
 
 impl Opt {
-    /// The last value of a key, which is the one that counts. `-` and `_` are the same in a key.
+    /// The last value of a key, which counts. `-` and `_` are the same in a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.keys.iter().rev().find(|(k, _)| same_key(k, key)).map(|(_, v)| v.as_str())
     }
 
-    /// A key as yes or no; `None` when it is absent or says neither (`auto`).
+    /// A key as a boolean; `None` when it is absent or neither (`auto`).
     pub fn on(&self, key: &str) -> Option<bool> {
         match self.get(key)? {
             "on" | "yes" | "true" | "y" => Some(true),
@@ -54,7 +54,7 @@ impl Opt {
         self.get(key)?.parse().ok()
     }
 
-    /// Name and file of an old option that stands for `-drive` (`hda`, or nothing for a name alone).
+    /// Name and file of an old option for a `-drive` (`hda`; no name for a bare file name).
     pub fn old(&self) -> Option<(&str, &str)> {
         self.text.strip_prefix('-')?.split_once(' ').filter(|_| self.name == "drive")
     }
@@ -64,7 +64,7 @@ impl Opt {
         self.get("id")
     }
 
-    /// The keys below a dotted one, without it: of `file.path=…` below `file` the key `path`.
+    /// The keys below a dotted one, without its prefix: `path` for `file.path=…` below `file`.
     pub fn below(&self, prefix: &str) -> Opt {
         let keys = self.keys.iter().filter_map(|(k, v)| {
             let rest = k.strip_prefix(prefix)?.strip_prefix('.')?;
@@ -74,7 +74,7 @@ impl Opt {
     }
 }
 
-/// Whether two keys are one; QEMU takes `_` for `-` in nearly all of them.
+/// Whether two keys are the same; QEMU accepts `_` for `-` in nearly all of them.
 fn same_key(a: &str, b: &str) -> bool {
     let plain = |c: u8| if c == b'_' { b'-' } else { c };
     a.len() == b.len() && a.bytes().map(plain).eq(b.bytes().map(plain))
@@ -137,7 +137,7 @@ impl CommandLine {
     }
 
     fn hides(&mut self, what: String, why: &str) {
-        let mend = "query the guest's monitor (QMP) for its settings".to_owned();
+        let mend = "query the guest's monitor (QMP) for its settings".into();
         self.unread.push(Unread { what, why: why.to_owned(), mend });
     }
 
@@ -171,7 +171,7 @@ impl CommandLine {
         self.options.push(Opt { name: name.to_owned(), text: text.to_owned(), keys });
     }
 
-    /// `-hda FILE` and its kin, as QEMU's `-drive` (system/vl.c, `drive_add`).
+    /// `-hda FILE` and similar, as QEMU's `-drive` (system/vl.c, `drive_add`).
     fn old_disk(&mut self, name: &str, file: &str) {
         let keys: &[(&str, &str)] = match name {
             "hda" | "" => &[("index", "0"), ("media", "disk")],
@@ -190,7 +190,7 @@ impl CommandLine {
         self.options.push(option);
     }
 
-    /// `-set group.id.key=value` changes an option that came before it.
+    /// `-set group.id.key=value` changes an option before it.
     fn apply_set(&mut self) {
         let sets: Vec<String> = self.all("set").map(|o| o.text.clone()).collect();
         for set in sets {
@@ -205,7 +205,7 @@ impl CommandLine {
         }
     }
 
-    /// `-global driver.key=value` is a default of all devices of a driver.
+    /// `-global driver.key=value` sets a default for all devices of a driver.
     fn apply_global(&mut self) {
         let global = |o: &Opt| -> Option<(String, String, String)> {
             if let (Some(driver), Some(key), Some(value)) = (o.get("driver"), o.get("property"), o.get("value")) {
@@ -230,13 +230,13 @@ fn of(name: &str, keys: &[(&str, &str)]) -> Opt {
     Opt { name: name.to_owned(), text: String::new(), keys }
 }
 
-/// `key=value,key=value` with `,,` for a comma. A word alone is the value of `implied` when it
-/// comes first, else a switch: `server` is `server=on`, `nowait` is `wait=off`.
+/// Parses `key=value,key=value` with `,,` for a comma. A word alone is the value of `implied` when it comes first, else
+/// a switch: `server` is `server=on`, `nowait` is `wait=off`.
 fn pairs(text: &str, implied: Option<&str>, negates: bool) -> Vec<(String, String)> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for (i, part) in parts(text).into_iter().enumerate() {
         pairs.push(match (part.split_once('='), implied, part.strip_prefix("no")) {
-            // A comma in the value was doubled, so a name before `=` never has one.
+            // A comma in a value is doubled, so a name before `=` has none.
             (Some((key, value)), _, _) if !key.contains(',') => (key.to_owned(), value.to_owned()),
             (_, Some(key), _) if i == 0 => (key.to_owned(), part),
             (_, _, Some(key)) if negates && SWITCHES.contains(&key) => (key.to_owned(), "off".into()),
@@ -247,7 +247,7 @@ fn pairs(text: &str, implied: Option<&str>, negates: bool) -> Vec<(String, Strin
     pairs
 }
 
-/// Splits at single commas; doubled ones stay as one.
+/// Splits at single commas; a double one is a comma.
 fn parts(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut chars = text.chars().peekable();
@@ -261,7 +261,7 @@ fn parts(text: &str) -> Vec<String> {
     parts
 }
 
-/// `file=json:{…}` is what its JSON says, below `file`.
+/// `file=json:{…}` is expanded to keys below `file`.
 fn json_value((key, value): (String, String)) -> Vec<(String, String)> {
     match value.strip_prefix("json:").and_then(|json| serde_json::from_str::<Value>(json).ok()) {
         Some(json) => flat(&json).into_iter().map(|(k, v)| (format!("{key}.{k}"), v)).collect(),
@@ -269,7 +269,7 @@ fn json_value((key, value): (String, String)) -> Vec<(String, String)> {
     }
 }
 
-/// JSON with dotted keys; entries of a list by their number.
+/// JSON with dotted keys; list entries by index.
 fn flat(value: &Value) -> Vec<(String, String)> {
     fn walk(value: &Value, key: &str, into: &mut Vec<(String, String)>) {
         let below = |name: &str| if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
@@ -287,8 +287,8 @@ fn flat(value: &Value) -> Vec<(String, String)> {
     keys
 }
 
-/// A size in bytes, as QEMU writes it: a number, maybe with a fraction, and a suffix `b`, `k`, `M`,
-/// `G`, `T`, `P`; without one it counts `unit` bytes.
+/// A size in bytes, as QEMU parses it: a number, possibly with a fraction, and a suffix `b`, `k`, `M`, `G`, `T`, `P`;
+/// without one the unit is `unit` bytes.
 pub fn size(text: &str, unit: u64) -> Option<u64> {
     let text = text.trim();
     if let Some(hex) = text.strip_prefix("0x") {
@@ -313,7 +313,7 @@ pub fn size(text: &str, unit: u64) -> Option<u64> {
     (bytes.is_finite() && (0.0..1e18).contains(&bytes)).then_some(bytes as u64)
 }
 
-/// Which key the first value of an option is for (`implied_opt_name` in QEMU's sources).
+/// Key of an option's first value (`implied_opt_name` in QEMU's sources).
 fn implied(name: &str) -> Option<&'static str> {
     Some(match name {
         "device" => "driver",
@@ -337,7 +337,7 @@ fn implied(name: &str) -> Option<&'static str> {
 /// Options whose argument may be JSON.
 const JSON: &[&str] = &["device", "blockdev", "netdev", "object", "machine", "audiodev", "display", "chardev"];
 
-/// Switches that are turned off by `no` before them.
+/// Switches that a `no` prefix turns off.
 const SWITCHES: &[&str] = &["server", "wait", "delay", "reconnect", "copy", "shutdown", "reboot", "ipv4", "ipv6"];
 
 fn listed(names: &str, name: &str) -> bool {

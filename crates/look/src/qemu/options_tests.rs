@@ -91,8 +91,8 @@ fn set_and_global_change_devices_as_qemu_lets_them() {
 fn what_is_not_understood_is_told_and_the_rest_is_there() {
     let line = parse(&["-new-thing", "x=y", "-readconfig", "/etc/q.cfg", "-device", "{broken", "-m", "64", "-smp"]);
     assert_eq!(line.get("m", "size"), Some("64"));
-    let told: Vec<&str> = line.unread.iter().map(|u| u.what.as_str()).collect();
-    assert_eq!(told, ["option -new-thing", "settings in /etc/q.cfg", "-device {broken", "option -smp"]);
+    let unread: Vec<&str> = line.unread.iter().map(|u| u.what.as_str()).collect();
+    assert_eq!(unread, ["option -new-thing", "settings in /etc/q.cfg", "-device {broken", "option -smp"]);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn sizes_are_as_qemu_writes_them() {
 }
 
 proptest::proptest! {
-    /// Whatever a process calls its arguments, it is read without a panic.
+    /// Any arguments are parsed without a panic.
     #[test]
     fn any_command_line_is_read(
         args in proptest::collection::vec("(-{0,2}(device|blockdev|drive|set|global|name|M|hda|[a-z-]{0,6}))|([a-z,=.{}:\"no\u{e9}]{0,24})", 0..12)

@@ -1,25 +1,24 @@
-//! Which thread of QEMU does what, by the name that QEMU gives it (`debug-threads=on`); the kernel
-//! keeps 15 bytes of it.
+//! Roles of QEMU's threads by their names (`debug-threads=on`), of which the kernel keeps 15 bytes.
 
-/// What a thread of the hypervisor is for.
+/// Role of a hypervisor's thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Runs this virtual CPU.
+    /// Runs this vCPU.
     Vcpu(u32),
-    /// I/O thread with this id.
+    /// I/O thread of this id.
     Iothread(String),
     /// The main loop: monitor, and I/O of disks without an I/O thread.
     Main,
-    /// Pool thread that does blocking I/O. These come and go.
+    /// Pool thread for blocking I/O. These come and go.
     Worker,
-    /// Moves packets or blocks for a vhost device (a thread of QEMU since Linux 6.4).
+    /// Serves a vhost device (a thread of QEMU since Linux 6.4).
     Vhost,
     /// Anything else (RCU, the monitor's own thread, [`MONITOR`]).
     Other,
 }
 
 impl Role {
-    /// The key of [`vmio_model::result::CpuUse::by_role`].
+    /// Key in [`vmio_model::result::CpuUse::by_role`].
     pub fn key(&self) -> &'static str {
         match self {
             Role::Vcpu(_) => "vcpu",
@@ -31,8 +30,8 @@ impl Role {
         }
     }
 
-    /// What a thread of that name is for; `None` where its name does not say. QEMU names its
-    /// threads with `-name debug-threads=on` (`CPU 0/KVM`, `IO iothread0`); the kernel keeps 15 bytes.
+    /// Role of a thread of that name; `None` where the name does not say it. QEMU names its threads with `-name
+    /// debug-threads=on` (`CPU 0/KVM`, `IO iothread0`).
     pub fn of_name(name: &str) -> Option<Role> {
         if let Some(cpu) = name.strip_prefix("CPU ") {
             return Some(Role::Vcpu(cpu.split('/').next()?.parse().ok()?));
@@ -53,8 +52,8 @@ impl Role {
     }
 }
 
-/// Name of the thread in which QEMU reads from its QMP monitors (monitor/monitor.c, `monitor_iothread_init`): it
-/// is made like an I/O thread and named like one, but no disk's, and neither QMP nor libvirt knows it as one.
+/// Name of the thread in which QEMU reads from its QMP monitors (monitor/monitor.c, `monitor_iothread_init`). It is
+/// made and named like an I/O thread but serves no disk, and neither QMP nor libvirt lists it.
 pub const MONITOR: &str = "IO mon_iothread";
 /// Name of QEMU's pool threads (util/thread-pool.c).
 const POOL: &str = "worker";

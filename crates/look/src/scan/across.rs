@@ -1,11 +1,11 @@
-//! What only shows when all guests are known: distinct names and the subjects that bear them, what
-//! a guest's devices need to know of the guest, and who shares processors with whom.
+//! What needs all guests to be known: unique names and subjects, facts that devices have from their guest, and guests
+//! that share processors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::facts::{DeviceId, Disk, Guest, Nic, Place, Processors, Provenance, Subject, tell_apart};
 
-/// Completes the guests and puts them in the order of their names.
+/// Completes the guests and sorts them by name.
 pub fn settle(guests: &mut [Guest]) {
     tell_apart(guests);
     guests.iter_mut().for_each(inside);
@@ -13,7 +13,7 @@ pub fn settle(guests: &mut [Guest]) {
     guests.sort_by(|a, b| a.name.cmp(&b.name).then(a.pid.cmp(&b.pid)));
 }
 
-/// What the parts of a guest know of it.
+/// Copies facts of a guest to its devices and processors.
 fn inside(guest: &mut Guest) {
     let windows = guest.os.as_deref().map(|os| os == "windows");
     let known = guest.processors.as_ref();
@@ -55,21 +55,21 @@ fn inside(guest: &mut Guest) {
     }
 }
 
-/// A disk by the name that its owner gave it.
+/// The owner's name of a disk.
 fn called(disk: &Disk) -> String {
     let place = &disk.place;
     let given = [&place.slot, &place.target, &place.device_id].into_iter().flatten().next().cloned();
     given.unwrap_or_else(|| disk.subject.device_name().to_owned())
 }
 
-/// The same of a network device; its MAC address says little, so it comes last.
+/// The owner's name of a network device; its MAC address says little, so it comes last.
 fn nic_called(nic: &Nic) -> String {
     let place = &nic.place;
     let given = [&place.slot, &nic.interface, &place.device_id, &place.target].into_iter().flatten().next().cloned();
     given.unwrap_or_else(|| nic.subject.device_name().to_owned())
 }
 
-/// Numbers devices of one name, so that each is known by an id of its own.
+/// Numbers devices of the same name, so that each has a unique id.
 fn number<'a>(subjects: impl Iterator<Item = &'a mut Subject>) {
     let mut before: BTreeMap<DeviceId, u32> = BTreeMap::new();
     for device in subjects.filter_map(|subject| subject.device.as_mut()) {
@@ -85,7 +85,7 @@ fn rename(from: &mut Provenance, name: &str) {
     }
 }
 
-/// Guests of which vCPUs are bound to one and the same processor.
+/// Finds guests whose vCPUs are bound to the same processor.
 fn share(guests: &mut [Guest]) {
     let bound: Vec<BTreeSet<u32>> =
         guests.iter().map(|g| g.processors.as_ref().map(bound).unwrap_or_default()).collect();
@@ -97,8 +97,8 @@ fn share(guests: &mut [Guest]) {
     }
 }
 
-/// Processors to which vCPUs are bound: no more of them than the guest has vCPUs, and fewer than the
-/// host has. A larger set is a part of the host that several guests are meant to move about in.
+/// Processors that vCPUs are bound to. A set larger than the guest's number of vCPUs, or all of the host's processors,
+/// is no binding: several guests move about in it.
 fn bound(processors: &Processors) -> BTreeSet<u32> {
     let vcpus = || processors.threads.iter().filter(|t| t.role == "vcpu");
     let most = vcpus().count().min(processors.host.len().saturating_sub(1));
@@ -168,7 +168,7 @@ mod tests {
         let expected =
             [("guest web, disk scsi0", Some(1)), ("guest web, disk 7", Some(2)), ("guest web, disk 7", Some(2))];
         assert_eq!(seen, expected.map(|(subject, alike)| (subject.to_owned(), alike)));
-        // Shown alike, they are two.
+        // They look alike and are two.
         assert_ne!(own.disks[1].subject, own.disks[2].subject);
         assert!(own.disks.iter().all(|d| d.place.vmid.as_deref() == Some("101")));
         let nic = &own.nics[0];

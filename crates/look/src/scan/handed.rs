@@ -1,6 +1,5 @@
-//! Disks that were handed to a guest by a descriptor (`/proc/812/fd/7`): the name that the file has, which says more
-//! and which a command can use. It is believed only where the guest's own process has that very file open: a command
-//! line can name any process's descriptors.
+//! Names of disks passed to a guest as a descriptor (`/proc/812/fd/7`), which commands can use. A name is used only
+//! where the guest's own process has that file open: a command line can name any process's descriptors.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +8,13 @@ use vmio_node::linux::process;
 
 use crate::host_view::HostView;
 
-/// Puts the names of files in the place of descriptors, as far as the kernel tells them.
-pub fn settle(look: &HostView<'_>, guests: &mut [Guest]) {
+/// Replaces descriptors by the names of their files, where known.
+pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) {
     for guest in guests {
         let Some(pid) = guest.pid else { continue };
         for disk in &mut guest.disks {
             let Some((owner, fd)) = disk.place.descriptor().and_then(|path| parts(path, pid)) else { continue };
-            if let Some(Some(file)) = look.charged(Some(pid), || behind(look, pid, owner, fd)) {
+            if let Some(Some(file)) = host.charged(Some(pid), || behind(host, pid, owner, fd)) {
                 let from = format!("readlink /proc/{owner}/fd/{fd}");
                 disk.place.source = Fact::read(Some(file.display().to_string()), from);
             }
@@ -23,7 +22,7 @@ pub fn settle(look: &HostView<'_>, guests: &mut [Guest]) {
     }
 }
 
-/// Process and number of a descriptor's path, as the process `pid` means it.
+/// Process and number of a descriptor's path, as seen by process `pid`.
 fn parts(path: &str, pid: u32) -> Option<(u32, u32)> {
     if let Some(fd) = path.strip_prefix("/dev/fd/") {
         return Some((pid, fd.parse().ok()?));
@@ -33,9 +32,9 @@ fn parts(path: &str, pid: u32) -> Option<(u32, u32)> {
     Some((owner, fd.parse().ok()?))
 }
 
-/// The file behind it, under a name that leads to it here and now.
-fn behind(look: &HostView<'_>, pid: u32, owner: u32, fd: u32) -> Option<PathBuf> {
-    let reader = look.reader();
+/// The descriptor's file, under a name that leads to it on this machine.
+fn behind(host: &HostView<'_>, pid: u32, owner: u32, fd: u32) -> Option<PathBuf> {
+    let reader = host.reader();
     let name = process::descriptor(reader, owner, fd).ok()??;
     let is = reader.identity(Path::new(&name)).ok()??;
     let own = process::descriptors(reader, pid).ok()?;
@@ -50,7 +49,7 @@ mod tests {
     use super::*;
     use vmio_node::fake::Fake;
 
-    /// A guest whose disk was handed over by descriptor 7 of process 900, which shows this name.
+    /// A guest whose disk is descriptor 7 of process 900, with this name.
     fn host(name: &str) -> Fake {
         let drive = "/usr/bin/qemu-system-x86_64\0-name\0own\0-nodefaults\0-drive\0\
                      file=/proc/900/fd/7,format=raw,if=virtio,id=d0\0";

@@ -1,6 +1,6 @@
-//! What runs on this host and how it is set up: every kind of guest says what it sees, managers
-//! add what was asked for, disk images are read, and what concerns several guests is worked out.
-//! Nothing is changed; what could not be read is told.
+//! The guests of this host and their settings: every kind of guest is searched for, managers add the configured
+//! settings, disk images are read, and facts across guests are worked out. Nothing is changed; unread settings are
+//! listed.
 
 mod across;
 mod handed;
@@ -13,34 +13,34 @@ use vmio_model::facts::{Guest, Unread};
 use crate::host_view::HostView;
 use crate::{images, kinds, managers, parallel};
 
-/// What was found.
+/// Result of a scan.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Scan {
-    /// Guests, by name; no two have the same one.
+    /// Guests, by unique name.
     pub guests: Vec<Guest>,
-    /// Guests of each kind.
+    /// Number of guests of each kind.
     pub kinds: BTreeMap<String, usize>,
     /// What could not be read and belongs to no guest.
     pub unread: Vec<Unread>,
-    /// How long it took, in seconds; `None` where the machine's clock cannot be read.
+    /// Duration in seconds; `None` where the machine's clock cannot be read.
     pub seconds: Option<f64>,
 }
 
-/// Looks at all guests that run now.
-pub fn scan(look: &HostView<'_>) -> Scan {
-    let start = look.reader().clock_seconds().ok();
-    let mut scan = Scan { unread: look.unseen().into_iter().collect(), ..Scan::default() };
-    for running in parallel::map(kinds::ALL.to_vec(), |kind| kind.running(look)) {
+/// Scans all running guests.
+pub fn scan(host: &HostView<'_>) -> Scan {
+    let start = host.reader().clock_seconds().ok();
+    let mut scan = Scan { unread: host.unseen().into_iter().collect(), ..Scan::default() };
+    for running in parallel::map(kinds::ALL.to_vec(), |kind| kind.running(host)) {
         scan.guests.extend(running.guests);
         scan.unread.extend(running.unread);
     }
     scan.guests = parallel::map(scan.guests, |mut guest| {
         if let Some(kind) = kinds::find(&guest.kind) {
-            kind.ask(look, &mut guest);
+            kind.ask(host, &mut guest);
         }
         guest
     });
-    for managed in parallel::map(managers::ALL.to_vec(), |manager| manager.guests(look)) {
+    for managed in parallel::map(managers::ALL.to_vec(), |manager| manager.guests(host)) {
         scan.unread.extend(managed.unread);
         for asked in managed.guests {
             match scan.guests.iter_mut().find(|g| same(g, &asked)) {
@@ -50,25 +50,25 @@ pub fn scan(look: &HostView<'_>) -> Scan {
         }
     }
     across::settle(&mut scan.guests);
-    images::fill(look, &mut scan.guests);
-    handed::settle(look, &mut scan.guests);
+    images::fill(host, &mut scan.guests);
+    handed::settle(host, &mut scan.guests);
     for guest in &mut scan.guests {
         shorten(&mut guest.unread);
     }
     for guest in &scan.guests {
         *scan.kinds.entry(guest.kind.clone()).or_default() += 1;
     }
-    scan.seconds = start.and_then(|start| Some(look.reader().clock_seconds().ok()? - start));
+    scan.seconds = start.and_then(|start| Some(host.reader().clock_seconds().ok()? - start));
     scan
 }
 
-/// Things unread of one guest that are told one by one.
+/// Most unread settings of one guest that are listed.
 const MOST_UNREAD: usize = 60;
 
-/// Leaves the first of what could not be read of a guest, each told once, and how many more there are.
+/// Removes duplicates and shortens the list.
 fn shorten(unread: &mut Vec<Unread>) {
-    let mut told = BTreeSet::new();
-    unread.retain(|one| told.insert((one.what.clone(), one.why.clone())));
+    let mut listed = BTreeSet::new();
+    unread.retain(|one| listed.insert((one.what.clone(), one.why.clone())));
     let more = unread.len().saturating_sub(MOST_UNREAD);
     if more > 0 {
         unread.truncate(MOST_UNREAD);
@@ -80,8 +80,8 @@ fn shorten(unread: &mut Vec<Unread>) {
     }
 }
 
-/// Whether both are one guest: by Xen's number, then process, then UUID, then kind and name: a
-/// container may be called as a virtual machine is.
+/// Whether both are one guest: by Xen's number, then process, then UUID, then kind and name (a container may have a
+/// virtual machine's name).
 fn same(a: &Guest, b: &Guest) -> bool {
     if let (Some(a), Some(b)) = (a.ids.get("domid"), b.ids.get("domid")) {
         return a == b;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use vmio_node::fake::Fake;
 
-    /// A machine with these guests by `-name`.
+    /// A machine with these guests, by pid and `-name`.
     fn host(guests: &[(u32, &str)]) -> Fake {
         guests.iter().fold(Fake::new("fake"), |fake, (pid, name)| {
             let args = format!("/usr/bin/qemu-system-x86_64\0-name\0{name}\0-nodefaults\0");

@@ -1,5 +1,5 @@
-//! Disk traffic by guest where the block layer is not traced, the best source first: libvirt's
-//! counters, the guest's control group, `/proc/PID/io`.
+//! Disk traffic by guest without block tracing, from the best source: libvirt's counters, the guest's control group,
+//! `/proc/PID/io`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +10,7 @@ use vmio_model::top::reading::{DiskReading, Sides};
 use vmio_node::linux::cgroup::{self, Hierarchies, dir_of};
 
 use super::domstats::Libvirt;
-use super::files::{Files, Kept};
+use super::files::{Files, PolledFile};
 use super::member::Member;
 use super::parse;
 
@@ -23,13 +23,13 @@ pub(super) struct Groups {
 
 enum Group {
     /// `io.stat`.
-    Two(Kept),
+    Two(PolledFile),
     /// Requests and bytes.
-    One(Kept, Kept),
+    One(PolledFile, PolledFile),
 }
 
 impl Groups {
-    /// Finds the files anew after guests came or went.
+    /// Finds the files again after guests came or went.
     pub fn refresh(&mut self, members: &[Member], files: &Files<'_>, version: u64) {
         if std::mem::replace(&mut self.version, version) == version {
             return;
@@ -42,10 +42,10 @@ impl Groups {
                 let dir = dir_of(hierarchies.v1("blkio")?, path)?;
                 let (requests, bytes) =
                     (dir.join("blkio.throttle.io_serviced"), dir.join("blkio.throttle.io_service_bytes"));
-                return there(&bytes).then(|| Group::One(Kept::new(requests), Kept::new(bytes)));
+                return there(&bytes).then(|| Group::One(PolledFile::new(requests), PolledFile::new(bytes)));
             }
             let file = dir_of(hierarchies.v2()?, own("")?)?.join("io.stat");
-            there(&file).then(|| Group::Two(Kept::new(file)))
+            there(&file).then(|| Group::Two(PolledFile::new(file)))
         };
         let alone = members.iter().filter(|m| m.alone);
         self.files = alone.filter_map(|m| Some((m.pid(), find(m)?))).collect();
@@ -63,7 +63,7 @@ impl Groups {
                 cgroup::blkio(files.read(bytes)?).iter().map(both).collect()
             }
         };
-        // The same bytes are counted at each device of a stack: the lowest ones count.
+        // A stack of devices counts the same bytes at each level: use the lowest.
         let lowest: Vec<(Option<Device>, Sides)> =
             all.iter().filter(|(d, _)| leaves.contains(d)).map(|(d, s)| (Some(*d), *s)).collect();
         let found = if lowest.is_empty() { all.values().map(|s| (None, *s)).take(1).collect() } else { lowest };
@@ -71,7 +71,7 @@ impl Groups {
     }
 }
 
-/// Reads a guest's disks.
+/// Reads the disk counters of a guest.
 pub(super) fn read(
     member: &mut Member,
     groups: &mut Groups,

@@ -1,6 +1,6 @@
-//! libvirt's counters of guests (`virsh domstats --block`), for those whose requests tracing does
-//! not see. libvirt asks QEMU's monitor for them, and that asks the storage: a guest with a file on
-//! a file server is left alone, since a dead server would halt it.
+//! libvirt's counters of guests (`virsh domstats --block`), for guests whose requests tracing does not see. libvirt
+//! queries QEMU's monitor, and that the storage: a guest with a file on a file server is left out, since a dead server
+//! would halt it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,24 +16,23 @@ use crate::kinds::qemu::on_server;
 use crate::managers::libvirt;
 use crate::require;
 
-/// libvirt asks the guests' monitors: not more often than this, in seconds, and never more than
-/// this part of the time.
+/// Shortest interval between queries, in seconds, since libvirt queries the guests' monitors.
 const LIBVIRT_SECONDS: f64 = 5.0;
 const SHARE: f64 = 0.02;
-/// After a failure it is asked again after so many seconds.
+/// Seconds until the next query after a failure.
 const AGAIN_SECONDS: f64 = 60.0;
 const VIRSH: &str = "virsh";
 
-/// What `virsh domstats --block` says, asked now and then.
+/// The results of `virsh domstats --block`.
 #[derive(Default)]
 pub(super) struct Libvirt {
     last: Option<(f64, BTreeMap<String, Vec<Block>>)>,
     recent: BTreeMap<String, (f64, Vec<DiskLoad>)>,
     devices: BTreeMap<PathBuf, Option<Device>>,
-    /// UUIDs of the guests that it was asked about.
+    /// UUIDs of the guests of the last query.
     known: BTreeSet<String>,
     next: f64,
-    /// Why it is not asked.
+    /// Why it is not queried.
     pub refused: Option<String>,
 }
 
@@ -45,34 +44,34 @@ struct Block {
 }
 
 impl Libvirt {
-    /// What it said of a guest. Another guest may bear the name of one of libvirt's.
+    /// The counters of a guest, by UUID: another guest may have a domain's name.
     pub fn of(&self, guest: &Guest) -> Option<DiskReading> {
         guest.uuid.as_ref().filter(|uuid| self.known.contains(*uuid))?;
         let (span, disks) = self.recent.get(guest.given_name())?;
         Some(DiskReading::Recent(DiskSource::Libvirt, *span, disks.clone()))
     }
 
-    /// Asks when it is time, about those of the guests that need it and can be asked.
-    pub fn refresh(&mut self, look: &HostView<'_>, members: &[Member], traced: bool, now: f64) {
+    /// Queries the guests that need it and can be queried, when it is time.
+    pub fn refresh(&mut self, host: &HostView<'_>, members: &[Member], traced: bool, now: f64) {
         if now < self.next {
             return;
         }
-        let clock = |look: &HostView<'_>| look.reader().clock_seconds().unwrap_or(now);
-        let began = clock(look);
+        let clock = |host: &HostView<'_>| host.reader().clock_seconds().unwrap_or(now);
+        let began = clock(host);
         let needs = |m: &&Member| !traced || m.guest.disks.iter().any(hidden);
-        let safe = |m: &&Member| on_server(look, &m.guest, m.guest.pid).is_none();
+        let safe = |m: &&Member| on_server(host, &m.guest, m.guest.pid).is_none();
         let with_uuid = members.iter().filter(|m| m.guest.is_qemu() && m.guest.uuid.is_some());
         let wanted: BTreeSet<&str> =
             with_uuid.filter(needs).filter(safe).filter_map(|m| m.guest.uuid.as_deref()).collect();
-        if wanted.is_empty() || !libvirt::system_runs(look) {
+        if wanted.is_empty() || !libvirt::system_runs(host) {
             return self.rest(None, now + LIBVIRT_SECONDS);
         }
-        // Who has no libvirt client misses nothing of it.
-        if require::find_program(look.reader(), VIRSH).is_none() {
+        // A host without libvirt's client needs no note.
+        if require::find_program(host.reader(), VIRSH).is_none() {
             return self.rest(None, now + AGAIN_SECONDS);
         }
-        let ask = |command: String| look.ask(&Question::Virsh { uri: libvirt::QEMU.into(), commands: vec![command] });
-        // Those of users' own daemons are not known to the system's.
+        let ask = |command: String| host.ask(&Question::Virsh { uri: libvirt::QEMU.into(), commands: vec![command] });
+        // Domains of users' own daemons are not known to the system's.
         let mut asked = BTreeSet::new();
         let answer = ask("list --uuid".into()).and_then(|list| {
             let known: Vec<String> =
@@ -83,7 +82,7 @@ impl Libvirt {
             }
             ask(format!("domstats --block --nowait {}", known.join(" ")))
         });
-        let took = clock(look) - began;
+        let took = clock(host) - began;
         match answer {
             Ok(text) => {
                 let found = domstats(&text);
@@ -92,7 +91,7 @@ impl Libvirt {
                 self.next = now + LIBVIRT_SECONDS.max(took / SHARE);
                 for block in found.values().flatten() {
                     let path = PathBuf::from(&block.path);
-                    self.devices.entry(path.clone()).or_insert_with(|| device(look, &path));
+                    self.devices.entry(path.clone()).or_insert_with(|| device(host, &path));
                 }
                 if let Some((at, before)) = &self.last {
                     let span = now - at;
@@ -106,7 +105,7 @@ impl Libvirt {
         }
     }
 
-    /// Does without until then.
+    /// Pauses until `next`.
     fn rest(&mut self, refused: Option<String>, next: f64) {
         (self.last, self.refused, self.next) = (None, refused, next);
         self.recent.clear();
@@ -133,9 +132,9 @@ impl Libvirt {
     }
 }
 
-/// The disk that a file lies on, when it is one.
-fn device(look: &HostView<'_>, path: &Path) -> Option<Device> {
-    let backing = Backing::of(look.reader(), path).ok()?;
+/// The block device of a path, if it is one.
+fn device(host: &HostView<'_>, path: &Path) -> Option<Device> {
+    let backing = Backing::of(host.reader(), path).ok()?;
     let mut leaves = backing.leaves.into_values();
     leaves.next().filter(|_| leaves.next().is_none())
 }

@@ -1,6 +1,6 @@
-//! Files of `/proc` and `/sys` that are read again and again. On this machine they stay open: the
-//! kernel makes their content anew for each `pread` at offset 0, and opening is most of the cost
-//! (as `vmio_node`'s sampler does it). Through a [`Reader`] each reading opens anew.
+//! Files of `/proc` and `/sys` that are read repeatedly. On this machine they stay open: the kernel makes their content
+//! anew for each `pread` at offset 0, and opening is most of the cost (`vmio_node`'s sampler does the same). Through a
+//! [`Reader`] each read opens the file.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vmio_node::Reader;
 
-/// Descriptors that are left for all else.
+/// Descriptors reserved for everything else.
 const SPARE: u64 = 256;
-/// A file larger than this is cut.
+/// Larger files are cut off.
 const LARGEST: usize = 8 << 20;
 
-/// How files are read.
+/// Reads files that may stay open.
 pub(super) struct Files<'a> {
     reader: &'a dyn Reader,
-    /// Descriptors that may be kept open; 0 through a reader.
+    /// Most files that stay open; 0 through a reader.
     most: usize,
     open: Arc<AtomicUsize>,
     buffer: Vec<u8>,
 }
 
 impl<'a> Files<'a> {
-    /// Through a reader, or with `keep` on this very machine.
+    /// Reads by `reader`; with `keep` directly from this machine.
     pub fn new(reader: &'a dyn Reader, keep: bool) -> Self {
         let most = if keep { descriptors() } else { 0 };
         Self { reader, most, open: Arc::default(), buffer: vec![0; 16 << 10] }
@@ -35,13 +35,13 @@ impl<'a> Files<'a> {
         self.reader
     }
 
-    /// Whether it is this very machine.
+    /// Whether files of this machine are read directly.
     pub fn local(&self) -> bool {
         self.most > 0
     }
 
     /// The content; `None` when it cannot be read.
-    pub fn read(&mut self, kept: &mut Kept) -> Option<&str> {
+    pub fn read(&mut self, kept: &mut PolledFile) -> Option<&str> {
         if self.most == 0 {
             self.buffer = self.reader.read(&kept.path).ok()?;
             return std::str::from_utf8(&self.buffer).ok();
@@ -58,26 +58,26 @@ impl<'a> Files<'a> {
     }
 }
 
-/// A file that is read again.
-pub(super) struct Kept {
+/// A file that is read repeatedly.
+pub(super) struct PolledFile {
     path: PathBuf,
     file: Option<Open>,
 }
 
-impl Kept {
+impl PolledFile {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), file: None }
     }
 
-    /// Goes on with the open file of another, if it is of the same path.
-    pub fn resume(&mut self, old: Kept) {
+    /// Takes over another one's open file, if the path is the same.
+    pub fn resume(&mut self, old: PolledFile) {
         if self.path == old.path {
             *self = old;
         }
     }
 }
 
-/// An open file that counts.
+/// An open file, counted.
 struct Open {
     file: File,
     count: Arc<AtomicUsize>,
@@ -96,11 +96,11 @@ impl Drop for Open {
     }
 }
 
-/// How many may stay open, after this process's own limit was raised as far as it may be.
+/// Files that may stay open, after raising this process's limit.
 fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
-        // Else fewer stay open, which only costs time.
+        // On failure fewer files stay open, which only costs time.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
     let now = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);

@@ -1,5 +1,4 @@
-//! Where per-process disk traffic comes from: tracing of the block layer. A source of its own, so
-//! that tests can script it and another tracer can take its place.
+//! Per-process disk traffic from block tracing, behind a trait so that tests can script it.
 
 use vmio_model::top::Flow;
 
@@ -10,46 +9,46 @@ use crate::trace::{self, BlockTrace};
 /// Result of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why there are no flows, and what would help.
+/// Why there are no flows, and the fix.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Whoever looks wants none, by this option.
+    /// Tracing is turned off by this option.
     #[error("{0} was given")]
     Unwanted(&'static str),
-    /// Tracing by vmio's own programs.
+    /// vmio's own programs failed.
     #[error(transparent)]
     Trace(#[from] trace::Error),
-    /// What another source says.
+    /// Another source failed.
     #[error("{0}")]
     Other(String),
 }
 
-/// Gives what was done on the disks since it was last asked.
+/// A source of disk traffic by process.
 pub trait FlowSource: Send {
     /// Flows since the last call, or since the start.
     ///
     /// # Errors
-    /// When the counts cannot be read: why, and what would help.
+    /// When the counts cannot be read.
     fn take(&mut self) -> Result<Vec<Flow>>;
-    /// Requests since the last call that it had no room to count.
+    /// Requests since the last call that were not counted for lack of room.
     fn lost(&mut self) -> u64 {
         0
     }
-    /// How they are seen, in a few words.
+    /// Name of the source.
     fn about(&self) -> String;
 }
 
-/// Tracing by vmio's own eBPF programs.
+/// The flows that vmio's own eBPF programs count.
 pub struct Blocks {
     trace: BlockTrace,
     lost: u64,
 }
 
 impl Blocks {
-    /// Loads them. They go when this is dropped or its process ends, however it ends.
+    /// Loads the programs. They end when this is dropped or its process ends.
     ///
     /// # Errors
-    /// Why they cannot be loaded, and what would help.
+    /// When they cannot be loaded.
     pub fn start(here: &dyn Reader) -> Result<Blocks> {
         Ok(Blocks { trace: BlockTrace::start(here)?, lost: 0 })
     }

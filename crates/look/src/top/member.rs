@@ -1,4 +1,4 @@
-//! A guest and the files that say what it does: of its threads, its control group, its interfaces.
+//! A guest and the files of its counters: threads, control group, interfaces.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -11,26 +11,26 @@ use vmio_node::Reader;
 use vmio_node::linux::cgroup::{self, Hierarchies, dir_of};
 use vmio_node::linux::{mounts, process};
 
-use super::files::{Files, Kept};
+use super::files::{Files, PolledFile};
 use super::parse;
 use crate::qemu::threads::MONITOR;
 
 /// A guest and its files.
 pub(super) struct Member {
     pub guest: Guest,
-    /// Path of its control group in each hierarchy, by controller (empty for version 2).
+    /// Path of its control group by controller (empty for version 2).
     pub groups: BTreeMap<String, String>,
-    /// Whether nobody else is in its control group.
+    /// Whether no other guest is in its control group.
     pub alone: bool,
-    pub io: Kept,
+    pub io: PolledFile,
     threads: Vec<Thread>,
-    group_cpu: Option<(Kept, bool)>,
-    /// Its interfaces: `net/dev` of its own network namespace, or none for the host's.
-    net: Option<Kept>,
+    group_cpu: Option<(PolledFile, bool)>,
+    /// Its `net/dev`, where it has its own network namespace; `None` for the host's.
+    net: Option<PolledFile>,
     interfaces: Vec<String>,
-    /// Id of its control group, where it is its own.
+    /// Id of its control group, where no other guest is in it.
     pub group_id: Option<u64>,
-    /// Whether tracing of the block layer shows whose the requests of all its disks are.
+    /// Whether block tracing attributes the requests of all its disks.
     pub traceable: bool,
     /// Whether it has ended.
     pub gone: bool,
@@ -38,11 +38,11 @@ pub(super) struct Member {
 
 struct Thread {
     tid: u32,
-    /// One of the kernel's own, which is not among the process's.
+    /// Whether it is a kernel thread outside of the process.
     kernel: bool,
     part: Part,
     name: String,
-    file: Kept,
+    file: PolledFile,
 }
 
 /// Path of a process's control group by controller; version 2 has the empty name.
@@ -53,7 +53,7 @@ pub(super) fn groups(files: &Files<'_>, pid: u32) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A guest that was found. `vhost` is the kernel's threads by guest.
+/// A newly found guest. `vhost` lists the kernel's vhost threads by guest.
 pub(super) fn member(
     guest: Guest,
     files: &mut Files<'_>,
@@ -69,16 +69,16 @@ pub(super) fn member(
         kernel: true,
         part: Part::Io,
         name: "vhost thread".into(),
-        file: Kept::new(process::file(tid, "schedstat")),
+        file: PolledFile::new(process::file(tid, "schedstat")),
     });
     let traceable = traceable(files.reader(), &guest);
     Member {
         groups,
         alone: false,
-        io: Kept::new(process::file(pid, "io")),
+        io: PolledFile::new(process::file(pid, "io")),
         threads: threads.collect(),
         group_cpu,
-        net: elsewhere.then(|| Kept::new(process::file(pid, "net/dev"))),
+        net: elsewhere.then(|| PolledFile::new(process::file(pid, "net/dev"))),
         interfaces: guest.nics.iter().filter_map(|n| n.interface.value().clone()).collect(),
         group_id: None,
         traceable,
@@ -87,17 +87,16 @@ pub(super) fn member(
     }
 }
 
-/// Whether tracing does not show whose the requests of a disk are: what QEMU speaks to by itself
-/// (Ceph), and volumes of ZFS.
+/// Whether tracing cannot attribute a disk's requests: storage that QEMU itself speaks to (Ceph), and ZFS volumes.
 pub(super) fn hidden(disk: &Disk) -> bool {
     let of_zfs = |source: &str| source.starts_with("/dev/zvol/") || source.starts_with("/dev/zd");
     disk.place.source.as_deref().is_none_or(|source| !source.starts_with('/') || of_zfs(source))
 }
 
-/// File systems that hand requests in as the process that asked for them, and not by threads of their own.
+/// File systems that submit requests in the process that made them, without threads of their own.
 const DIRECT: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
 
-/// Whether tracing shows whose the requests of all of a guest's disks are, so that none seen are none.
+/// Whether tracing attributes the requests of all of a guest's disks, so that no requests means none.
 fn traceable(reader: &dyn Reader, guest: &Guest) -> bool {
     if !guest.is_qemu() || guest.disks.is_empty() || guest.disks.iter().any(hidden) {
         return false;
@@ -110,12 +109,12 @@ fn traceable(reader: &dyn Reader, guest: &Guest) -> bool {
 }
 
 /// Processor time of a control group: `cpu.stat` of version 2, `cpuacct.usage` of version 1.
-fn group_cpu(groups: &BTreeMap<String, String>, hierarchies: &Hierarchies) -> Option<(Kept, bool)> {
+fn group_cpu(groups: &BTreeMap<String, String>, hierarchies: &Hierarchies) -> Option<(PolledFile, bool)> {
     let own = |controller: &str| groups.get(controller).filter(|p| p.as_str() != "/");
     if let Some(path) = own("cpuacct") {
-        return Some((Kept::new(dir_of(hierarchies.v1("cpuacct")?, path)?.join("cpuacct.usage")), false));
+        return Some((PolledFile::new(dir_of(hierarchies.v1("cpuacct")?, path)?.join("cpuacct.usage")), false));
     }
-    Some((Kept::new(dir_of(hierarchies.v2()?, own("")?)?.join("cpu.stat")), true))
+    Some((PolledFile::new(dir_of(hierarchies.v2()?, own("")?)?.join("cpu.stat")), true))
 }
 
 impl Member {
@@ -123,8 +122,8 @@ impl Member {
         self.guest.pid.unwrap_or(0)
     }
 
-    /// Goes on with the files that are open since it was found before. What it has may have changed:
-    /// disks and interfaces come and go, and more may be known of its threads.
+    /// Takes over the open files of an earlier search. Disks, interfaces and the known roles of threads are the new
+    /// ones.
     pub fn resume(&mut self, old: Member, files: &Files<'_>) {
         self.io.resume(old.io);
         if let (Some(file), Some(old)) = (&mut self.net, old.net) {
@@ -177,7 +176,7 @@ impl Member {
         for tid in now {
             if !self.threads.iter().any(|t| t.tid == tid) {
                 let (part, name) = self.role(files, tid);
-                let file = Kept::new(process::task_file(self.pid(), tid, "schedstat"));
+                let file = PolledFile::new(process::task_file(self.pid(), tid, "schedstat"));
                 self.threads.push(Thread { tid, kernel: false, part, name, file });
             }
         }
@@ -189,21 +188,20 @@ impl Member {
         self.threads.iter_mut().filter_map(counters).collect()
     }
 
-    /// What a thread is for: as whoever found the guest says, else by its name. QEMU names its
-    /// threads with `-name debug-threads=on` (always since 10.1), Firecracker and cloud-hypervisor
-    /// always do.
+    /// Role of a thread: as the guest's finder says, else by its name. QEMU names its threads with `-name
+    /// debug-threads=on` (always since 10.1), Firecracker and cloud-hypervisor always do.
     fn role(&self, files: &Files<'_>, tid: u32) -> (Part, String) {
         let mut placed = self.guest.processors.iter().flat_map(|p| p.threads.iter()).filter(|t| t.tid == tid);
         let of = |role: &str, name: &str| match role {
             "vcpu" => (Part::Vcpu, format!("virtual CPU {name}")),
             "worker" if name.is_empty() => (Part::Pool, "a pool thread".to_owned()),
-            // One with a name serves one device alone.
+            // A worker with a name serves one device only.
             "iothread" | "worker" => (Part::Io, format!("I/O thread {name}").trim_end().to_owned()),
             "vhost" => (Part::Io, "vhost thread".to_owned()),
             "main" => (Part::Main, "the main loop".to_owned()),
             _ => (Part::Rest, format!("thread {name}")),
         };
-        // A thread gets its name only after it began.
+        // A thread gets its name after its start.
         if let Some(thread) = placed.find(|t| t.role != "other") {
             return of(&thread.role, &thread.name);
         }
@@ -222,7 +220,7 @@ impl Member {
     }
 
     fn nics(&mut self, files: &mut Files<'_>, host_net: &BTreeMap<String, (Packets, Packets)>) -> Vec<Interface> {
-        // A container's own interfaces lie in it: what they send is what it sends.
+        // A container's own interfaces are inside of it: their sent is its sent.
         let inside = self.guest.shares_kernel();
         let own = self.net.as_mut().and_then(|file| files.read(file).map(parse::net_dev));
         let all = own.as_ref().unwrap_or(host_net);

@@ -1,9 +1,7 @@
-//! What `vmio top` reads: counters of the disks, of each guest's threads and interfaces, and who
-//! handed what to which disk. Only looks; where tracing of the block layer is asked for, its eBPF
-//! programs are loaded by the [`FlowSource`], and go with it.
+//! Sampling for `vmio top`: counters of the disks, of each guest's threads and interfaces, and disk traffic by process.
+//! Nothing is changed; with block tracing the [`FlowSource`] loads eBPF programs, which end with it.
 //!
-//! [`Sampler::tick`] gives what was done since the last one; what it means is decided in
-//! [`vmio_model::top`].
+//! [`Sampler::tick`] returns the counts since the last one; [`vmio_model::top`] evaluates them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,19 +28,19 @@ mod tests;
 use crate::host_view::HostView;
 use disks::Groups;
 use domstats::Libvirt;
-use files::{Files, Kept};
+use files::{Files, PolledFile};
 pub use flows::{Blocks, FlowSource};
 use roster::{Roster, search};
 
-/// Seconds between two looks at which disks and interfaces there are.
+/// Seconds between searches for disks and interfaces.
 const HARDWARE_SECONDS: f64 = 10.0;
 
-/// Processes are looked at one by one while the processors are at least so busy.
+/// Processor use from which single processes are read.
 const BUSY: f64 = 0.5;
-/// Part of the processors' work below which it is not asked whose a process is.
+/// Share of the processors' work from which the owner of a process is looked up.
 const LEAST_SHARE: f64 = 0.01;
 
-/// Reads a machine again and again.
+/// Samples a machine repeatedly.
 pub struct Sampler<'a> {
     node: &'a dyn Questions,
     files: Files<'a>,
@@ -53,14 +51,14 @@ pub struct Sampler<'a> {
     groups: Groups,
     libvirt: Libvirt,
     hardware: Hardware,
-    diskstats: Kept,
-    stat: Kept,
-    pressure: Kept,
-    net_dev: Kept,
+    diskstats: PolledFile,
+    stat: PolledFile,
+    pressure: PolledFile,
+    net_dev: PolledFile,
     last: Option<Reading>,
 }
 
-/// What disks and uplinks there are.
+/// The disks and uplinks of the machine.
 #[derive(Default)]
 struct Hardware {
     looked: Option<f64>,
@@ -69,8 +67,8 @@ struct Hardware {
 }
 
 impl<'a> Sampler<'a> {
-    /// A sampler of a machine. `here` says that the node is this very machine, so that files of
-    /// `/proc` may stay open. `flows` is the tracing, or why there is none and what would help.
+    /// A sampler of a machine. With `here` the node is this machine, so that files of `/proc` may stay open. `flows` is
+    /// the tracing, or why there is none.
     pub fn new(node: &'a dyn Questions, here: bool, flows: flows::Result<Box<dyn FlowSource>>) -> Self {
         let (flows, untraced) = match flows {
             Ok(source) => (Some(source), None),
@@ -85,15 +83,15 @@ impl<'a> Sampler<'a> {
             groups: Groups::default(),
             libvirt: Libvirt::default(),
             hardware: Hardware::default(),
-            diskstats: Kept::new("/proc/diskstats"),
-            stat: Kept::new("/proc/stat"),
-            pressure: Kept::new("/proc/pressure/cpu"),
-            net_dev: Kept::new("/proc/net/dev"),
+            diskstats: PolledFile::new("/proc/diskstats"),
+            stat: PolledFile::new("/proc/stat"),
+            pressure: PolledFile::new("/proc/pressure/cpu"),
+            net_dev: PolledFile::new("/proc/net/dev"),
             last: None,
         }
     }
 
-    /// How the disk traffic of guests is seen, in a few words.
+    /// How disk traffic of guests is measured, in a few words.
     pub fn about(&self) -> String {
         match (&self.flows, &self.untraced) {
             (Some(flows), _) => flows.about(),
@@ -101,7 +99,7 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// What was done since the last tick; the first one begins and gives nothing.
+    /// The counts since the last tick; `None` at the first one.
     pub fn tick(&mut self) -> Option<Interval> {
         let (reading, taken) = self.read();
         let before = self.last.replace(reading)?;
@@ -114,7 +112,7 @@ impl<'a> Sampler<'a> {
                 between(&before, after, Some(&Traced { flows: &flows, owners: &owners }))
             }
         };
-        // Whose a process is costs files to read: it is asked of those alone that count.
+        // Finding the owner of a process reads files, so it is done for significant ones only.
         let least = interval.host_cpu.busy_seconds * LEAST_SHARE;
         interval.processes = interval.processes.map(|mut all| {
             all.retain(|p| p.run_seconds < least || !self.roster.is_of_guest(&self.files, p));
@@ -130,7 +128,7 @@ impl<'a> Sampler<'a> {
         let node = self.node;
         self.roster.refresh(&|| search(&HostView::new(node)), &mut self.files, now);
         self.hardware.refresh(&self.files, now);
-        // The counters one right after the other: nothing slow lies between them.
+        // The counters are read together, with nothing slow in between.
         let taken = self.take();
         let files = &mut self.files;
         reading.at_seconds = reader.clock_seconds().unwrap_or(now);
@@ -144,7 +142,7 @@ impl<'a> Sampler<'a> {
         if self.is_busy(&reading) {
             reading.processes = Some(processes(&self.files));
         }
-        // Traced or not: a guest on Ceph, NFS or a ZFS volume is seen by its own counters alone.
+        // A guest on Ceph, NFS or a ZFS volume is visible by its own counters only, with tracing or without.
         self.untraced_disks(&mut reading, now);
         let lost = self.flows.as_mut().map_or(0, |flows| flows.lost());
         if lost > 0 {
@@ -154,8 +152,8 @@ impl<'a> Sampler<'a> {
         (reading, taken)
     }
 
-    /// Whether the processors were busy enough since the last reading to ask which processes use them.
-    /// That costs a file a process, so an idle host is spared it after the first reading.
+    /// Whether the processors were busy enough since the last reading to read single processes. That takes a file a
+    /// process, so an idle host skips it after the first reading.
     fn is_busy(&self, now: &Reading) -> bool {
         self.last.as_ref().is_none_or(|last| {
             let there = (now.at_seconds - last.at_seconds) * f64::from(now.cpu.cpus);
@@ -199,12 +197,12 @@ impl<'a> Sampler<'a> {
             reading.notes.push(format!("libvirt cannot be queried: {why}"));
         }
         let unread = &self.roster.unread;
-        let told = |u: &vmio_model::facts::Unread| format!("could not read {}: {}; {}", u.what, u.why, u.mend);
-        reading.notes.extend(unread.iter().map(told));
+        let note = |u: &vmio_model::facts::Unread| format!("could not read {}: {}; {}", u.what, u.why, u.mend);
+        reading.notes.extend(unread.iter().map(note));
     }
 }
 
-/// The times of all processes.
+/// CPU times of all processes.
 fn processes(files: &Files<'_>) -> Processes {
     let reader = files.reader();
     let times = |pid: u32| Some((pid, parse::process(&reader.read_text(&process::file(pid, "stat")).ok()?)?));
@@ -218,8 +216,8 @@ impl Hardware {
         }
         self.looked = Some(now);
         let reader = files.reader();
-        // Mapped and RAID devices pass requests on to their slaves: those are the ones that fill.
-        // ZFS volumes do so too without saying it, and memory does not fill like a disk.
+        // Mapped and RAID devices pass requests on to their slaves, which are the bottleneck. ZFS volumes do the same
+        // without listing slaves, and memory disks have no bottleneck of their own.
         let other = |name: &str| ["zd", "zram", "ram"].iter().any(|driver| block::is_numbered(name, driver));
         let lowest = |name: &String| !other(name) && block::Device::whole(reader, name).slaves().is_empty();
         self.disks = block::whole(reader).unwrap_or_default().into_iter().filter(lowest).collect();

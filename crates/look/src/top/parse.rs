@@ -1,5 +1,4 @@
-//! The counters' files in the figures of [`vmio_model::top`]. What their fields mean is read in
-//! [`vmio_node::linux`].
+//! Converts counter files to the types of [`vmio_model::top`]. Their fields are parsed in [`vmio_node::linux`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +11,10 @@ use vmio_node::linux::net::{Traffic, traffic};
 use vmio_node::linux::process::{Schedstat, Stat, io_bytes};
 use vmio_node::linux::system::CpuTimes;
 
-/// The kernel's first process of its own, kthreadd, from which its threads come.
+/// The process kthreadd, the parent of kernel threads.
 const KTHREADD: u32 = 2;
 
-/// Those disks of `/proc/diskstats` whose names are `wanted`.
+/// The disks of `/proc/diskstats` that are `wanted`.
 pub(super) fn diskstats(text: &str, wanted: &BTreeSet<String>) -> BTreeMap<Device, DiskCounters> {
     let disk = |(device, name, fields): (Device, &str, &str)| {
         let c = Counters::parse(fields)?;
@@ -30,7 +29,7 @@ pub(super) fn schedstat(text: &str) -> Option<(u64, u64)> {
     Schedstat::parse(text).map(|s| (s.run_ns, s.wait_ns))
 }
 
-/// A process of its `stat`.
+/// A process from its `stat`.
 pub(super) fn process(text: &str) -> Option<ProcessCounters> {
     let stat = Stat::parse(text)?;
     Some(ProcessCounters {
@@ -41,19 +40,19 @@ pub(super) fn process(text: &str) -> Option<ProcessCounters> {
     })
 }
 
-/// Interfaces of a `net/dev`: what was received and sent, by name.
+/// Received and sent packets of a `net/dev`, by interface.
 pub(super) fn net_dev(text: &str) -> BTreeMap<String, (Packets, Packets)> {
     let side = |t: Traffic| Packets { bytes: t.bytes, packets: t.packets, dropped: t.dropped };
     traffic(text).map(|(name, received, sent)| (name.to_owned(), (side(received), side(sent)))).collect()
 }
 
-/// `/proc/stat`; nothing but 0 where it cannot be made out.
+/// `/proc/stat`; zeros where it cannot be parsed.
 pub(super) fn stat(text: &str) -> CpuCounters {
     let CpuTimes { cpus, busy_seconds, stolen_seconds } = CpuTimes::parse(text).unwrap_or_default();
     CpuCounters { cpus, busy_seconds, stolen_seconds, ..CpuCounters::default() }
 }
 
-/// Bytes that storage moved for a process, of its `io`.
+/// Bytes that storage moved for a process, from its `io`.
 pub(super) fn process_io(text: &str) -> Option<Sides> {
     io_bytes(text).map(|(read, written)| [(None, read), (None, written)])
 }

@@ -1,8 +1,7 @@
-//! Which guests run, and whose a flow is.
+//! The running guests, and the guest that a flow belongs to.
 //!
-//! Guests are found by `kinds::ALL`. That costs more than reading their counters, so it is done
-//! again only when processes came that stay, and never takes more than a small
-//! part of the time. Threads of a guest that is known are looked up when their number changes.
+//! A search by `kinds::ALL` costs more than reading counters, so it is repeated only when new processes stay, and takes
+//! a small part of the time at most. Threads of a known guest are listed again when their number changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -24,39 +23,39 @@ use crate::kinds::qemu::taps;
 
 /// Longest time between two searches for guests.
 const SEARCH_SECONDS: f64 = 60.0;
-/// Time between two looks at which processes there are.
+/// Seconds between two listings of the processes.
 const LIST_SECONDS: f64 = 5.0;
-/// A search may take this part of one processor.
+/// Share of one processor that searches may take.
 const SHARE: f64 = 0.01;
 
 /// All guests.
 #[derive(Default)]
 pub(super) struct Roster {
     pub members: Vec<Member>,
-    /// What could not be read when they were searched for.
+    /// What the last search could not read.
     pub unread: Vec<Unread>,
-    /// Grows with each search that found others than before.
+    /// Increases with each search that changed the guests.
     pub version: u64,
     known: BTreeSet<u32>,
     fresh: BTreeSet<u32>,
     searched: f64,
     listed: f64,
     cost: f64,
-    /// Guest by process, of processes that were looked up.
+    /// Guest by process, for processes that were looked up.
     owners: HashMap<u32, Option<usize>>,
     by_group: HashMap<u64, usize>,
 }
 
 impl Roster {
-    /// Searches if it is time for it.
-    pub fn refresh(&mut self, look: &dyn Fn() -> Vec<(Vec<Guest>, Vec<Unread>)>, files: &mut Files<'_>, now: f64) {
+    /// Searches for guests when it is time.
+    pub fn refresh(&mut self, search: &dyn Fn() -> Vec<(Vec<Guest>, Vec<Unread>)>, files: &mut Files<'_>, now: f64) {
         let first = self.version == 0;
         if !first && !self.due(files, now) {
             return;
         }
         let began = spent();
         let (mut found, mut unread) = (Vec::new(), Vec::new());
-        for (guests, more) in look() {
+        for (guests, more) in search() {
             found.extend(guests);
             unread.extend(more);
         }
@@ -64,7 +63,7 @@ impl Roster {
         found.sort_by(|a, b| a.name.cmp(&b.name).then(a.pid.cmp(&b.pid)));
         found.dedup_by_key(|g| g.pid);
         tell_apart(&mut found);
-        // By process alone: a name changes when another guest comes that bears it too.
+        // Matched by process: a name changes when another guest with the same name comes.
         let mut old: HashMap<u32, Member> = self.members.drain(..).map(|m| (m.pid(), m)).collect();
         let hierarchies = Hierarchies::of(files.reader()).unwrap_or_default();
         let vhost = vhost_threads(files, &found);
@@ -85,8 +84,7 @@ impl Roster {
         self.index();
         self.unread = unread;
         self.version += 1;
-        // A process that was new just now may still become a hypervisor (it is made by fork, then
-        // exec): it is looked at once more.
+        // A new process may still become a hypervisor (fork, then exec): it is checked again at the next tick.
         let there = processes(files);
         self.fresh = there.difference(&self.known).copied().collect();
         self.known = there;
@@ -107,7 +105,7 @@ impl Roster {
         }
         self.listed = now;
         let there = processes(files);
-        // One that came and went meanwhile is no guest.
+        // A process that came and went is no guest.
         let stayed = self.fresh.iter().any(|pid| there.contains(pid));
         self.fresh = there.difference(&self.known).copied().collect();
         stayed
@@ -129,7 +127,7 @@ impl Roster {
         readings
     }
 
-    /// Whether a process is a guest's: its hypervisor, what runs in its control group, or a thread of vhost.
+    /// Whether a process belongs to a guest: its hypervisor, a process in its control group, or a vhost thread.
     pub fn is_of_guest(&mut self, files: &Files<'_>, process: &ProcessLoad) -> bool {
         let vhost = process.name.strip_prefix("vhost-").filter(|_| process.kernel).and_then(|pid| pid.parse().ok());
         if vhost.is_some_and(|pid: u32| self.members.iter().any(|m| m.pid() == pid)) {
@@ -139,16 +137,16 @@ impl Roster {
         self.owners.entry(process.pid).or_insert_with(|| by_process(members, files, process.pid)).is_some()
     }
 
-    /// Finds members by control group, after their places changed.
+    /// Rebuilds the index by control group.
     fn index(&mut self) {
         self.by_group = self.members.iter().enumerate().filter_map(|(i, m)| Some((m.group_id?, i))).collect();
         self.owners.clear();
     }
 
-    /// The guest that a flow belongs to: by process, then by control group.
+    /// The guest of a flow: by process, then by control group.
     pub fn owner(&mut self, files: &Files<'_>, flow: &Flow) -> Option<usize> {
-        // A loop device's workers bear the control group of whom they serve, whose requests were
-        // counted at the loop device already.
+        // A loop device's workers have the control group of the process they serve, whose requests were already counted
+        // at the loop device.
         if flow.pid == 0 && kind_of(&flow.comm, true) == OtherKind::Loop {
             return None;
         }
@@ -170,17 +168,17 @@ fn spent() -> f64 {
 }
 
 /// The searches of all kinds of guests.
-pub(super) fn search(look: &HostView<'_>) -> Vec<(Vec<Guest>, Vec<Unread>)> {
-    let mut found: Vec<_> = kinds::ALL.iter().map(|kind| kind.running(look)).map(|f| (f.guests, f.unread)).collect();
-    found.iter_mut().flat_map(|(guests, _)| guests).for_each(|guest| plugged(look, guest));
+pub(super) fn search(host: &HostView<'_>) -> Vec<(Vec<Guest>, Vec<Unread>)> {
+    let mut found: Vec<_> = kinds::ALL.iter().map(|kind| kind.running(host)).map(|f| (f.guests, f.unread)).collect();
+    found.iter_mut().flat_map(|(guests, _)| guests).for_each(|guest| plugged(host, guest));
     found
 }
 
-/// The command line of QEMU does not know interfaces that were plugged in later, and still names those
-/// that were taken away: what it has open counts.
-fn plugged(look: &HostView<'_>, guest: &mut Guest) {
-    let open = guest.pid.filter(|_| guest.is_qemu()).and_then(|pid| taps(look, pid));
-    // None at all: those that it has may be of another kind than is known here.
+/// Corrects the interfaces of QEMU's command line by the taps that it has open: some may have been plugged in or
+/// unplugged later.
+fn plugged(host: &HostView<'_>, guest: &mut Guest) {
+    let open = guest.pid.filter(|_| guest.is_qemu()).and_then(|pid| taps(host, pid));
+    // No taps: its interfaces may be of another kind.
     let Some(mut open) = open.filter(|open| !open.is_empty()) else { return };
     let there = |nic: &Nic| match &*nic.interface {
         Some(name) if nic.backend.as_deref() == Some("tap") => open.contains(name),
@@ -190,7 +188,7 @@ fn plugged(look: &HostView<'_>, guest: &mut Guest) {
     for name in guest.nics.iter().filter_map(|n| n.interface.as_ref()) {
         open.remove(name);
     }
-    let from = look.from(&guest.name, format!("/proc/{}/fdinfo", guest.pid.unwrap_or(0)));
+    let from = host.from(&guest.name, format!("/proc/{}/fdinfo", guest.pid.unwrap_or(0)));
     for name in open {
         let nic = Nic::unknown(Subject::net(&guest.name, &name), from.clone());
         guest.nics.push(Nic { interface: Some(name).into(), ..nic });
@@ -217,8 +215,8 @@ fn by_process(members: &[Member], files: &Files<'_>, pid: u32) -> Option<usize> 
     members.iter().position(inside)
 }
 
-/// Marks those whose control group is theirs alone: a container's always is; a hypervisor's where
-/// a manager made one for it (`machine-qemu…scope`, Proxmox's `qemu.slice/101.scope`, a pod's).
+/// Marks guests alone in their control group: a container always is; a hypervisor where a manager made one for it
+/// (`machine-qemu…scope`, Proxmox's `qemu.slice/101.scope`, a pod's).
 fn alone(members: &mut [Member]) {
     let own = |m: &Member| m.groups.values().find(|path| path.as_str() != "/").cloned();
     let all: Vec<Option<String>> = members.iter().map(own).collect();
@@ -230,7 +228,7 @@ fn alone(members: &mut [Member]) {
     }
 }
 
-/// Id of its control group of version 2, which tracing tells: the inode of its directory.
+/// Id of its version 2 control group, as tracing reports it: the inode of its directory.
 fn group_id(member: &Member, files: &Files<'_>, hierarchies: &Hierarchies) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
     if !member.alone || !files.local() {
@@ -240,7 +238,7 @@ fn group_id(member: &Member, files: &Files<'_>, hierarchies: &Hierarchies) -> Op
     std::fs::metadata(dir_of(hierarchies.v2()?, path)?).ok().map(|m| m.ino())
 }
 
-/// Threads of vhost that are the kernel's own (before Linux 6.4), by the guest's process.
+/// vhost threads of the kernel (before Linux 6.4), by the guest's process.
 fn vhost_threads(files: &Files<'_>, found: &[Guest]) -> HashMap<u32, Vec<u32>> {
     let mut threads: HashMap<u32, Vec<u32>> = HashMap::new();
     if !found.iter().any(|g| g.nics.iter().any(|n| n.vhost == Some(true))) {

@@ -1,20 +1,20 @@
-//! The sampler on a made-up machine: two guests and a backup, with tracing from a script, and the
-//! same without tracing.
+//! The sampler on a made-up machine: two guests and a backup, with scripted tracing and without.
 
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use vmio_model::top::load::DiskSource;
 use vmio_model::top::{Flow, Interval, Latency};
-use vmio_node::fake::{Fake, fails, says};
+use vmio_node::fake::Fake;
 
 use super::flows::{Error, FlowSource, Result};
 use super::*;
 
-/// Gives its flows one tick after the other, then fails.
+mod libvirt;
+
+/// Returns its flows tick by tick, then fails.
 struct Script(VecDeque<Vec<Flow>>);
 
 impl FlowSource for Script {
@@ -134,7 +134,7 @@ fn a_second_of_a_traced_machine() {
     let interval = sampler.tick().unwrap();
     assert!((interval.seconds - 1.0).abs() < 1e-9 && interval.traced);
     assert_eq!(interval.notes, Vec::<String>::new());
-    // The mapped device passes on what others are asked for: the disk below counts.
+    // The mapped device passes requests on: only the disk below is listed.
     let [vda] = &interval.devices[..] else { panic!("{:?}", interval.devices) };
     assert_eq!((vda.name.as_str(), vda.reads.requests, vda.reads.bytes), ("vda", 1000, 8000 * 512));
     assert!((vda.reads.request_seconds - 0.5).abs() < 1e-9);
@@ -144,7 +144,7 @@ fn a_second_of_a_traced_machine() {
     assert_eq!((cpu.vcpus, cpu.vcpu.run_seconds, cpu.vcpu.wait_seconds), (1, 0.5, 0.25));
     assert!((cpu.io.run_seconds - 0.2).abs() < 1e-9);
     assert_eq!(cpu.busiest, Some(("I/O thread io0".into(), 0.2)));
-    // What the tap receives the guest sent.
+    // What the tap receives, the guest sent.
     assert_eq!((a.nics[0].sent.bytes, a.nics[0].received.bytes), (1_000_000, 3_000_000));
     assert!(named(&interval, "b").disks.is_empty() && named(&interval, "b").nics.is_empty());
     assert_eq!((interval.others.len(), interval.others[0].name.as_str()), (1, "rsync"));
@@ -172,27 +172,9 @@ fn processes_that_use_the_processors_are_named_and_those_of_guests_are_not_among
     let found = interval.processes.unwrap();
     assert_eq!((found.len(), found[0].name.as_str(), found[0].pid), (1, "a (b) c", 700));
     assert!((found[0].run_seconds - 0.9).abs() < 1e-9);
-    // An idle host is not asked, and that is no answer.
+    // An idle host is not queried, which is no answer.
     second(2, 160);
     assert_eq!(sampler.tick().unwrap().processes, None);
-}
-
-#[test]
-fn guests_of_one_name_are_told_apart_and_libvirts_figures_are_those_of_its_own() {
-    let (fake, _) = with_libvirt("/images/a.raw");
-    // Another one that bears libvirt's guest's name, started by hand.
-    let fake =
-        fake.file("/proc/300/comm", "qemu-system-x86\n").file("/proc/300/cmdline", "qemu-system-x86_64\0-name\0a\0");
-    fake.set("/proc/300/task/300/schedstat", "0 0 1\n");
-    let mut sampler = Sampler::new(&fake, false, untraced());
-    let mut last = None;
-    for n in 0..7 {
-        work(&fake, n);
-        last = sampler.tick();
-    }
-    let interval = last.unwrap();
-    assert_eq!(named(&interval, "a (pid 100)").disk_source, DiskSource::Libvirt);
-    assert_eq!(named(&interval, "a (pid 300)").disk_source, DiskSource::None);
 }
 
 #[test]
@@ -244,7 +226,7 @@ fn without_tracing_each_source_is_tried() {
     let interval = sampler.tick().unwrap();
     assert!(interval.notes[0].contains("no rights; run as root"), "{:?}", interval.notes);
     let (a, b) = (named(&interval, "a"), named(&interval, "b"));
-    // The bytes were counted at both devices of the stack; the disk counts.
+    // Both devices of the stack counted the bytes; the disk's are used.
     assert_eq!((a.disk_source, a.disks.len()), (DiskSource::ControlGroup, 1));
     assert_eq!((a.disks[0].device, a.disks[0].reads.requests, a.disks[0].reads.bytes), (Some((254, 0)), Some(1), 4096));
     assert_eq!((b.disk_source, b.disks[0].device, b.disks[0].writes.bytes), (DiskSource::Process, None, 50));
@@ -272,7 +254,7 @@ fn control_groups_of_version_1_are_where_they_are_mounted() {
     assert_eq!((a.disk_source, a.disks[0].reads.requests), (DiskSource::ControlGroup, Some(3)));
 }
 
-/// A speed that no link has would leave an uplink idle for ever.
+/// A speed above any link's would make an uplink idle for ever.
 #[test]
 fn an_uplink_whose_driver_does_not_know_its_speed_has_none() {
     for unknown in ["4294967295\n", "-1\n", "0\n"] {
@@ -283,94 +265,6 @@ fn an_uplink_whose_driver_does_not_know_its_speed_has_none() {
         let interval = sampler.tick().unwrap();
         assert_eq!((interval.uplinks.len(), interval.uplinks[0].speed_bps), (1, None), "{unknown}");
     }
-}
-
-fn domstats(n: u64) -> String {
-    format!(
-        "Domain: 'a'\n  block.count=1\n  block.0.name=vda\n  block.0.path=/images/a.qcow2\n  block.0.rd.reqs={n}\n  \
-         block.0.rd.bytes={}\n  block.0.rd.times={}\n  block.0.wr.reqs=0\n  block.0.wr.bytes=0\n  block.0.wr.times=0\n\n",
-        n * 4096,
-        n * 1_000_000
-    )
-}
-
-/// A machine whose libvirt knows both guests; `a` is on a disk of its own, at `source`. Gives the
-/// commands that libvirt got.
-fn with_libvirt(source: &str) -> (Fake, Arc<Mutex<Vec<String>>>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&asked);
-    let drive = format!("-drive\0file={source},format=raw,if=virtio");
-    let fake = machine().file("/proc/700/comm", "libvirtd\n").installed("virsh").command(move |cmd| {
-        let command = String::from_utf8(cmd.stdin.clone()).unwrap();
-        let mut asked = asked.lock().unwrap();
-        let before = asked.iter().filter(|c: &&String| c.starts_with("domstats")).count() as u64;
-        asked.push(command.trim().to_owned());
-        if command.starts_with("list") {
-            return Some(says(format!("{}\n{}\n", uuid("a"), uuid("b"))));
-        }
-        Some(says(domstats(500 * before)))
-    });
-    for (name, pid, more) in [("a", 100, drive.as_str()), ("b", 200, "")] {
-        let line = TAP.replace("NAME", name).replace("UUID", &uuid(name));
-        fake.set(format!("/proc/{pid}/cmdline"), format!("qemu-system-x86_64\0-name\0{line}\0{more}\0"));
-        fake.set(
-            format!("/proc/{pid}/mountinfo"),
-            "1 1 8:1 / / rw - ext4 /dev/vda rw\n2 1 0:40 / /nfs rw - nfs4 srv:/vms rw\n",
-        );
-    }
-    (fake.symlink("/proc/100/fd/9", source).symlink("/proc/200/fd/9", "/dev/null"), seen)
-}
-
-#[test]
-fn libvirt_is_asked_now_and_then() {
-    let (fake, asked) = with_libvirt("/images/a.raw");
-    let mut sampler = Sampler::new(&fake, false, untraced());
-    let mut last = None;
-    for n in 0..7 {
-        work(&fake, n);
-        last = sampler.tick();
-    }
-    let interval = last.unwrap();
-    let domstats = format!("domstats --block --nowait {} {}", uuid("a"), uuid("b"));
-    let twice = ["list --uuid", &domstats, "list --uuid", &domstats];
-    assert_eq!(*asked.lock().unwrap(), twice, "not at every look");
-    let a = named(&interval, "a");
-    assert_eq!(a.disk_source, DiskSource::Libvirt);
-    // 500 requests in five seconds.
-    assert_eq!((a.disks[0].reads.requests, a.disks[0].reads.bytes), (Some(100), 409_600));
-    assert!((a.disks[0].reads.device_seconds.unwrap() - 0.1).abs() < 1e-9);
-    assert_eq!(named(&interval, "b").disk_source, DiskSource::None);
-}
-
-#[test]
-fn libvirt_is_not_asked_about_what_tracing_sees_nor_about_files_on_a_server() {
-    let asked = |source: &str, traced: bool| {
-        let (fake, asked) = with_libvirt(source);
-        let flows = if traced { scripted(vec![vec![]; 9]) } else { untraced() };
-        Sampler::new(&fake, false, flows).tick();
-        let asked = asked.lock().unwrap();
-        asked.last().is_some_and(|c| c.contains(&uuid("a")))
-    };
-    assert!(asked("/images/a.raw", false) && !asked("/images/a.raw", true));
-    assert!(!asked("/nfs/a.raw", false) && !asked("/nfs/a.raw", true));
-    assert!(asked("rbd:vms/a", false) && asked("rbd:vms/a", true));
-    assert!(asked("/dev/zvol/tank/a", true));
-}
-
-#[test]
-fn a_libvirt_that_refuses_is_left_alone_for_a_while() {
-    let fake = machine()
-        .file("/proc/700/comm", "libvirtd\n")
-        .file("/proc/100/mountinfo", "1 1 8:1 / / rw - ext4 /dev/vda rw\n")
-        .symlink("/proc/100/fd/9", "/images/a.raw")
-        .installed("virsh")
-        .program("virsh", fails(1, "error: Permission denied"));
-    let mut sampler = Sampler::new(&fake, false, untraced());
-    for n in 0..9 {
-        work(&fake, n);
-        sampler.tick();
-    }
-    assert_eq!(fake.ran().len(), 1);
 }
 
 #[test]
@@ -390,7 +284,7 @@ fn guests_that_come_are_found_and_those_that_go_are_forgotten() {
     ] {
         fake.set(format!("/proc/400/{path}"), content);
     }
-    // A new process is waited for: it may be gone at once.
+    // A new process is ignored until it stays.
     let mut found = None;
     for n in 2..120 {
         work(fake, n);
@@ -400,7 +294,7 @@ fn guests_that_come_are_found_and_those_that_go_are_forgotten() {
         }
     }
     assert!(found.is_some_and(|n| n <= 80), "{found:?}");
-    // One that ended is not shown, and what is left keeps its own flows.
+    // An ended guest is not listed, and the other keeps its flows.
     let fake = with_guest(Fake::new("later"), "b", 200)
         .file("/proc/diskstats", "254 0 vda 0 0 0 0 0 0 0 0 0 0 0\n")
         .file("/sys/block/vda/stat", "");
@@ -419,7 +313,7 @@ fn guests_that_come_are_found_and_those_that_go_are_forgotten() {
 
 #[test]
 fn a_guest_that_is_found_again_has_what_it_has_now() {
-    // a has a tap open that its command line names, b none yet.
+    // a has a tap open that its command line names, b has none yet.
     let mut fake = machine().file("/proc/100/fdinfo/9", "iff:\ttapa\n");
     for pid in [100, 200] {
         fake = fake.symlink(format!("/proc/{pid}/fd/9"), "/dev/net/tun");
@@ -430,7 +324,7 @@ fn a_guest_that_is_found_again_has_what_it_has_now() {
     work(&fake, 1);
     let interval = sampler.tick().unwrap();
     assert_eq!((nics(&interval, "a"), nics(&interval, "b")), (vec!["tapa".to_owned()], vec![]));
-    // a got another one, and b the one that a had.
+    // a has another one, and b the one that a had.
     fake.set("/proc/100/fdinfo/9", "iff:\teth0\n");
     fake.set("/proc/200/fdinfo/9", "iff:\ttapa\n");
     for n in 2..70 {
@@ -440,7 +334,7 @@ fn a_guest_that_is_found_again_has_what_it_has_now() {
     work(&fake, 70);
     let interval = sampler.tick().unwrap();
     assert_eq!((nics(&interval, "a"), nics(&interval, "b")), (vec!["eth0".to_owned()], vec!["tapa".to_owned()]));
-    // Its threads are counted on.
+    // Its threads are still counted.
     let cpu = named(&interval, "a").cpu.as_ref().unwrap();
     assert!((cpu.vcpu.run_seconds - 0.5).abs() < 1e-9 && (cpu.io.run_seconds - 0.2).abs() < 1e-9, "{cpu:?}");
 }

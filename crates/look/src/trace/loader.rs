@@ -1,7 +1,7 @@
-//! How an eBPF object of vmio's own is opened, and how libbpf's messages come to the error instead of the terminal. The
-//! guard loads its classifier by it, too.
+//! Opens eBPF objects of vmio's own, and returns libbpf's messages in the error instead of printing them. The guard
+//! loads its classifier with it, too.
 
-// The one place where a look loads something: it ends with this process.
+// The one place of this crate that loads something; it ends with this process.
 #![allow(clippy::disallowed_types)]
 
 use std::mem;
@@ -9,27 +9,27 @@ use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::{Error, ObjectBuilder, OpenObject, PrintLevel, Result};
 
-/// An object's bytes as built; libelf wants them aligned.
+/// An object's bytes as built, aligned for libelf.
 #[repr(C, align(16))]
 pub struct Aligned<T: ?Sized>(pub T);
 
-/// Opens an object; its programs and maps are called by this name in the kernel.
+/// Opens an object; the kernel shows its programs and maps under this name.
 ///
 /// # Errors
-/// What libbpf says.
+/// libbpf's error.
 pub fn open(name: &str, object: &Aligned<[u8]>) -> Result<OpenObject> {
     ObjectBuilder::default().name(name)?.open_memory(&object.0)
 }
 
-/// What libbpf says while it works.
+/// Messages of libbpf.
 static LOG: Mutex<String> = Mutex::new(String::new());
 
-/// Does some work with libbpf.
+/// Calls libbpf.
 ///
 /// # Errors
-/// The work's, with what libbpf and the verifier had to say.
+/// The error of `work`, with the messages of libbpf and the verifier.
 pub fn loudly<T>(work: impl FnOnce() -> Result<T>) -> std::result::Result<T, (Error, String)> {
-    // libbpf has one place for its messages, so one at a time.
+    // libbpf has one log for the process: one call at a time.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let keep = |_: PrintLevel, text: String| LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);

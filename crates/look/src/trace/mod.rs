@@ -1,8 +1,8 @@
-//! Who uses which disk, request by request: eBPF programs at the block layer's tracepoints
-//! (`bpf/blocktrace.bpf.c`) count in the kernel, this reads the counts.
+//! Disk use by process, request by request: eBPF programs at the block layer's tracepoints (`bpf/blocktrace.bpf.c`)
+//! count in the kernel, and the counts are read here.
 //!
-//! Nothing is pinned: the programs go when the [`BlockTrace`] is dropped or its process ends, also
-//! by SIGKILL. What each figure means is in docs/probes.md.
+//! Nothing is pinned: the programs end when the [`BlockTrace`] is dropped or its process ends, also by SIGKILL.
+//! docs/probes.md defines the figures.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -21,11 +21,11 @@ use loader::Aligned;
 pub mod loader;
 mod read;
 
-/// Types of the running kernel (Documentation/bpf/btf.rst).
+/// Type information of the running kernel (Documentation/bpf/btf.rst).
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
-/// What tracing needs, in the order in which to meet it.
+/// Requirements of tracing, in the order in which to meet them.
 pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "tracing rights",
@@ -56,15 +56,15 @@ pub const REQUIREMENTS: &[Requirement] = &[
 /// Why there is no tracing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The machine lacks something.
+    /// The machine lacks a requirement.
     #[error("block tracing: {0}")]
     Unmet(Check),
-    /// The kernel did not take the programs.
+    /// The kernel refused the programs.
     #[error("block tracing: cannot load the eBPF programs: {source}{}\n  help: {MEND}", said(log))]
     Kernel {
         /// Cause.
         source: libbpf_rs::Error,
-        /// What libbpf and the verifier had to say.
+        /// Messages of libbpf and the verifier.
         log: String,
     },
     /// The counts cannot be read.
@@ -82,14 +82,14 @@ fn said(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("\n{}", log.trim_end()) }
 }
 
-/// Tracepoints whose names are in the kernel's types.
+/// Tracepoints that the kernel's type information names.
 #[derive(Debug, Clone, Copy)]
 struct Tracepoints {
     issue: bool,
     complete: bool,
     insert: bool,
     merge: bool,
-    /// From 6.5: seen by who hands a request in, with or without a scheduler.
+    /// From 6.5: shows who submits a request, with or without a scheduler.
     io_start: bool,
 }
 
@@ -119,7 +119,7 @@ impl Tracepoints {
         Err(Missing::Unlike(format!("the kernel has no tracepoint {missing}")))
     }
 
-    /// Whether a program of the object is of use with them.
+    /// Whether a program of the object is used with these.
     fn want(self, program: &str) -> bool {
         match program {
             "io_start" => self.io_start,
@@ -143,7 +143,7 @@ fn capable(reader: &dyn Reader) -> std::result::Result<(), Missing> {
     Err(Missing::Unlike(format!("neither CAP_SYS_ADMIN nor CAP_BPF and CAP_PERFMON (CapEff {set:#x})")))
 }
 
-/// kernel_lockdown(7): the word in brackets is in force. No file, no lockdown.
+/// kernel_lockdown(7): the word in brackets is in force; without the file there is no lockdown.
 fn not_locked_down(reader: &dyn Reader) -> std::result::Result<(), Missing> {
     match reader.read_text(Path::new(LOCKDOWN)) {
         Ok(text) if text.contains("[confidentiality]") => {
@@ -153,11 +153,11 @@ fn not_locked_down(reader: &dyn Reader) -> std::result::Result<(), Missing> {
     }
 }
 
-/// Programs that are attached, and what they have counted.
+/// The attached programs and their counts.
 pub struct BlockTrace {
     object: Object,
     tracepoints: Tracepoints,
-    /// Attached as long as they live.
+    /// Attached until dropped.
     _links: Vec<Link>,
     buffer: read::Buffer,
 }
@@ -169,11 +169,10 @@ impl fmt::Debug for BlockTrace {
 }
 
 impl BlockTrace {
-    /// Loads and attaches the programs on this machine, which `here` reads. Requests that are under way now are not counted.
+    /// Loads and attaches the programs on this machine, which `here` reads. Requests in flight are not counted.
     ///
     /// # Errors
-    /// When the machine lacks something (each of [`REQUIREMENTS`] with its fix), or the kernel
-    /// does not take the programs.
+    /// When a requirement is unmet ([`REQUIREMENTS`] has its fix), or the kernel refuses the programs.
     pub fn start(here: &dyn Reader) -> Result<Self> {
         if let Some((_, check)) = unmet(here, REQUIREMENTS).into_iter().next() {
             return Err(Error::Unmet(check));
@@ -197,19 +196,19 @@ impl BlockTrace {
         .map_err(|(source, log)| Error::Kernel { source, log })
     }
 
-    /// What was counted since the last call (the first time: since the start): a flow for each
-    /// process, disk and direction with requests that ended. The counts begin anew.
+    /// The counts since the last call (the first time since the start): a flow for each process, disk and direction
+    /// with completed requests. Resets the counts.
     ///
     /// # Errors
-    /// When the kernel does not give the counts.
+    /// When the kernel does not return the counts.
     pub fn take(&mut self) -> Result<Vec<Flow>> {
         let map = map(&self.object, "flows");
         self.buffer.take(&map).map_err(Error::Read)
     }
 
-    /// Requests that could not be counted since the start: more were under way, or more processes at
-    /// work, than there is room for in the kernel, or one ended in an interrupt of another's
-    /// counting (the kernel runs a program once at a time on each CPU, and counts what it left out).
+    /// Requests since the start that could not be counted: more were in flight, or more processes active, than the maps
+    /// have room for, or a request completed in an interrupt while a program ran (the kernel runs a program once at a
+    /// time on each CPU, and counts the skipped runs).
     pub fn lost(&self) -> u64 {
         let bss = map(&self.object, ".bss");
         let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
@@ -223,7 +222,7 @@ impl BlockTrace {
     }
 }
 
-/// A map of the object. The kernel puts part of the object's name before those of variables.
+/// A map of the object. The kernel prefixes those of variables with a part of the object's name.
 fn map<'o>(object: &'o Object, name: &str) -> Map<'o> {
     let found = object.maps().find(|m| m.name().to_string_lossy().ends_with(name));
     found.expect("the object was built with this map")

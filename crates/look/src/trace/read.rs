@@ -12,15 +12,15 @@ use super::{BUCKETS, Flow, Latency};
 
 /// Bytes of `struct key`.
 pub(super) const KEY: usize = 16;
-/// Where the counts of `struct counts` begin.
+/// Offset of the counts in `struct counts`.
 const LATENCY: usize = 76;
-/// Bytes of `struct counts`: eight-byte aligned, as the kernel's copy for each CPU is.
+/// Bytes of `struct counts`, aligned to 8 as the kernel's copy for each CPU.
 pub(super) const VALUE: usize = (LATENCY + 4 * BUCKETS).next_multiple_of(8);
 
-/// Entries that one system call reads at most. More than ever share a bucket of the kernel's hash.
+/// Entries of one system call; more than ever share a bucket of the kernel's hash.
 const BATCH: usize = 128;
 
-/// Room for a batch; kept, since it is of some size on machines with many CPUs.
+/// Memory for a batch, kept, since it is large on machines with many CPUs.
 pub(super) struct Buffer {
     cpus: usize,
     keys: Vec<u8>,
@@ -36,7 +36,7 @@ impl Buffer {
     pub(super) fn take(&mut self, map: &Map<'_>) -> io::Result<Vec<Flow>> {
         let options = bpf_map_batch_opts { sz: size_of::<bpf_map_batch_opts>() as _, ..Default::default() };
         let mut flows = Vec::new();
-        // Where the kernel goes on: the number of a bucket.
+        // Where the kernel continues: the number of a bucket.
         let mut position: Option<u32> = None;
         loop {
             let mut count = BATCH as u32;
@@ -57,7 +57,7 @@ impl Buffer {
                 )
             };
             let error = io::Error::last_os_error();
-            // ENOENT: these were the last.
+            // ENOENT: this was the last batch.
             let last = result != 0 && error.kind() == io::ErrorKind::NotFound;
             if result != 0 && !last {
                 if error.kind() == io::ErrorKind::Interrupted {
@@ -76,7 +76,7 @@ impl Buffer {
     }
 }
 
-/// A flow from a key and its value on every CPU; `None` when nothing was counted yet.
+/// A flow from a key and its value on every CPU; `None` without counts.
 pub(super) fn flow(key: &[u8], values: &[u8]) -> Option<Flow> {
     let (pid, device, write) = (u32_at(key, 0), u32_at(key, 8), u32_at(key, 12));
     let mut latency = Latency::default();
@@ -89,7 +89,7 @@ pub(super) fn flow(key: &[u8], values: &[u8]) -> Option<Flow> {
         for (count, at) in latency.counts.iter_mut().zip((LATENCY..).step_by(4)) {
             *count += u64::from(u32_at(one, at));
         }
-        // The CPUs that counted have the name.
+        // Only CPUs that counted have the name.
         named = named.or(Some(one).filter(|v| v[36] != 0));
     }
     let (named, requests) = (named?, latency.requests());
@@ -119,7 +119,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Up to the first zero.
+/// The text up to the first zero.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

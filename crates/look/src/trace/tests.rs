@@ -6,7 +6,7 @@ use vmio_node::fake::Fake;
 
 use super::*;
 
-/// A host as Debian 12 is: kernel 6.1 has no block_io_start.
+/// A host like Debian 12: kernel 6.1 has no block_io_start.
 fn host() -> Fake {
     Fake::new("host")
         .file("/proc/self/status", "Name:\tvmio\nCapEff:\t000001ffffffffff\n")
@@ -62,7 +62,7 @@ fn key(pid: u32, device: (u32, u32), write: u32) -> Vec<u8> {
     [pid, 0, device.0 << 20 | device.1, write].map(u32::to_ne_bytes).concat()
 }
 
-/// What one CPU has counted: the same number of requests in each of the buckets.
+/// The value of one CPU: the same number of requests in each of the buckets.
 fn value(bytes: u64, name: &[u8], work: &[u8], kernel: u32, counted: &[(usize, u32)]) -> Vec<u8> {
     let mut value = [bytes, 2_000_000_000, 1_000_000_000, 77].map(u64::to_ne_bytes).concat();
     value.extend(kernel.to_ne_bytes());
@@ -90,7 +90,7 @@ fn cpus_are_added_up_and_kernel_threads_have_no_pid() {
         (flow.pid, flow.comm.as_str(), flow.device, flow.write),
         (42, "qemu-system-x86", (259, 1_048_575), true)
     );
-    // The first CPU has times but no requests in this made-up case; they are summed all the same.
+    // Here the first CPU has times without requests; they are added too.
     assert_eq!((flow.requests, flow.bytes, flow.device_seconds, flow.queued_seconds), (6, 12288, 6.0, 3.0));
     assert_eq!((flow.latency.counts[7], flow.latency.counts[BUCKETS - 1], flow.cgroup), (4, 2, 77));
 

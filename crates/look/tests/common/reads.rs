@@ -1,14 +1,13 @@
-//! The work of a look in calls that read, which does not depend on how fast the machine is.
+//! The work of a scan as a number of read calls, which does not depend on the machine's speed.
 
-/// A look: how many guests it found, and how often this process called read(2) and its like for it
-/// (proc_pid_io(5), `syscr`).
+/// A scan: the number of its guests, and of this process's read(2) calls (proc_pid_io(5), `syscr`).
 #[derive(Debug, Clone, Copy)]
 pub struct Looked {
     guests: usize,
     calls: u64,
 }
 
-/// What a look returns, with its work.
+/// The result of a scan, with its work.
 pub fn during<T>(look: impl FnOnce() -> T, guests: impl FnOnce(&T) -> usize) -> (T, Looked) {
     let before = calls();
     let seen = look();
@@ -23,8 +22,8 @@ fn calls() -> u64 {
     line.parse().expect("a number")
 }
 
-/// What each guest takes does not grow with their number. One read of every other guest for each of these would
-/// double it; guests of other tests that come meanwhile, and take more, are allowed for.
+/// Asserts that the work for each guest does not grow with their number. Reading every other guest for each one would
+/// double it; the rest allows for guests of other tests, which take more.
 #[track_caller]
 pub fn are_the_same_for_each(few: Looked, many: Looked) {
     let each = |looked: Looked| looked.calls as f64 / looked.guests as f64;

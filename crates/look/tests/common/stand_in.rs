@@ -8,25 +8,25 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A shell that waits for its input, which this process holds; it ends with this.
+/// A shell that waits for its input, which this process holds; it ends when this is dropped.
 pub struct StandIn(pub Child);
 
 impl StandIn {
-    /// Returns when the process has that command line: between spawning and its program's first
-    /// instruction it has none.
+    /// Returns when the process has that command line: between spawning and its program's first instruction it has
+    /// none.
     pub fn start<S: AsRef<std::ffi::OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Self {
         Self::holding(program, &[], args)
     }
 
-    /// The same with these files open, those that are there, as the other program would have them: `vmio scan` looks
-    /// at no others.
+    /// The same with these files open where they exist, as the other program would have them: `vmio scan` reads no
+    /// others.
     pub fn holding<S: AsRef<std::ffi::OsStr>>(
         program: &str,
         files: &[&Path],
         args: impl IntoIterator<Item = S>,
     ) -> Self {
         let open: Vec<File> = files.iter().filter_map(|file| File::open(file).ok()).collect();
-        // Inherited by what is started next.
+        // Inherited by the next child process.
         open.iter().for_each(|file| rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty()).unwrap());
         let mut command = Command::new("sh");
         command.arg0(program).args(["-c", "echo; read x"]).args(args);

@@ -1,32 +1,31 @@
-//! [`exact`](fn@super::exact) for a pool that is kept: when one member's demand changes, only the
-//! water levels are found anew, and any member's grant is then read in constant time. The results
-//! are those of the whole form, bit for bit.
+//! [`exact`](fn@super::exact) for a pool that is kept: when one member's demand changes, only the water levels are
+//! recomputed, and any member's grant follows in constant time. The results are identical.
 
-use super::exact::{Asked, Levels, PRIORITIES, lendable, rank};
+use super::exact::{Levels, PRIORITIES, StepWants, lendable, rank};
 use super::ladder::Ladder;
 use super::{Demand, Grant, Member};
 use crate::rate::BitRate;
 
-/// A pool with its members, their demands, and the levels that follow.
+/// A pool with its members, their demands, and the water levels.
 #[derive(Debug, Clone)]
 pub struct Pool {
     capacity: BitRate,
     members: Vec<Member>,
-    asked: Vec<Asked>,
+    asked: Vec<StepWants>,
     reserved: u128,
-    /// A ladder a priority, and one for what goes beyond the maxima.
+    /// A ladder for each priority, and one for what goes beyond the maxima.
     ladders: [Ladder; PRIORITIES + 1],
     levels: Levels,
 }
 
 impl Pool {
-    /// A pool of that capacity, one demand a member.
+    /// A pool of that capacity, with one demand for each member.
     ///
     /// # Panics
     /// When there are not as many demands as members.
     pub fn new(capacity: BitRate, members: &[Member], demands: &[Demand]) -> Pool {
         assert_eq!(members.len(), demands.len(), "one demand a member");
-        let asked: Vec<Asked> = members.iter().zip(demands).map(|(m, d)| Asked::new(m, *d)).collect();
+        let asked: Vec<StepWants> = members.iter().zip(demands).map(|(m, d)| StepWants::new(m, *d)).collect();
         let mut wants: [Vec<_>; PRIORITIES + 1] = Default::default();
         for (member, asked) in members.iter().zip(&asked) {
             for (step, want) in asked.steps(rank(member)) {
@@ -39,13 +38,13 @@ impl Pool {
         Pool { capacity, members: members.to_vec(), asked, reserved, ladders, levels }
     }
 
-    /// A member's demand has changed: finds the levels anew.
+    /// Changes a member's demand and recomputes the levels.
     ///
     /// # Panics
     /// When there is no such member.
     pub fn set(&mut self, member: usize, demand: Demand) {
         let contract = &self.members[member];
-        let (old, new) = (self.asked[member], Asked::new(contract, demand));
+        let (old, new) = (self.asked[member], StepWants::new(contract, demand));
         if old == new {
             return;
         }
@@ -60,7 +59,7 @@ impl Pool {
         self.levels = Levels::find(lendable(self.capacity, self.reserved), |step, pool| self.ladders[step].fill(pool));
     }
 
-    /// What a member gets now.
+    /// A member's current grant.
     ///
     /// # Panics
     /// When there is no such member.

@@ -1,11 +1,11 @@
-//! Vessels kept in the order in which they fill, in blocks of which each knows its sums: one is
-//! put in or taken out, and the water level found, by looking at one block and the sums of the
-//! others. With blocks of a few hundred that beats a tree up to some 100,000 vessels, and is less.
+//! Vessels ordered by the level at which they are full, in blocks with known sums: inserting, removing and finding the
+//! water level read one block and the sums of the others. With blocks of a few hundred this is simpler than a tree and
+//! faster up to some 100,000 vessels.
 
 use super::level::{Level, Sum, Want};
 use crate::rate::BitRate;
 
-/// A block is halved when it grows beyond this.
+/// A larger block is split in halves.
 const BLOCK: usize = 256;
 
 #[derive(Debug, Clone, Default)]
@@ -17,13 +17,13 @@ struct Block {
 /// The vessels of one step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ladder {
-    /// Never empty ones; each one's last is not after the next one's first.
+    /// No block is empty; the last vessel of each is not after the first of the next.
     blocks: Vec<Block>,
     sum: Sum,
 }
 
 impl Ladder {
-    /// All at once.
+    /// Builds it from all vessels.
     pub fn new(mut wants: Vec<Want>) -> Ladder {
         wants.sort_unstable_by(Want::by_level);
         let block =
@@ -56,7 +56,7 @@ impl Ladder {
         }
     }
 
-    /// Takes out one vessel like `want`, which must be there.
+    /// Removes one vessel equal to `want`, which must exist.
     pub fn remove(&mut self, want: &Want) {
         let mut at = self.block_of(want);
         let mut place = self.blocks[at].wants.partition_point(|w| w.by_level(want).is_lt());
@@ -76,7 +76,7 @@ impl Ladder {
         }
     }
 
-    /// The level to which `pool` fills the vessels, and what is left: as [`super::level::fill`].
+    /// The level to which `pool` fills the vessels, and the rest, as [`super::level::fill`].
     pub fn fill(&self, pool: BitRate) -> (Level, BitRate) {
         if let Some(left) = u128::from(pool).checked_sub(self.sum.bits) {
             return (Level::Full, BitRate::of_sum(left));
@@ -89,7 +89,7 @@ impl Ladder {
                 full = with;
                 continue;
             }
-            // Sums by vessel: what is full grows with each, so the first that cannot be ends it.
+            // The sum of full vessels grows with each one, so the first that cannot be full ends the search.
             for want in &block.wants {
                 let with = full.add(want);
                 if !with.affords(want, self.sum.weight, pool) {

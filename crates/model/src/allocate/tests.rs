@@ -1,5 +1,4 @@
-//! The properties of the allocators, on random and on all small cases, against a solver that
-//! works another way.
+//! Properties of the allocators, on random and on all small cases, compared with an independent solver.
 #![allow(clippy::unwrap_used)]
 
 mod dba;
@@ -11,7 +10,7 @@ use proptest::prelude::*;
 use super::{Demand, Grant, Member};
 use crate::rate::BitRate;
 
-/// A plain member, in bit/s.
+/// A member with weight 1 and a lent minimum, in bit/s.
 pub fn member(priority: u8, min: u64, max: u64) -> Member {
     let (min, max) = (BitRate::new(min), BitRate::new(max));
     Member { priority, min, max, weight: 1, hard: false, over_max: false }
@@ -22,12 +21,12 @@ pub fn wants(bits: u64) -> Demand {
     Demand::Rate(BitRate::new(bits))
 }
 
-/// What each gets, in bit/s.
+/// Rates of the grants, in bit/s.
 pub fn rates(grants: &[Grant]) -> Vec<u64> {
     grants.iter().map(|g| g.rate.bits()).collect()
 }
 
-/// The study's three members, in Mbit/s, with contracts as `exact` needs them for Figure 4.
+/// The paper's three members, in Mbit/s, with contracts that give Figure 4 under `exact`.
 pub fn study() -> [Member; 3] {
     let m = 1_000_000;
     [
@@ -37,7 +36,7 @@ pub fn study() -> [Member; 3] {
     ]
 }
 
-/// A pool: its capacity and members whose minima fit, with demands. Small numbers make ties.
+/// A pool: a capacity, and members whose minima fit, with demands. Small numbers make ties.
 pub fn pools() -> impl Strategy<Value = (BitRate, Vec<Member>, Vec<Demand>)> {
     let scale = prop_oneof![Just(1u64), Just(7), Just(1_000_003), Just(80_000_000)];
     let one =
@@ -57,8 +56,7 @@ pub fn pools() -> impl Strategy<Value = (BitRate, Vec<Member>, Vec<Demand>)> {
             (BitRate::new(capacity / 8), members, demands)
         })
         .prop_map(|(capacity, members, demands)| {
-            // Minima were cut to eight times the capacity: fit them again, so that both the scarce and
-            // the ample are common.
+            // Minima are up to eight times the capacity: fit them, so that both scarcity and plenty are common.
             let mut left = capacity;
             let fit = |m: Member| {
                 let min = m.min.min(left);
@@ -69,7 +67,7 @@ pub fn pools() -> impl Strategy<Value = (BitRate, Vec<Member>, Vec<Demand>)> {
         })
 }
 
-/// One random change: which member, and its new demand.
+/// Random changes: a member, and its new demand.
 pub fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, Option<u64>)>> {
     prop::collection::vec((any::<prop::sample::Index>(), prop::option::weighted(0.8, 0u64..2_000_000)), 1..60)
 }

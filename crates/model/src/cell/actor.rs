@@ -1,4 +1,4 @@
-//! Who works in a cell, on what, from when and for how long.
+//! Actors of a cell.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Attachment, Kind, Nic, Side, State, Subject};
 
-/// The end of a path that is what the actor is: to a guest another guest, else another namespace.
+/// An end of a path of the actor's own kind: for a guest another guest, else another namespace.
 pub const NEIGHBOUR: &str = "neighbour";
 
 /// A length of time in milliseconds.
@@ -16,7 +16,7 @@ pub const NEIGHBOUR: &str = "neighbour";
 pub struct Millis(pub u32);
 
 impl Millis {
-    /// None at all.
+    /// None.
     pub const ZERO: Millis = Millis(0);
     /// One second.
     pub const SECOND: Millis = Millis(1000);
@@ -48,12 +48,12 @@ impl std::fmt::Display for Millis {
     }
 }
 
-/// Who works on what.
+/// A side that works on a subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Actor {
-    /// Who: the host itself, or a guest.
+    /// The host itself, or a guest.
     pub side: Side,
-    /// On what.
+    /// What it works on.
     pub subject: Subject,
     /// Entry of `workloads/`: `durable-append`, `seq-write`, …
     pub workload: String,
@@ -66,7 +66,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// The target that it works on; `None` where that is no disk.
+    /// Its target; `None` where it works on no disk.
     pub fn target(&self) -> Option<&str> {
         match &self.subject {
             Subject::Disk { target, .. } => Some(target),
@@ -74,7 +74,7 @@ impl Actor {
         }
     }
 
-    /// How its guest sees that; `None` without a disk, natively, and in a container.
+    /// How its guest sees the target; `None` without a disk, natively, and in a container.
     pub fn attachment(&self) -> Option<&Attachment> {
         match &self.subject {
             Subject::Disk { attachment, .. } => attachment.as_ref(),
@@ -82,7 +82,7 @@ impl Actor {
         }
     }
 
-    /// The state of its target that the study names; `None` without a disk, and where the workload decides.
+    /// The state of its target that the study names; `None` without a disk, and where the workload's default applies.
     pub fn state(&self) -> Option<State> {
         match self.subject {
             Subject::Disk { state, .. } => state,
@@ -95,12 +95,12 @@ impl Actor {
         self.state().is_some_and(State::is_warm)
     }
 
-    /// Whether that is the host's below its guest, and not the one of its own side.
+    /// Whether that is the host's page cache below its guest, and not the one of its own side.
     pub fn is_warm_below(&self) -> bool {
         self.state() == Some(State::WarmHost) && self.attachment().is_some()
     }
 
-    /// The device that its guest sees its path by; `None` without a path, natively, and in a container.
+    /// The card of its guest; `None` without a path, natively, and in a container.
     pub fn nic(&self) -> Option<&Nic> {
         match &self.subject {
             Subject::Path { nic, .. } => nic.as_ref(),
@@ -108,7 +108,7 @@ impl Actor {
         }
     }
 
-    /// The end that sends to the peer of its path beside it; `None` where it is the only sender.
+    /// The co-sender; `None` where the actor is the only sender.
     pub fn co_sender(&self) -> Option<&str> {
         match &self.subject {
             Subject::Path { co_sender, .. } => co_sender.as_deref(),
@@ -116,8 +116,8 @@ impl Actor {
         }
     }
 
-    /// The guest at another end of its path, where that is one ([`NEIGHBOUR`]): the next of its shape, which sees the
-    /// network by the same device. Where there is no guest, natively and in containers, a namespace is.
+    /// The guest at another end of its path ([`NEIGHBOUR`]): the next of its shape, with the same card. `None` natively
+    /// and in containers, where a namespace takes its place.
     pub fn neighbour(&self) -> Option<Actor> {
         let Subject::Path { peer, .. } = &self.subject else { return None };
         let is_end = peer == NEIGHBOUR || self.co_sender() == Some(NEIGHBOUR);
@@ -125,12 +125,12 @@ impl Actor {
         is_guest.then(|| Actor { side: Side { nth: self.side.nth + 1, ..self.side.clone() }, ..self.clone() })
     }
 
-    /// The same on the host itself, held to what its side has: so that what is compared has the same.
+    /// Makes it the host itself, limited to its side's processors and memory, so that both have the same.
     pub(super) fn go_native(&mut self) {
         self.go_to(Kind::NATIVE.name);
     }
 
-    /// The same on a side of another kind; one that has no machine sees its subject by no device.
+    /// Moves it to a side of another kind; one without a machine has no attachment or card.
     pub(super) fn go_to(&mut self, kind: &str) {
         kind.clone_into(&mut self.side.kind);
         if self.side.shares_kernel() {

@@ -1,14 +1,13 @@
-//! What a guest's processors understand.
+//! Instruction sets of guests.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An instruction set. vmio itself runs on x86-64: a guest of another one is emulated, and nothing native stands
-/// against it.
+/// An instruction set. vmio itself runs on x86-64: a guest of another one is emulated, and has no native baseline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Arch {
-    /// 64-bit x86, as the host.
+    /// 64-bit x86, the host's.
     #[default]
     X86_64,
     /// 64-bit ARM.
@@ -16,10 +15,10 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// All of them.
+    /// All.
     pub const ALL: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
 
-    /// As `uname -m` says.
+    /// As `uname -m` prints it.
     pub fn name(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86_64",
@@ -27,7 +26,7 @@ impl Arch {
         }
     }
 
-    /// As Debian names its packages' architecture.
+    /// Debian's name of the architecture.
     pub fn debian(self) -> &'static str {
         match self {
             Arch::X86_64 => "amd64",
@@ -35,7 +34,7 @@ impl Arch {
         }
     }
 
-    /// Whether it is the host's own.
+    /// Whether it is the host's.
     pub fn is_own(&self) -> bool {
         *self == Arch::default()
     }

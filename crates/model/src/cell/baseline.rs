@@ -1,29 +1,28 @@
-//! What a cell is compared with. The study declares it once for all of its cells, as what is put in the
-//! place of what.
+//! The cell that a cell is compared with. A study declares once, for all its cells, what its baseline replaces.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Cell, Settings, State, Subject};
 
-/// The cell that others are compared with.
+/// The baseline of a study's cells.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Baseline {
-    /// The same on the host itself.
+    /// The same cell on the host itself.
     #[default]
     Native,
-    /// The same with this in the place of its own.
+    /// The same cell with these replacements.
     Like(Like),
-    /// None: the figures stand for themselves.
+    /// None: the figures are not compared.
     None,
 }
 
-/// What a baseline has in the place of a cell's own. What is not said stays.
+/// What a baseline replaces of a cell. What is not named stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Like {
-    /// Entry of `guests/`. `native` and `container` also take away what a guest sees its subject by.
+    /// Entry of `guests/`. `native` and `container` also remove attachments and cards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<String>,
     /// Entry of `disks/targets/`.
@@ -35,7 +34,7 @@ pub struct Like {
     /// Entry of `nets/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
-    /// The other end of the path.
+    /// The peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// The leading actor's workload.
@@ -44,7 +43,7 @@ pub struct Like {
     /// Only the leading actor works.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
-    /// All settings, in the place of the cell's.
+    /// All settings, replacing the cell's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<Settings>,
 }
@@ -55,7 +54,7 @@ impl Baseline {
         *self == Baseline::Native
     }
 
-    /// What a cell is compared with; `None` where that is nothing. A baseline's is itself.
+    /// The baseline of a cell; `None` where it has none. A baseline's is itself.
     pub fn of(&self, cell: &Cell) -> Option<Cell> {
         match self {
             Baseline::Native => Some(cell.natively()),
@@ -64,7 +63,7 @@ impl Baseline {
         }
     }
 
-    /// Whether a cell is what others are compared with.
+    /// Whether a cell is a baseline.
     pub fn is(&self, cell: &Cell) -> bool {
         self.of(cell).is_some_and(|baseline| baseline == *cell)
     }

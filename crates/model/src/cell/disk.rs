@@ -17,16 +17,16 @@ pub enum Cache {
     Writethrough,
     /// `cache=directsync`: O_DIRECT, and each write is flushed before it is acknowledged.
     Directsync,
-    /// `cache=unsafe`: through the host's page cache, the guest's flushes are dropped. What the
-    /// guest takes for durable is lost when the host fails.
+    /// `cache=unsafe`: through the host's page cache, the guest's flushes are dropped: flushed writes are lost when the
+    /// host fails.
     Unsafe,
 }
 
 impl Cache {
-    /// All modes, the usual ones first.
+    /// All modes, common ones first.
     pub const ALL: [Cache; 5] = [Cache::None, Cache::Writeback, Cache::Writethrough, Cache::Directsync, Cache::Unsafe];
 
-    /// Whether the host's page cache is gone round (QEMU `cache.direct`).
+    /// Whether the host's page cache is bypassed (QEMU `cache.direct`).
     pub fn direct(self) -> bool {
         matches!(self, Cache::None | Cache::Directsync)
     }
@@ -56,11 +56,11 @@ pub enum Aio {
     IoUring,
 }
 
-/// What QEMU does with blocks of zeroes that a guest writes (QEMU `detect-zeroes=`).
+/// What QEMU does with zeroes that a guest writes (QEMU `detect-zeroes=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DetectZeroes {
-    /// Writes them.
+    /// Writes them as data.
     #[default]
     Off,
     /// Writes them as "zeroes", which may cost no data on the host.
@@ -69,7 +69,7 @@ pub enum DetectZeroes {
     Unmap,
 }
 
-/// Settings of a disk that are seldom touched. What is not said is QEMU's own default.
+/// Less common settings of a disk. QEMU's default applies where one is not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
@@ -83,7 +83,7 @@ pub struct Options {
     /// Whether discards of the guest are passed on (`discard=unmap`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub discard: bool,
-    /// What is done with zeroes.
+    /// What is done with written zeroes.
     #[serde(skip_serializing_if = "DetectZeroes::is_off")]
     pub detect_zeroes: DetectZeroes,
 }
@@ -138,18 +138,18 @@ pub struct Attachment {
     pub aio: Aio,
     /// Whether the disk has an I/O thread of its own.
     pub iothread: bool,
-    /// Everything else.
+    /// Other settings.
     #[serde(default, skip_serializing_if = "Options::is_default")]
     pub options: Options,
 }
 
 impl Attachment {
-    /// A disk without an I/O thread and with QEMU's defaults for the rest.
+    /// A disk without an I/O thread and with QEMU's defaults otherwise.
     pub fn new(driver: impl Into<String>, cache: Cache, aio: Aio) -> Self {
         Self { driver: driver.into(), cache, aio, iothread: false, options: Options::default() }
     }
 
-    /// The same with an I/O thread, or without.
+    /// The same with or without an I/O thread.
     #[must_use]
     pub fn iothread(mut self, on: bool) -> Self {
         self.iothread = on;

@@ -1,18 +1,18 @@
-//! The name of a cell, which is its key in the store and what people see of it.
+//! The name of a cell, which is its key in the store and in reports.
 
 use super::{Actor, Cell, Millis};
 
 impl Cell {
     /// Stable name: `device/qemu/virtio-blk,none,native/seq-write`, `device/native/seq-write`,
-    /// `veth.host/native/iperf3-tcp`, `machine/qemu/openssl`. A state that the study names stands behind its target,
-    /// `preallocated+warm-host/native/dd-read`. Actors are joined by ` & `; settings come last,
-    /// `device/native/seq-read [read-ahead=4096k]`.
+    /// `veth.host/native/iperf3-tcp`, `machine/qemu/openssl`. A state named by the study follows its target,
+    /// `preallocated+warm-host/native/dd-read`. Actors are joined by ` & `; settings come last, `device/native/seq-read
+    /// [read-ahead=4096k]`.
     pub fn key(&self) -> String {
         let actors: Vec<String> = self.actors().map(Actor::key).collect();
         actors.join(" & ") + &self.set()
     }
 
-    /// The same without the leading actor's workload: `device/qemu/virtio-blk,none,native`.
+    /// The key without the leading actor's workload: `device/qemu/virtio-blk,none,native`.
     pub fn place_key(&self) -> String {
         let beside: Vec<String> = self.beside.iter().map(|actor| format!(" & {}", actor.key())).collect();
         self.lead.place_key() + &beside.concat() + &self.set()

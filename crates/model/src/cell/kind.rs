@@ -1,5 +1,5 @@
-//! What kinds of guests can do, and the host itself: those that vmio measures (`guests/` of `vmio-rig`) and those that
-//! it finds running (`kinds/` of `vmio-look`). Whoever wants to know asks for the ability, never for the name.
+//! Abilities of the kinds of guests and of the host itself: those that vmio measures (`guests/` of `vmio-rig`) and
+//! those that it finds running (`kinds/` of `vmio-look`). Code asks for an ability, not for a name.
 
 /// A kind and its abilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,18 +8,20 @@ pub struct Kind {
     pub name: &'static str,
     /// Whether it is the host itself.
     pub is_host: bool,
-    /// Whether it is another machine than this host: nothing of this host is held for it, and none of its probes see
-    /// it.
+    /// Whether it is another machine than this host: no resource of this host is reserved for it, and no probe of this
+    /// host sees it.
     pub is_afar: bool,
-    /// Whether it works under a kernel that runs already, so that it has no machine to be given devices by.
+    /// Whether it runs under an existing kernel, without a machine and devices of its own.
     pub shares_kernel: bool,
-    /// Whether the host's kernel has its devices open, in the name of its domain's number, and no process of it.
+    /// Whether the host's kernel serves its devices by the domain's number, without a process of its own.
     pub has_back_ends: bool,
-    /// Whose settings it has.
+    /// What its hypervisor is called in messages; empty where it has none.
+    pub hypervisor: &'static str,
+    /// The monitor whose settings it has.
     pub vmm: Vmm,
 }
 
-/// The virtual machine monitor whose settings a guest has: advice is in the form of these.
+/// The virtual machine monitor whose settings a guest has, in which advice is given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Vmm {
     /// QEMU.
@@ -27,31 +29,39 @@ pub enum Vmm {
     Qemu,
     /// Firecracker.
     Firecracker,
-    /// None, or one whose settings no rule knows.
+    /// None, or one without rules.
     Other,
 }
 
-/// A virtual machine of which nothing else is known.
-const PLAIN: Kind =
-    Kind { name: "", is_host: false, is_afar: false, shares_kernel: false, has_back_ends: false, vmm: Vmm::Other };
+/// A virtual machine without further abilities.
+const PLAIN: Kind = Kind {
+    name: "",
+    is_host: false,
+    is_afar: false,
+    shares_kernel: false,
+    has_back_ends: false,
+    hypervisor: "",
+    vmm: Vmm::Other,
+};
 
 impl Kind {
     /// The host itself.
     pub const NATIVE: Kind = Kind { name: "native", is_host: true, shares_kernel: true, ..PLAIN };
     /// A guest under QEMU.
-    pub const QEMU: Kind = Kind { name: "qemu", vmm: Vmm::Qemu, ..PLAIN };
+    pub const QEMU: Kind = Kind { name: "qemu", hypervisor: "QEMU", vmm: Vmm::Qemu, ..PLAIN };
     /// A container.
     pub const CONTAINER: Kind = Kind { name: "container", shares_kernel: true, ..PLAIN };
-    /// Another machine, which `ssh` or libvirt reaches and which is measured as it is.
+    /// Another machine, reached by `ssh` or libvirt and measured as it is.
     pub const SSH: Kind = Kind { name: "ssh", is_afar: true, shares_kernel: true, ..PLAIN };
     /// A guest under Firecracker.
-    pub const FIRECRACKER: Kind = Kind { name: "firecracker", vmm: Vmm::Firecracker, ..PLAIN };
+    pub const FIRECRACKER: Kind =
+        Kind { name: "firecracker", hypervisor: "Firecracker", vmm: Vmm::Firecracker, ..PLAIN };
     /// A guest under Cloud Hypervisor.
-    pub const CLOUD_HYPERVISOR: Kind = Kind { name: "cloud-hypervisor", ..PLAIN };
+    pub const CLOUD_HYPERVISOR: Kind = Kind { name: "cloud-hypervisor", hypervisor: "Cloud Hypervisor", ..PLAIN };
     /// A Xen domain.
-    pub const XEN: Kind = Kind { name: "xen", has_back_ends: true, ..PLAIN };
+    pub const XEN: Kind = Kind { name: "xen", has_back_ends: true, hypervisor: "Xen", ..PLAIN };
 
-    /// All that are known.
+    /// All known kinds.
     pub const ALL: [Kind; 7] =
         [Self::NATIVE, Self::QEMU, Self::CONTAINER, Self::SSH, Self::FIRECRACKER, Self::CLOUD_HYPERVISOR, Self::XEN];
 
@@ -60,9 +70,14 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name == name)
     }
 
-    /// What a kind of that name can do. An unknown one, of a stored run or of a manager, is a plain virtual machine.
+    /// The abilities of a kind by name. An unknown name, from a stored run or a manager, is a plain virtual machine.
     pub fn of(name: &str) -> Kind {
         Self::find(name).unwrap_or(PLAIN)
+    }
+
+    /// What the hypervisor of a kind of that name is called in messages; an unknown one is called as its kind.
+    pub fn hypervisor_of(name: &str) -> &str {
+        Self::find(name).map_or(name, |kind| kind.hypervisor)
     }
 
     /// Whether it is a guest: neither the host itself nor another machine.
@@ -74,6 +89,15 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cell::{Cell, Side, Subject};
+
+    #[test]
+    fn cells_name_the_hypervisor_of_their_first_guest() {
+        let on = |kind: &str| Cell::of(Side::of(kind), Subject::Machine, "a");
+        let named = |cells: &[Cell]| Cell::hypervisor(cells).to_owned();
+        assert_eq!(named(&[on("native"), on("firecracker"), on("qemu")]), "Firecracker");
+        assert_eq!([named(&[on("bochs")]), named(&[on("container")])], ["bochs", "QEMU"]);
+    }
 
     #[test]
     fn contract_of_every_kind() {
@@ -81,9 +105,10 @@ mod tests {
             assert!(Kind::ALL[..i].iter().all(|k| k.name != kind.name), "{} twice", kind.name);
             assert_eq!(Kind::of(kind.name), *kind);
             assert!(kind.is_guest() || kind.shares_kernel, "{}: what is no guest has no machine", kind.name);
+            assert_eq!(kind.hypervisor.is_empty(), kind.shares_kernel, "{}", kind.name);
         }
         let unknown = Kind::of("bochs");
         assert!(Kind::find("bochs").is_none() && unknown.is_guest() && !unknown.shares_kernel);
-        assert_eq!(unknown.vmm, Vmm::Other);
+        assert_eq!((unknown.vmm, Kind::hypervisor_of("bochs")), (Vmm::Other, "bochs"));
     }
 }

@@ -1,5 +1,4 @@
-//! Who works: the host itself, or a guest of some shape. Guests are booted by shape: two cells whose
-//! sides are equal share one.
+//! Sides: the host itself, or a guest of some shape. Cells with equal sides share one booted guest.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,23 +10,23 @@ use super::{Arch, Kind};
 pub struct Side {
     /// Entry of `guests/`: `native`, `qemu`, `container`.
     pub kind: String,
-    /// What of it is not as the study's `[guest]` says.
+    /// Differences from the study's `[guest]`.
     #[serde(default, skip_serializing_if = "Shape::is_plain")]
     pub shape: Shape,
-    /// Which of this shape, from 0: cells with several guests have more than one, and as many native sides
-    /// stand against them.
+    /// Index among guests of this shape, from 0: a cell with several guests has more than one, compared with as many
+    /// native sides.
     #[serde(default, skip_serializing_if = "is_first")]
     pub nth: u32,
 }
 
-/// What a guest has, and the host itself in its place. What is not said is as the study's `[guest]` says.
+/// Shape of a guest, applied to the host itself in native cells. What is not set is as in the study's `[guest]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
-    /// What its processors understand.
+    /// Instruction set.
     #[serde(skip_serializing_if = "Arch::is_own")]
     pub arch: Arch,
-    /// The machine that it is given: `q35`, `virt`, `microvm` (QEMU `-machine`).
+    /// Machine type: `q35`, `virt`, `microvm` (QEMU `-machine`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// Virtual CPUs.
@@ -36,21 +35,21 @@ pub struct Shape {
     /// Memory in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u32>,
-    /// Release of its kernel (`uname -r`).
+    /// Kernel release (`uname -r`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Processors of the host that it is held to; empty: any.
+    /// Processors of the host that it is pinned to; empty for any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<u32>,
 }
 
 impl Shape {
-    /// Whether all of it is as the study says.
+    /// Whether it is as the study says.
     pub fn is_plain(&self) -> bool {
         *self == Shape::default()
     }
 
-    /// What of it the host itself, or a container on it, can be held to: processors and memory.
+    /// The part that the host itself, or a container, can be limited to: processors and memory.
     #[must_use]
     pub fn natively(&self) -> Self {
         Self { arch: Arch::default(), machine: None, kernel: None, ..self.clone() }
@@ -58,7 +57,7 @@ impl Shape {
 }
 
 impl Side {
-    /// The first guest of a kind, in the study's own shape.
+    /// The first guest of a kind, in the study's shape.
     pub fn of(kind: impl Into<String>) -> Self {
         Self { kind: kind.into(), shape: Shape::default(), nth: 0 }
     }
@@ -78,9 +77,14 @@ impl Side {
         Kind::of(&self.kind).is_afar
     }
 
-    /// Whether it works under a kernel that runs already: it sees its subject by no device of its own.
+    /// Whether it runs under an existing kernel, so that it has no attachment or card.
     pub fn shares_kernel(&self) -> bool {
         Kind::of(&self.kind).shares_kernel
+    }
+
+    /// What its hypervisor is called in messages; `None` where it shares a kernel.
+    pub fn hypervisor(&self) -> Option<&str> {
+        (!self.shares_kernel()).then(|| Kind::hypervisor_of(&self.kind))
     }
 }
 
@@ -105,7 +109,7 @@ impl std::fmt::Display for Side {
         let list: Vec<String> = pins.iter().map(u32::to_string).collect();
         say("pins", (!list.is_empty()).then(|| list.join("+")))?;
         if self.nth > 0 {
-            // A stored run may say anything.
+            // A stored run may hold any number.
             write!(f, "#{}", u64::from(self.nth) + 1)?;
         }
         Ok(())

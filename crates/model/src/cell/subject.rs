@@ -1,11 +1,11 @@
-//! What an actor works on.
+//! Subjects that an actor works on.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Attachment, State};
 
-/// What is worked on.
+/// A subject.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
@@ -13,9 +13,9 @@ pub enum Subject {
     Disk {
         /// Entry of `disks/targets/`: `device`, `sparse`, `preallocated`.
         target: String,
-        /// How the guest sees it; `None` on the native side and in a container.
+        /// How the guest sees it; `None` natively and in a container.
         attachment: Option<Attachment>,
-        /// What is found on it before the work; `None`: what its workload needs.
+        /// State before the work; `None` for the workload's default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         state: Option<State>,
     },
@@ -23,11 +23,11 @@ pub enum Subject {
     Path {
         /// Entry of `nets/`, which makes the path and names its ends.
         network: String,
-        /// The other end, by its name in the network: `host`.
+        /// The other end's name in the network: `host`.
         peer: String,
-        /// The device that the guest sees its end by; `None` on the native side and in a container.
+        /// The guest's card; `None` natively and in a container.
         nic: Option<Nic>,
-        /// A third end, which sends to the peer as the actor does, by its name in the network: `neighbour`.
+        /// The co-sender's end, which sends to the peer like the actor, by its name in the network: `neighbour`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         co_sender: Option<String>,
     },
@@ -35,25 +35,25 @@ pub enum Subject {
     Machine,
 }
 
-/// A network device as a guest sees it.
+/// A network card as a guest sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "CellNic")]
 pub struct Nic {
     /// The device model: `virtio-net`, `e1000`.
     pub model: String,
-    /// Whether the host's kernel carries the packets (vhost-net) and not the hypervisor.
+    /// Whether the host's kernel moves the packets (vhost-net) and not the hypervisor.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub vhost: bool,
-    /// Queues; `None`: as the hypervisor likes.
+    /// Number of queues; `None` for the hypervisor's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,
-    /// Descriptors of the ring that packets arrive by; `None`: as the hypervisor likes.
+    /// Receive ring size in descriptors; `None` for the hypervisor's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring: Option<u32>,
 }
 
 impl Nic {
-    /// A device of this model with nothing chosen.
+    /// A card of this model with defaults.
     pub fn new(model: impl Into<String>) -> Self {
         Self { model: model.into(), vhost: false, queues: None, ring: None }
     }
@@ -73,7 +73,7 @@ impl Subject {
         Self::Path { network: network.into(), peer: peer.into(), nic, co_sender: None }
     }
 
-    /// What it is, without how a guest sees it: `device`, `device+warm-host`, `veth.host`, `shared.remote+neighbour`,
+    /// Its name without attachment or card: `device`, `device+warm-host`, `veth.host`, `shared.remote+neighbour`,
     /// `machine`.
     pub fn place(&self) -> String {
         match self {
@@ -85,8 +85,7 @@ impl Subject {
         }
     }
 
-    /// How a guest sees it: `virtio-blk,none,native`, `e1000`; `None` natively, and where there is
-    /// nothing to see it by.
+    /// Attachment or card: `virtio-blk,none,native`, `e1000`; `None` where it has none.
     pub fn seen_by(&self) -> Option<String> {
         match self {
             Subject::Disk { attachment, .. } => attachment.as_ref().map(Attachment::label),
@@ -95,7 +94,7 @@ impl Subject {
         }
     }
 
-    /// As who works under the host's kernel has it: by no device, and through the host's page cache.
+    /// Removes attachment and card, as for a side under the host's kernel, with the host's page cache.
     pub(crate) fn see_no_device(&mut self) {
         match self {
             Subject::Disk { attachment, state, .. } => {

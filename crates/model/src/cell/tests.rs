@@ -55,7 +55,7 @@ fn a_key_says_all_that_differs() {
     assert!(text.contains("\"co_sender\":\"neighbour\"") && serde_json::from_str::<Cell>(&text).unwrap() == guests);
 }
 
-/// What names a state reads back, and what is stored without one has none.
+/// Cells with a state read back, and cells stored without one have none.
 #[test]
 fn a_state_goes_there_and_back() {
     for state in State::ALL {
@@ -68,7 +68,7 @@ fn a_state_goes_there_and_back() {
     }
 }
 
-/// The form in which most cells are stored and shown has no member that says nothing.
+/// The common stored form has no empty members.
 #[test]
 fn a_plain_cell_is_stored_plainly() {
     let stored = serde_json::to_value(guest("seq-write").natively()).unwrap();

@@ -1,10 +1,10 @@
-//! What guests get together where their excess must wait in a hierarchy of their own before the uplink (an IFB that their
-//! interfaces' packets are led through), while the host's own traffic, and what nobody knows, meets theirs at the uplink.
+//! The rate of a stage: guests whose excess must wait in a hierarchy before the uplink (an IFB that their packets are
+//! redirected through), while the host's own and unknown traffic joins theirs at the uplink.
 //!
-//! Members' shares among each other are the hierarchy's. What all of them get is what the others leave, which only counters
-//! tell: at the uplink there are the others' leaves and one for all that comes from the stage. Each period the allocator
-//! says what the others get of what they want, and the stage's root gets the rest. Until it does, the uplink's own
-//! hierarchy holds the others' minima, and what is too much from the stage waits there; what waits comes off the stage's root, too.
+//! The stage's hierarchy shares between its members. Their common rate is what the others leave, which only counters
+//! show: the uplink has the others' leaves and one for the stage. Each period the allocator grants the others' demands,
+//! and the stage's root gets the rest. Until then the uplink's hierarchy keeps the others' minima, and excess from the
+//! stage waits there; that backlog is subtracted from the stage's root, too.
 
 use crate::allocate::{Demand, Member, exact};
 use crate::picos::rate_of;
@@ -13,11 +13,11 @@ use crate::rate::BitRate;
 
 use super::PeriodSample;
 
-/// Rates of a stage are whole multiples of the capacity by this, so that not every packet of the host is a change.
+/// Rates of a stage are multiples of capacity/STEPS, so that single packets of the host change nothing.
 const STEPS: u64 = 128;
-/// At least this part of the capacity.
+/// The least share of the capacity: 1/LEAST_PART.
 const LEAST_PART: u64 = 50;
-/// Periods that it takes to work off what waits behind the stage.
+/// Periods in which a backlog behind the stage is worked off.
 const PERIODS: u64 = 10;
 
 /// The stage of a pool.
@@ -25,13 +25,13 @@ const PERIODS: u64 = 10;
 pub(super) struct Stage {
     /// By member: whether it is not in the stage.
     apart: Vec<bool>,
-    /// What may wait at the uplink, in bits: less is what bursts leave there.
+    /// Backlog at the uplink that bursts leave there anyway, in bits.
     burst_bits: u64,
-    /// What its members' leaves have of their own. They send so much whatever the root has, and a root of HTB that
-    /// has less makes a debt of time by it, up to a minute, which it works off before it lends again (`htb_charge_class` of
-    /// net/sched/sch_htb.c): so long nobody would get more than his own, and who has none nothing.
+    /// Sum of its leaves' own rates. They send that much whatever the root has, and an HTB root with less runs into a
+    /// time debt of up to a minute, which it works off before it lends again (`htb_charge_class` of
+    /// net/sched/sch_htb.c): until then no member would get more than its own rate.
     own: BitRate,
-    /// What the others got lately: rises at once, falls by a quarter a period.
+    /// Recent traffic of the others: rises at once, falls by a quarter a period.
     taken: BitRate,
 }
 
@@ -42,8 +42,8 @@ impl Stage {
         Stage { apart, burst_bits: u64::from(program.burst_bytes) * 8, own, taken: BitRate::ZERO }
     }
 
-    /// What the stage's root gets of `root`, after a period of `time` picoseconds. `demands` are those of the loop;
-    /// `waiting` bits wait at the uplink that came from the stage.
+    /// The rate of the stage's root out of `root`, after a period of `time` picoseconds. `demands` are those of the
+    /// loop; `waiting` bits from the stage wait at the uplink.
     pub(super) fn tick(
         &mut self,
         root: BitRate,
@@ -53,7 +53,7 @@ impl Stage {
         waiting: u64,
         time: u64,
     ) -> BitRate {
-        // The others' leaves at the uplink give them more at once: no room is needed on what they were seen to use.
+        // The others' leaves at the uplink can rise at once, so measured traffic needs no margin.
         let demand = |((apart, demand), seen): ((&bool, &Demand), &PeriodSample)| {
             if *apart && !seen.held_back { Demand::Rate(rate_of(seen.passed, time)) } else { *demand }
         };
@@ -66,7 +66,7 @@ impl Stage {
         self.rest(root, self.taken.saturating_add(late))
     }
 
-    /// What is left of `root`, in steps.
+    /// The rest of `root`, in steps.
     pub(super) fn rest(&self, root: BitRate, taken: BitRate) -> BitRate {
         let rest = root.saturating_sub(taken.rounded_up(root / STEPS));
         rest.max(root / LEAST_PART).max(self.own.min(root)).max(BitRate::ONE)
@@ -96,7 +96,7 @@ mod tests {
         vec![member(host, 2), member(4, 40), member(4, 0), member(8, 0)]
     }
 
-    /// In Mbit/s, after so many periods in which `host` and `default` use that and both guests want all.
+    /// In Mbit/s, after a number of periods in which `host` and `default` use this much and both guests want all.
     fn after(
         periods: usize,
         stage: &mut Stage,
@@ -130,9 +130,9 @@ mod tests {
     fn guests_get_what_the_others_leave() {
         let (idle, mut stage) = (seen(0, false), stage());
         assert_eq!(after(1, &mut stage, &members(1), idle, idle, 0), 100);
-        // At once in steps of a 128th, and back again within some periods.
+        // At once in steps of a 128th, and back within some periods.
         assert_eq!(after(1, &mut stage, &members(1), seen(10, false), idle, 0), 89);
-        // Strangers, less important than guests who want all, take nothing off them.
+        // Unknown traffic, less important than guests that want all, takes nothing from them.
         assert_eq!(after(1, &mut stage, &members(1), seen(10, false), seen(5, false), 0), 89);
         assert!(after(1, &mut stage, &members(1), idle, idle, 0) < 95);
         assert_eq!(after(30, &mut stage, &members(1), idle, idle, 0), 99);
@@ -148,7 +148,7 @@ mod tests {
         assert!((76..=79).contains(&rest), "{rest}");
         // Less important than all: its minimum.
         assert_eq!(after(1, &mut stage(), &members(8), seen(2, true), idle, 0), 97);
-        // Strangers who want all have no minimum, and are last.
+        // Unknown traffic has no minimum, and is last.
         assert_eq!(after(1, &mut stage(), &members(1), idle, seen(1, true), 0), 100);
     }
 
@@ -157,9 +157,9 @@ mod tests {
         let idle = seen(0, false);
         assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 131_072 * 8), 100);
         assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 131_072 * 8 + M.bits()), 89);
-        // Never below what leaves have of their own, which they send all the same.
+        // Never below the sum of the leaves' own rates, which they send anyway.
         assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 1000 * M.bits()), 40);
-        // Nor while they are idle and somebody else takes all: when they begin to send, the root has no debt.
+        // Nor while they are idle and others take all: the root must have no debt when they start to send.
         let mut stage = stage();
         let (demands, all) = ([Demand::Rate(BitRate::ZERO); 4], Demand::Unbounded);
         let demands = [all, demands[1], demands[2], all];

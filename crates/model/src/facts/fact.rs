@@ -1,5 +1,5 @@
-//! A fact: a value and where it was read, as one. Whoever takes, replaces or drops the value takes, replaces or drops
-//! its source with it, and nothing looks a source up by the name of a field: renaming one cannot part them.
+//! A value with its source. Both are taken, replaced and dropped together, and no source is looked up by a field's
+//! name, so renaming a field cannot separate them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Provenance, Source, Subject};
 
-/// Where settings were read, by their names, as JSON shows it: `driver` -> `/proc/812/cmdline, -device`.
+/// Sources of settings by name, as in JSON: `driver` -> `/proc/812/cmdline, -device`.
 pub type Sources = BTreeMap<String, String>;
 
-/// A value and where it was read. Reads as the value; serialises as the value, and [`Sourced`] tells the sources of
-/// all facts of a device beside it.
+/// A value with its source. Dereferences to the value and serialises as the value; [`Sourced`] lists the sources of a
+/// device's facts beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fact<T> {
     value: T,
@@ -22,7 +22,7 @@ pub struct Fact<T> {
 }
 
 impl<T> Fact<T> {
-    /// A value that was read there.
+    /// A value from this source.
     pub fn read(value: T, source: impl Into<Source>) -> Self {
         Self { value, source: Some(source.into()) }
     }
@@ -32,29 +32,29 @@ impl<T> Fact<T> {
         &self.value
     }
 
-    /// The value, for its reader to amend: the source stays.
+    /// The value, mutable; the source stays.
     pub fn amend(&mut self) -> &mut T {
         &mut self.value
     }
 
-    /// Where it was read; `None`: where its device was read in the first place.
+    /// Its source; `None` where it is the device's provenance.
     pub fn source(&self) -> Option<&Source> {
         self.source.as_ref()
     }
 
-    /// Where it was read, by what its device says of itself where it says nothing.
+    /// Its source, else its device's.
     pub fn source_or(&self, device: &Provenance) -> String {
         self.source.as_ref().map_or_else(|| device.place(), Source::to_string)
     }
 }
 
 impl<T: Blank> Fact<T> {
-    /// Whether nothing is known.
+    /// Whether the value is unknown.
     pub fn is_blank(&self) -> bool {
         self.value.is_blank()
     }
 
-    /// Takes what another reader knows where nothing is known; `device` is where that one read the device.
+    /// Takes another reader's value where none is known; `device` is the other's provenance of the device.
     pub(super) fn fill(&mut self, other: Self, device: &Provenance) {
         if self.is_blank() && !other.is_blank() {
             let source = other.source.unwrap_or_else(|| device.place().into());
@@ -64,7 +64,7 @@ impl<T: Blank> Fact<T> {
 }
 
 impl<T> From<T> for Fact<T> {
-    /// A value that was read where its device was read in the first place.
+    /// A value whose source is the device's provenance.
     fn from(value: T) -> Self {
         Self { value, source: None }
     }
@@ -123,9 +123,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fact<T> {
     }
 }
 
-/// What may hold nothing.
+/// A value that may be unknown.
 pub trait Blank {
-    /// Whether it holds nothing.
+    /// Whether it is unknown.
     fn is_blank(&self) -> bool;
 }
 
@@ -147,9 +147,9 @@ impl<K, V> Blank for BTreeMap<K, V> {
     }
 }
 
-/// What may hold facts, and tells their sources.
+/// A type whose facts have sources.
 pub trait Sourced {
-    /// Adds the sources of what bears this name.
+    /// Adds the sources of the facts in the member of this name.
     fn add_sources(&self, _name: &'static str, _all: &mut BTreeMap<&'static str, Source>) {}
 }
 
@@ -166,8 +166,7 @@ impl Sourced for Provenance {}
 impl<T> Sourced for Option<T> {}
 impl<T> Sourced for Vec<T> {}
 
-/// Defines a struct that holds facts. The names of its members stand here alone: for the sources in JSON they are
-/// taken from here.
+/// Defines a struct of facts. Members are named here only; their names in JSON's sources come from here.
 macro_rules! facts {
     ($(#[$of:meta])* pub struct $name:ident { $($(#[$member:meta])* pub $field:ident: $type:ty,)* }) => {
         $(#[$of])*
@@ -188,7 +187,7 @@ macro_rules! facts {
 }
 pub(super) use facts;
 
-/// Defines a device: [`facts!`] whose JSON has the sources of all of them as `read`, before `from`.
+/// Defines a device: [`facts!`] whose JSON has the sources of all members as `read`, before `from`.
 macro_rules! device {
     ($(#[$of:meta])* pub struct $name:ident { $($(#[$member:meta])* pub $field:ident: $type:ty,)* }) => {
         $crate::facts::fact::facts! {
@@ -199,14 +198,14 @@ macro_rules! device {
         }
 
         impl $name {
-            /// Where each setting was read; what is not listed comes from `from`.
+            /// The source of each setting; one that is not listed comes from `from`.
             pub fn sources(&self) -> ::std::collections::BTreeMap<&'static str, $crate::facts::Source> {
                 let mut all = ::std::collections::BTreeMap::new();
                 $crate::facts::fact::Sourced::add_sources(self, "", &mut all);
                 all
             }
 
-            /// The same as it is shown.
+            /// The sources as text.
             pub fn read(&self) -> $crate::facts::Sources {
                 self.sources().into_iter().map(|(name, source)| (name.to_owned(), source.to_string())).collect()
             }

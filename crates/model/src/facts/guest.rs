@@ -1,6 +1,6 @@
-//! A guest that runs now, as far as it could be read. Every reader (a process's command line, its
-//! monitor, libvirt, Proxmox, a recording) gives such a guest with what it knows; [`Guest::merge`]
-//! puts them together. What nobody could read is `None`, and `unread` says why.
+//! A running guest, as far as it could be read. Every reader (command line, monitor, libvirt, Proxmox, a recording)
+//! returns such a guest with what it knows; [`Guest::fill`] and [`Guest::configured`] combine them. An unreadable
+//! setting is `None`, and `unread` says why.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::fact::{device, facts};
-use super::{Fact, GuestId, Place, Provenance, RateLimit, Setting, Subject};
+use super::{Fact, GuestId, Place, Provenance, RateLimit, Setting, Subject, Unread};
 use crate::cell::{Kind, Vmm};
 use crate::result::Accel;
 
@@ -41,22 +41,11 @@ pub struct Guest {
     pub unread: Vec<Unread>,
 }
 
-/// Something that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Unread {
-    /// What: `format of /images/a.qcow2`, `monitor /run/web1.qmp`.
-    pub what: String,
-    /// Why not.
-    pub why: String,
-    /// What would let it be read: `run as root`.
-    pub mend: String,
-}
-
 device! {
-    /// A guest's disk as it is set up. What could not be read is `None`.
+    /// A guest's disk. What could not be read is `None`.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Disk {
-        /// What a finding about it names: `guest db1, disk vda`.
+        /// Subject of its findings: `guest db1, disk vda`.
         pub subject: Subject,
         /// Its driver by the name of vmio's entry: `virtio-blk`, `lsi53c895a`, `ahci`, `ide`.
         pub driver: Fact<Option<String>>,
@@ -66,23 +55,23 @@ device! {
         pub aio: Fact<Option<String>>,
         /// Whether it has an I/O thread of its own.
         pub iothread: Fact<Option<bool>>,
-        /// Whether it lies in a file with holes.
+        /// Whether its file has holes.
         pub sparse: Fact<Option<bool>>,
         /// What else could be read.
         pub details: Details,
-        /// What the configuration calls it.
+        /// Its names in configurations.
         pub place: Place,
-        /// Where this was read.
+        /// Where it was read.
         pub from: Provenance,
     }
 }
 
 facts! {
-    /// What else can be known of a disk. What could not be read is `None`.
+    /// Further settings of a disk. What could not be read is `None`.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
     #[serde(default)]
     pub struct Details {
-        /// What it lies on: `file`, `block`, `lvm-thin`, `zvol`, `rbd`, `nbd`, `iscsi`.
+        /// Its storage: `file`, `block`, `lvm-thin`, `zvol`, `rbd`, `nbd`, `iscsi`.
         pub storage: Fact<Option<String>>,
         /// Image format: `raw`, `qcow2`.
         pub format: Fact<Option<String>>,
@@ -92,17 +81,17 @@ facts! {
         pub cluster_bytes: Fact<Option<u64>>,
         /// QEMU's cache of the image's L2 tables.
         pub l2_cache_bytes: Fact<Option<u64>>,
-        /// Files below the top one in a chain of images.
+        /// Number of backing files in its image chain.
         pub backing_files: Fact<Option<u32>>,
-        /// Whether its storage gives blocks only when they are written (a thin pool, a sparse file).
+        /// Whether its storage allocates blocks when they are written (a thin pool, a sparse file).
         pub thin: Fact<Option<bool>>,
-        /// Whether discards of the guest are passed on.
+        /// Whether the guest's discards are passed on.
         pub discard: Fact<Option<bool>>,
         /// What is done with zeroes that the guest writes: `off`, `on`, `unmap`.
         pub detect_zeroes: Fact<Option<String>>,
         /// Block size of a ZFS volume.
         pub volblock_bytes: Fact<Option<u64>>,
-        /// Disks of the same driver in the guest, this one included.
+        /// Number of disks with the same driver in the guest, this one included.
         pub alike_in_guest: Fact<Option<u32>>,
         /// How the device is attached, where that is not PCI: `mmio`.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,12 +104,12 @@ facts! {
         pub iothread_name: Fact<Option<String>>,
         /// Bytes of its files that the host's page cache holds now.
         pub host_cached_bytes: Fact<Option<u64>>,
-        /// Bytes that its files take where they lie.
+        /// Allocated bytes of its files.
         pub allocated_bytes: Fact<Option<u64>>,
         /// `tmpfs` or `ramfs`, where its file lies in the host's memory.
         #[serde(skip_serializing_if = "Fact::is_blank")]
         pub in_memory: Fact<Option<String>>,
-        /// Its files whose name is gone though the guest has them open: they end with its process.
+        /// Files that were deleted while the guest has them open: they are lost when its process ends.
         #[serde(skip_serializing_if = "Fact::is_blank")]
         pub deleted: Fact<Vec<DeletedFile>>,
         /// Limits in force, in words: `1000 IOPS by QEMU's throttle`.
@@ -128,37 +117,37 @@ facts! {
         /// Keys on QEMU's command line that set them: `throttling.iops-total=100`.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub limit_keys: Vec<String>,
-        /// Id of the throttle group that has them, where they are no drive's own.
+        /// Id of its throttle group, where the limits are a group's.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub throttle_group: Option<String>,
-        /// Settings that were asked for and are not in force.
+        /// Settings that are configured and not in force.
         pub overridden: Vec<Overridden>,
     }
 }
 
-/// A file that has no name any more and that a process holds open.
+/// A deleted file that a process holds open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeletedFile {
-    /// The name that it had, as the process sees it.
+    /// The name that it had for the process.
     pub path: String,
     /// The process.
     pub pid: u32,
-    /// Number of the descriptor that holds it.
+    /// Number of its descriptor.
     pub fd: u32,
-    /// Whether that name is another file's now.
+    /// Whether another file has that name now.
     pub replaced: bool,
 }
 
-/// A setting that was asked for and is not in force.
+/// A setting that is configured and not in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Overridden {
     /// Which.
     pub setting: Setting,
-    /// What the configuration asks for.
+    /// The configured value.
     pub asked: String,
-    /// What is in force.
+    /// The value in force.
     pub found: String,
-    /// Why, where that is known for sure.
+    /// The reason, where it is certain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -167,12 +156,11 @@ device! {
     /// A guest's network device.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Nic {
-        /// What a finding about it names: `guest web1, net tap0`.
+        /// Subject of its findings: `guest web1, net tap0`.
         pub subject: Subject,
         /// Its model: `virtio-net`, `e1000`, `e1000e`, `rtl8139`, `vmxnet3`, `vfio`, `netfront`.
         pub model: Fact<Option<String>>,
-        /// What it is connected to on the host: `tap`, `user` (slirp), `passt`, `macvtap`,
-        /// `vhost-user`, `vdpa`, `veth`, `socket`.
+        /// Back end on the host: `tap`, `user` (slirp), `passt`, `macvtap`, `vhost-user`, `vdpa`, `veth`, `socket`.
         pub backend: Fact<Option<String>>,
         /// Interface on the host, in the network namespace of the guest's process.
         pub interface: Fact<Option<String>>,
@@ -186,53 +174,53 @@ device! {
         pub queues: Fact<Option<u32>>,
         /// Virtual CPUs of its guest.
         pub vcpus: Fact<Option<u32>>,
-        /// Whether the guest runs Windows; `None` where nobody says.
+        /// Whether the guest runs Windows; `None` where unknown.
         pub windows: Fact<Option<bool>>,
         /// Offloads that were turned off: `host_tso4`, `guest_csum`, `tap tso`.
         pub offloads_off: Fact<Vec<String>>,
-        /// Largest packet in bytes (MTU) of the interface on the host.
+        /// MTU in bytes of the interface on the host.
         pub mtu_bytes: Fact<Option<u64>>,
-        /// MTU that the device tells the guest (`host_mtu` of virtio-net).
+        /// MTU that the device reports to the guest (`host_mtu` of virtio-net).
         pub host_mtu_bytes: Fact<Option<u64>>,
         /// MTU of the bridge.
         pub bridge_mtu_bytes: Fact<Option<u64>>,
-        /// Whether the bridge hands the packets that it passes on to the host's firewall (the module br_netfilter).
+        /// Whether the bridge passes its packets to the host's firewall (the module br_netfilter).
         pub bridge_netfilter: Fact<Option<bool>>,
-        /// Send buffer of the tap in bytes; `None` where it cannot be told.
+        /// Send buffer of the tap in bytes; `None` where unknown.
         pub send_buffer_bytes: Fact<Option<u64>>,
         /// Limits in force, in words: `10 MB/s out by tc`.
         pub limits: Fact<Vec<String>>,
-        /// The same in figures, as far as its manager says them.
+        /// The same in figures, as far as its manager has them.
         pub rate_limits: Fact<Vec<RateLimit>>,
-        /// Settings that were asked for and are not in force.
+        /// Settings that are configured and not in force.
         pub overridden: Vec<Overridden>,
-        /// What the configuration calls it.
+        /// Its names in configurations.
         pub place: Place,
-        /// Where it was read in the first place.
+        /// Where it was read first.
         pub from: Provenance,
     }
 }
 
 device! {
-    /// A guest's processors and memory, and where on the host they may be.
+    /// A guest's processors and memory, and its threads on the host.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Processors {
-        /// What a finding about it names: `guest web1`.
+        /// Subject of its findings: `guest web1`.
         pub subject: Subject,
         /// Virtual CPUs.
         pub vcpus: Fact<Option<u32>>,
-        /// What runs them.
+        /// Accelerator.
         pub accel: Fact<Option<Accel>>,
-        /// Whether this host has `/dev/kvm` with a driver behind it, also where this user may not open it; a node
-        /// that no driver answers counts as none. Whether KVM works is not tried.
+        /// Whether this host has `/dev/kvm` with a driver, also where this user may not open it; a node without a
+        /// driver counts as none. Whether KVM works is not tried.
         pub kvm_here: Fact<Option<bool>>,
         /// CPU model by QEMU's name: `host`, `qemu64`, `kvm64`, `max`.
         pub model: Fact<Option<String>>,
         /// Flags that were added to the model or taken from it: `+aes`, `hv_relaxed`.
         pub flags: Fact<Vec<String>>,
-        /// Whether the guest runs Windows; `None` where nobody says.
+        /// Whether the guest runs Windows; `None` where unknown.
         pub windows: Fact<Option<bool>>,
-        /// Threads of the hypervisor and where each may run.
+        /// Threads of the hypervisor with their affinity.
         pub threads: Fact<Vec<PlacedThread>>,
         /// The host's processors.
         pub host: Fact<Vec<HostCpu>>,
@@ -240,17 +228,17 @@ device! {
         pub memory_bytes: Fact<Option<u64>>,
         /// Bytes of the hypervisor's memory by NUMA node of the host.
         pub memory_by_node: Fact<BTreeMap<u32, u64>>,
-        /// Whether the memory is of huge pages that were reserved.
+        /// Whether the memory consists of reserved huge pages.
         pub huge_pages: Fact<Option<bool>>,
-        /// CPUs' worth of time that its control group may use.
+        /// Quota of its control group, in CPUs.
         pub quota_cpus: Fact<Option<f64>>,
-        /// Other guests with a vCPU that is bound to a processor to which one of this guest's is bound.
+        /// Other guests with a vCPU bound to the same processor as one of this guest's.
         pub shares_cpus_with: Fact<Vec<String>>,
-        /// Settings that were asked for and are not in force.
+        /// Settings that are configured and not in force.
         pub overridden: Vec<Overridden>,
-        /// What the configuration calls the guest.
+        /// The guest's names in configurations.
         pub place: Place,
-        /// Where it was read in the first place.
+        /// Where it was read first.
         pub from: Provenance,
     }
 }
@@ -258,13 +246,13 @@ device! {
 /// A thread of a hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlacedThread {
-    /// What it is for: `vcpu`, `iothread`, `main`, `vhost`, `worker`, `other`.
+    /// Its role: `vcpu`, `iothread`, `main`, `vhost`, `worker`, `other`.
     pub role: String,
-    /// Which of them: `0` of a vCPU, the id of an I/O thread; may be empty.
+    /// Number of a vCPU, id of an I/O thread; may be empty.
     pub name: String,
     /// Thread id on the host; 0 in a recording without one.
     pub tid: u32,
-    /// Processors of the host on which it may run, by number.
+    /// Its affinity: processors of the host by number.
     pub cpus: Vec<u32>,
 }
 
@@ -273,7 +261,7 @@ pub struct PlacedThread {
 pub struct HostCpu {
     /// Its number.
     pub cpu: u32,
-    /// Core: two processors with the same core and package are threads of it.
+    /// Core: processors with the same core and package are its threads.
     pub core: u32,
     /// Package (socket).
     pub package: u32,
@@ -282,7 +270,7 @@ pub struct HostCpu {
 }
 
 impl Disk {
-    /// A disk of which nothing is known but its name.
+    /// A disk of which only the name is known.
     pub fn unknown(subject: Subject, from: Provenance) -> Self {
         Disk {
             subject,
@@ -299,7 +287,7 @@ impl Disk {
 }
 
 impl Nic {
-    /// A network device of which nothing is known but its name.
+    /// A network device of which only the name is known.
     pub fn unknown(subject: Subject, from: Provenance) -> Self {
         Nic {
             subject,
@@ -328,7 +316,7 @@ impl Nic {
 }
 
 impl Processors {
-    /// Processors of which nothing is known but whose they are.
+    /// Processors of which only the guest is known.
     pub fn unknown(subject: Subject, from: Provenance) -> Self {
         Processors {
             subject,
@@ -353,32 +341,32 @@ impl Processors {
 }
 
 impl Guest {
-    /// What it is known by among all that were looked at with it.
+    /// Its id among all guests of the scan.
     pub fn id(&self) -> GuestId {
         GuestId::new(&self.name)
     }
 
-    /// Whether QEMU runs it: it has its settings, its threads and its monitor.
+    /// Whether QEMU runs it, so that it has QEMU's settings, threads and monitor.
     pub fn is_qemu(&self) -> bool {
         Kind::of(&self.kind).vmm == Vmm::Qemu
     }
 
-    /// Whether it works under the host's kernel, so that it has no machine and no images ([`Kind::shares_kernel`]).
+    /// Whether it runs under the host's kernel, without machine and images ([`Kind::shares_kernel`]).
     pub fn shares_kernel(&self) -> bool {
         Kind::of(&self.kind).shares_kernel
     }
 
-    /// Whether the host's kernel has its devices open ([`Kind::has_back_ends`]).
+    /// Whether the host's kernel serves its devices ([`Kind::has_back_ends`]).
     pub fn has_back_ends(&self) -> bool {
         Kind::of(&self.kind).has_back_ends
     }
 
-    /// Whether vmio itself runs it, for a measurement.
+    /// Whether vmio runs it, for a measurement.
     pub fn is_vmios_own(&self) -> bool {
         self.ids.get("owner").is_some_and(|owner| owner == "vmio")
     }
 
-    /// What the rules look at.
+    /// The facts for the rules.
     pub fn facts(&self) -> super::Facts {
         super::Facts {
             vmm: if self.kind.is_empty() { Vmm::default() } else { Kind::of(&self.kind).vmm },

@@ -1,8 +1,8 @@
-//! Putting together what several readers know of one guest.
+//! Combines several readers' knowledge of one guest.
 //!
-//! Readers of what is in force ([`Guest::fill`]) complete each other, the first one counts. What a
-//! configuration asks for ([`Guest::configured`]) fills gaps too, and where it differs from what is
-//! in force, that is a fact of its own ([`Overridden`]).
+//! Readers of the running guest ([`Guest::fill`]) complete each other; the first one wins. A configuration
+//! ([`Guest::configured`]) fills gaps too, and where it differs from what is in force, that is a fact of its own
+//! ([`Overridden`]).
 
 use super::{Disk, Guest, Nic, Overridden, Place, Processors, Provenance, Setting};
 
@@ -39,22 +39,22 @@ fn shown<T: serde::Serialize>(value: &T) -> String {
     }
 }
 
-/// A device that two readers may both know.
+/// A device that two readers may know.
 trait Device: Sized {
     fn place(&self) -> &Place;
     fn fill(&mut self, other: Self);
-    /// Notes what was asked for and is not in force.
+    /// Notes settings that are configured and not in force.
     fn compare(&mut self, asked: &Self);
 }
 
-/// Whether two places are of one device: by QEMU's id, then by storage, slot, target.
+/// Whether two places name the same device: by QEMU's id, else by storage, slot, target.
 fn same(a: &Place, b: &Place) -> bool {
     let pairs = [(&a.device_id, &b.device_id), (&a.source, &b.source), (&a.slot, &b.slot), (&a.target, &b.target)];
     pairs.into_iter().find_map(|(a, b)| Some(a.as_ref()? == b.as_ref()?)).unwrap_or(false)
 }
 
-/// Fills each device from its twin. Devices that only `more` has are appended, but a configuration's
-/// only where nothing else is known: what is configured and not there does not run.
+/// Fills each device from the same one in `more`. Devices of `more` alone are appended; those of a configuration only
+/// where no device is known, since a configured device that is missing is not in use.
 fn devices<D: Device>(own: &mut Vec<D>, more: Vec<D>, configuration: bool) {
     let blind = own.is_empty();
     for device in more {
@@ -72,12 +72,12 @@ fn devices<D: Device>(own: &mut Vec<D>, more: Vec<D>, configuration: bool) {
 }
 
 impl Guest {
-    /// Adds what another reader knows of the guest as it runs.
+    /// Adds another reader's knowledge of the running guest.
     pub fn fill(&mut self, other: Guest) {
         self.join(other, false);
     }
 
-    /// Adds what the configuration asks for, and notes what of it is not in force.
+    /// Adds the configured settings, and notes which are not in force.
     pub fn configured(&mut self, asked: Guest) {
         self.join(asked, true);
     }
@@ -177,10 +177,8 @@ impl Device for Disk {
     }
 
     fn compare(&mut self, asked: &Self) {
-        let mut wrong = Vec::new();
-        compare!(self, asked, wrong, driver: Driver, cache: Cache, aio: Aio, iothread: Iothread);
-        compare!(self.details, asked.details, wrong, discard: Discard, queues: Queues);
-        self.details.overridden.extend(wrong);
+        compare!(self, asked, self.details.overridden, driver: Driver, cache: Cache, aio: Aio, iothread: Iothread);
+        compare!(self.details, asked.details, self.details.overridden, discard: Discard, queues: Queues);
     }
 }
 
@@ -217,9 +215,7 @@ impl Device for Nic {
     }
 
     fn compare(&mut self, asked: &Self) {
-        let mut wrong = Vec::new();
-        compare!(self, asked, wrong, model: Model, vhost: Vhost, queues: Queues);
-        self.overridden.extend(wrong);
+        compare!(self, asked, self.overridden, model: Model, vhost: Vhost, queues: Queues);
     }
 }
 
@@ -252,9 +248,7 @@ impl Device for Processors {
     }
 
     fn compare(&mut self, asked: &Self) {
-        let mut wrong = Vec::new();
-        compare!(self, asked, wrong, vcpus: Vcpus, accel: Accel, model: Model, huge_pages: HugePages);
-        self.overridden.extend(wrong);
+        compare!(self, asked, self.overridden, vcpus: Vcpus, accel: Accel, model: Model, huge_pages: HugePages);
     }
 }
 

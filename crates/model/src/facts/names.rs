@@ -1,22 +1,21 @@
-//! What guests are called: words that name them on the command line, and names that tell two guests
-//! of one name apart.
+//! Names of guests: words that select them on the command line, and unique names for guests with the same name.
 
 use std::collections::BTreeMap;
 
 use super::Guest;
 use crate::policy::glob::Glob;
 
-/// Shortest beginning of a UUID that names a guest.
+/// Shortest UUID prefix that selects a guest.
 const UUID_CHARACTERS: usize = 4;
-/// Beginning of a UUID that tells twins apart.
+/// Length of the UUID prefix that is shown to distinguish guests.
 const UUID_SHOWN: usize = 8;
-/// Which of [`Guest::ids`] are names of the guest.
+/// The keys of [`Guest::ids`] that select a guest.
 const NAMES: [&str; 11] =
     ["name", "vmid", "domain", "domid", "container", "hostname", "pod", "pod-uid", "machine", "openstack", "title"];
 
-/// The places of the guests that a word names: those whose name it is, else those that are known by it
-/// (VM number, domain, pod), else by process, else by the beginning of the UUID; else those that it fits
-/// as a pattern (`web*`), else the same without regard to case. Not by two of these at once.
+/// Indices of the guests that a word selects: by name, else by another id (VM number, domain, pod), else by process,
+/// else by a UUID prefix, else by a pattern (`web*`), else by name without regard to case. Only the first of these that
+/// matches counts.
 pub fn called(guests: &[Guest], word: &str) -> Vec<usize> {
     let pattern = |word: &str| word.contains(['*', '?', '[']).then(|| Glob::new(word).ok()).flatten();
     let words =
@@ -26,7 +25,7 @@ pub fn called(guests: &[Guest], word: &str) -> Vec<usize> {
     (0..guests.len()).filter(|place| best.is_some() && ranks[*place].as_ref() == best).collect()
 }
 
-/// A word in every way in which it is compared.
+/// A word in all forms in which it is compared.
 struct Words<'a> {
     word: &'a str,
     lower: String,
@@ -35,7 +34,7 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// How surely it names a guest; the least is the surest.
+    /// How certainly it selects a guest; the lowest is the most certain.
     fn rank(&self, guest: &Guest) -> Option<u8> {
         let word = self.word;
         let ids = || guest.ids.iter().filter(|(key, _)| NAMES.contains(&key.as_str())).map(|(_, id)| id.as_str());
@@ -56,20 +55,19 @@ impl Words<'_> {
 }
 
 impl Guest {
-    /// Its number in Proxmox VE, of a machine or a container.
+    /// Its number in Proxmox VE, for a machine or a container.
     pub fn vmid(&self) -> Option<&str> {
         self.ids.get("vmid").map(String::as_str)
     }
 
-    /// The name that it was given, which another guest may bear too.
+    /// Its original name, which other guests may have too.
     pub fn given_name(&self) -> &str {
         self.ids.get("name").map_or(&self.name, String::as_str)
     }
 }
 
-/// Gives guests of one name names that differ: with the VMID where each has its own, else the beginning
-/// of the UUID, else the process, else a number. The name that was given stays in `ids` as `name`, so
-/// that it still names them all.
+/// Makes names unique: by VMID where each guest has its own, else by UUID prefix, else by process, else by a number.
+/// The original name stays in `ids` as `name` and selects them all.
 pub fn tell_apart(guests: &mut [Guest]) {
     let mut twins: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, guest) in guests.iter().enumerate() {
@@ -86,7 +84,7 @@ pub fn tell_apart(guests: &mut [Guest]) {
             all.filter(|all| all.iter().enumerate().all(|(i, one)| !all[..i].contains(one)))
         };
         let marks = ways.iter().find_map(by).unwrap_or_else(|| {
-            // Some may have none of these: then each says what it has, and its number.
+            // Some may have none of these: then each is named by what it has, and a number.
             let own = |place: &usize| ways.iter().rev().find_map(|way| way(&guests[*place]));
             let mark = |(i, place)| own(place).map_or(format!("#{}", i + 1), |own| format!("{own}, #{}", i + 1));
             places.iter().enumerate().map(mark).collect()

@@ -1,4 +1,4 @@
-//! What a device is called: by the reader's own configuration, by QEMU's command line, by its monitor.
+//! Names of a device in its owner's configuration, on QEMU's command line and in QMP.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use super::Fact;
 use super::fact::facts;
 
 facts! {
-    /// What the reader's own configuration calls a device. It fills the placeholders of a change.
+    /// Names of a device in its owner's configuration, for the placeholders of a change.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
     #[serde(default)]
     pub struct Place {
@@ -15,7 +15,7 @@ facts! {
         pub domain: Option<String>,
         /// Proxmox's number of the guest, for `qm set`.
         pub vmid: Option<String>,
-        /// Path or address of the storage, as the configuration has it.
+        /// Path or address of the storage, as configured.
         pub source: Fact<Option<String>>,
         /// Whether the source is a block device.
         pub block_device: Option<bool>,
@@ -27,36 +27,36 @@ facts! {
         pub volume: Option<String>,
         /// QEMU's id of the device.
         pub device_id: Option<String>,
-        /// The options of QEMU's command line that give it, as they stand there, where those are not `-device` and
-        /// `-drive`, `-blockdev` or `-netdev`: `-hda a.qcow2`, an image's name alone, `-nic user,model=e1000`, `-net nic`
-        /// with `-net user`. Empty where no option gives it: the card that QEMU adds by itself.
+        /// The options that define it, where those are not `-device` and `-drive`, `-blockdev` or `-netdev`: `-hda
+        /// a.qcow2`, an image's name alone, `-nic user,model=e1000`, `-net nic` with `-net user`. Empty for the default
+        /// card, which no option defines.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub given: Option<Vec<String>>,
-        /// What QMP's `device` means a drive by: its name, where the disk is of `-drive`.
+        /// QMP's `device` of a drive: its name, where the disk is of `-drive`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub drive: Option<String>,
-        /// Name of the block node of its image, which QMP's jobs take.
+        /// Name of its image's block node, for QMP's jobs.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub node: Option<String>,
-        /// What QMP's `id` means the device by that has the image: its id, or its path in QEMU's object tree.
+        /// QMP's `id` of the device that has the image: its id, or its path in QEMU's object tree.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub qom: Option<String>,
-        /// Socket of its guest's monitor (QMP), as QEMU names it; `None` where it has none, or that is its manager's.
+        /// Socket of its guest's QMP monitor, as QEMU names it; `None` where it has none, or its manager uses it.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub monitor: Option<String>,
-        /// Names that disks and drives of the guest have now or at its next start, this one's included: libvirt's
-        /// targets, Proxmox's slots. Empty where its configuration was not read.
+        /// Names of the guest's disks and drives now or at its next start, this one's included: libvirt's targets,
+        /// Proxmox's slots. Empty where its configuration was not read.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub taken: Vec<String>,
-        /// Whether libvirt has the guest boot from it for no other reason than that it is the first of its disks.
+        /// Whether libvirt lets the guest boot from it only because it is the first disk.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub boots_as_first: Option<bool>,
     }
 }
 
 impl Place {
-    /// The source, where it is a descriptor of some process (`/proc/812/fd/7`, `/dev/fdset/2`): it is another file,
-    /// or none, for whoever names it later.
+    /// The source, where it is a descriptor of a process (`/proc/812/fd/7`, `/dev/fdset/2`), which means another file,
+    /// or none, later.
     pub fn descriptor(&self) -> Option<&str> {
         self.source.as_deref().filter(|source| is_descriptor(source))
     }

@@ -1,4 +1,4 @@
-//! A limit of what a network device may send or receive, as whoever set it means it.
+//! A rate limit of a network device.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 use crate::policy::Direction;
 use crate::rate::BitRate;
 
-/// What somebody else than vmio lets a network device send or receive at most.
+/// A rate limit of a network device that vmio did not set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RateLimit {
-    /// Which way, seen from the guest.
+    /// Direction, seen from the guest.
     pub direction: Direction,
-    /// Who set it: `libvirt`, `proxmox`, `openvswitch`.
+    /// Its owner: `libvirt`, `proxmox`, `openvswitch`.
     pub by: String,
-    /// What goes through in the long run, in bit/s.
+    /// Average rate, in bit/s.
     pub rate_bps: BitRate,
-    /// What goes through where nobody else wants it, in bit/s; null where that is no more.
+    /// Peak rate while capacity is free, in bit/s; null where it is not higher.
     pub peak_bps: Option<BitRate>,
-    /// What goes through at once, in bytes; null where that is left to a default.
+    /// Burst, in bytes; null for a default.
     pub burst_bytes: Option<u64>,
-    /// Whether what is above it is dropped at once (a policer) instead of waiting in a queue.
+    /// Whether excess is dropped (policing) instead of queued.
     pub drops: bool,
 }
 
 impl RateLimit {
-    /// The most that goes through for longer than a burst.
+    /// The highest rate for longer than a burst.
     pub fn most(&self) -> BitRate {
         self.peak_bps.map_or(self.rate_bps, |peak| peak.max(self.rate_bps))
     }

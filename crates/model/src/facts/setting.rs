@@ -1,10 +1,10 @@
-//! Settings that a configuration may ask for and that may be otherwise in force.
+//! Settings that are compared with their configuration.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A setting of a device that is compared with what was asked for.
+/// A setting of a device that is compared with its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
@@ -26,14 +26,14 @@ pub enum Setting {
     Vhost,
     /// Number of virtual CPUs.
     Vcpus,
-    /// What runs the virtual CPUs.
+    /// Accelerator.
     Accel,
-    /// Whether the memory is of huge pages.
+    /// Whether the memory consists of huge pages.
     HugePages,
 }
 
 impl Setting {
-    /// The word in JSON and in sentences.
+    /// Name in JSON and in sentences.
     pub fn name(self) -> &'static str {
         match self {
             Setting::Driver => "driver",

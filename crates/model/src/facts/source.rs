@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-/// A place, as far as rules ask for it; shown as a person looks it up: `/proc/812/cmdline, -drive`.
+/// A source, as far as rules distinguish it; shown as a person looks it up: `/proc/812/cmdline, -drive`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// An option of a process's command line.
     Option(CommandLineOption),
-    /// Nowhere: it is what QEMU does where its command line says nothing.
+    /// QEMU's default: the command line does not set it.
     QemuDefault,
-    /// A file of the kernel's that a value can be written to.
+    /// A file of the kernel that can be written to.
     File(String),
-    /// A guest was booted to try it.
+    /// A test boot of a guest.
     TestBoot,
-    /// Elsewhere, in words: a configuration, a monitor, an image, what a process shows of itself.
+    /// Another source in words: a configuration, a monitor, an image, a process.
     Place(String),
 }
 
@@ -24,21 +24,21 @@ pub struct CommandLineOption {
     pub pid: u32,
     /// `drive`, without its dash.
     pub name: String,
-    /// What stands at its head: `bridge` of `-netdev bridge,...`.
+    /// Its leading value: `bridge` of `-netdev bridge,...`.
     pub kind: Option<&'static str>,
-    /// The keys of it that say so: `snapshot=on`.
+    /// The keys that set it: `snapshot=on`.
     pub keys: Option<&'static str>,
 }
 
 impl CommandLineOption {
-    /// An option as a whole.
+    /// A whole option.
     pub fn new(pid: u32, name: impl Into<String>) -> Self {
         Self { pid, name: name.into(), kind: None, keys: None }
     }
 }
 
 impl Source {
-    /// The option of a command line, if it is one.
+    /// The option, if it is one.
     pub fn option(&self) -> Option<&CommandLineOption> {
         match self {
             Source::Option(option) => Some(option),

@@ -1,13 +1,12 @@
-//! What guests and their devices are known by. A name may hold anything, also what looks like another name
-//! or like a word of vmio's own (`a, b`, `z, disk vda`): so guest and device are kept apart, and put together
-//! only to be shown. What was shown is never taken apart again.
+//! Identities of guests and devices. A name may hold any text, also one like another name or one of vmio's words (`a,
+//! b`, `z, disk vda`): so guest and device are stored apart, and joined only for display. Displayed text is never
+//! parsed.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// A guest among all that were looked at together: the name that tells it from every other one
-/// ([`super::tell_apart`]).
+/// A guest by its unique name among all guests of a scan ([`super::tell_apart`]).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GuestId(String);
 
@@ -23,7 +22,7 @@ impl GuestId {
     }
 }
 
-/// What kind of device it is.
+/// Kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceKind {
     /// A disk.
@@ -32,15 +31,14 @@ pub enum DeviceKind {
     Net,
 }
 
-/// A device of a guest. Two of them may bear one name (interfaces in two network namespaces); they are two all the
-/// same.
+/// A device of a guest. Two may have the same name (interfaces in two network namespaces) and are still two.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId {
-    /// What kind of device it is.
+    /// Its kind.
     pub kind: DeviceKind,
-    /// What it is called: `vda`, `tap0`.
+    /// Its name: `vda`, `tap0`.
     pub name: String,
-    /// How many of the guest's devices before it are of this kind and name.
+    /// Number of the guest's devices before it with this kind and name.
     pub twin: u32,
 }
 
@@ -54,12 +52,12 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A guest, or a device of one. Shown (and in JSON) as `guest web1, disk vda`.
+/// A guest, or a device of one. Displayed (and in JSON) as `guest web1, disk vda`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Subject {
     /// The guest.
     pub guest: GuestId,
-    /// Its device; `None`: the guest as a whole, its processors and memory.
+    /// Its device; `None` for the guest as a whole, its processors and memory.
     pub device: Option<DeviceId>,
 }
 
@@ -83,19 +81,19 @@ impl Subject {
         Self { device: Some(DeviceId { kind, name: name.into(), twin: 0 }), ..self }
     }
 
-    /// What the device is called, without its kind; empty for a guest as a whole.
+    /// The device's name without its kind; empty for a guest as a whole.
     pub fn device_name(&self) -> &str {
         self.device.as_ref().map_or("", |device| &device.name)
     }
 
-    /// As it is shown where the guest is told already: `disk vda`; of a guest as a whole `guest web1`.
+    /// Text where the guest is already named: `disk vda`; for a guest as a whole `guest web1`.
     pub fn within(&self) -> String {
         self.device.as_ref().map_or_else(|| self.to_string(), DeviceId::to_string)
     }
 
-    /// Reads what was shown of the guest of this name, for example in an earlier scan's JSON: nothing but the name
-    /// says where it ends. `None` where it is not of that guest.
-    pub fn told(guest: &str, text: &str) -> Option<Self> {
+    /// Reads a displayed subject of the guest of this name, for example from an earlier scan's JSON. The name is needed
+    /// to find where it ends. `None` for a subject of another guest.
+    pub fn parse(guest: &str, text: &str) -> Option<Self> {
         let rest = text.strip_prefix("guest ")?.strip_prefix(guest)?;
         let whole = Self::guest(guest);
         if rest.is_empty() {
@@ -139,11 +137,11 @@ mod tests {
                 Subject::disk(name, ""),
                 Subject::net(name, "n, disk vda"),
             ] {
-                assert_eq!(Subject::told(name, &subject.to_string()), Some(subject));
+                assert_eq!(Subject::parse(name, &subject.to_string()), Some(subject));
             }
         }
-        assert_eq!(Subject::told("a", "guest ab, disk vda"), None);
-        assert_eq!(Subject::told("a", "device/native/seq-read"), None);
+        assert_eq!(Subject::parse("a", "guest ab, disk vda"), None);
+        assert_eq!(Subject::parse("a", "device/native/seq-read"), None);
     }
 
     #[test]

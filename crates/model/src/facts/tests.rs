@@ -1,10 +1,10 @@
-//! In which one thing two cells differ.
+//! The one thing in which two cells differ.
 
 use super::*;
 use crate::cell::{Actor, Millis, Nic, Shape, Side, State, Subject};
 use crate::testing::{guest, native, traits, virtio};
 
-/// What changed, which is the same in both directions.
+/// What differs, the same in both directions.
 fn of(before: &Cell, after: &Cell) -> Option<Changed> {
     let there = changed(before, after, &traits());
     assert_eq!(there, changed(after, before, &traits()));
@@ -33,12 +33,12 @@ fn one_thing_of_a_disk() {
     assert_eq!(of(&cell, &threaded), Some(Changed::Iothread));
     let discarding = amended(&cell, |c| c.attachment_mut().unwrap().options.discard = true);
     assert_eq!(of(&cell, &discarding), Some(Changed::Options));
-    // Two things, and another side.
+    // Two differences, and another side.
     assert_eq!(of(&threaded, &virtio("sparse", "rand-read-1")), None);
     assert_eq!(of(&cell, &guest("sparse", "ahci", "rand-read-1")), None);
     assert_eq!(of(&cell, &native("device", "rand-read-1")), None);
     assert_eq!(of(&native("device", "seq-read"), &native("sparse", "seq-read")), Some(Changed::Target));
-    // Another state is no other target, and what differs beside it is not alone.
+    // Another state is not another target, and any other difference makes two.
     let filled = |cell: &Cell| {
         amended(cell, |c| {
             let Subject::Disk { state, .. } = &mut c.lead.subject else { panic!("it is on a disk") };

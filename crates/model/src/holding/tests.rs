@@ -16,7 +16,7 @@ fn sent(model: &str, backend: &str, way: PacketPath) -> Holding {
     holding(&nic(model, backend), way, &Abilities::HTB, Direction::GuestTx, LIMIT)
 }
 
-/// The table of what was measured (docs/guard-linux.md) and what follows for cards and connections.
+/// The measured table (docs/guard-linux.md), and what follows for cards and sockets.
 #[test]
 fn what_a_guest_sends_waits_by_card_connection_and_way() {
     use Queue::{Ifb, Uplink};
@@ -41,7 +41,7 @@ fn what_a_guest_sends_waits_by_card_connection_and_way() {
         assert_eq!(got.send_buffer_bytes.is_some(), waits == QueueingPoint::Held, "{model} {backend}");
         assert!(!got.reason.is_empty());
     }
-    // Who waits where a socket is full does so only while its packets are on the socket's account.
+    // Whoever waits for a full socket does so only while its packets are charged to it.
     for (way, word) in [(OPEN, "they wait"), (FIREWALL, "drops"), (ROUTED, "drops")] {
         let got = sent("veth", "veth", way);
         assert!(got.waits == QueueingPoint::Queued && got.reason.contains(word), "{way:?}: {}", got.reason);

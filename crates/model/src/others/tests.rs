@@ -45,7 +45,7 @@ fn limited(index: u32, name: &str, vm: &str, limits: Vec<RateLimit>) -> Limited 
     Limited { interface, guest: Some(vm.into()), uplink: Some("eth0".into()), place, limits }
 }
 
-/// The policy that comes of it, read from its text, with who is then in which class.
+/// The replacing policy, read from its text.
 fn after(all: &[Limited]) -> (Policy, Vec<String>) {
     let there: Vec<Interface> = all.iter().map(|l| l.interface.clone()).collect();
     let (next, left) = replaced(&policy(), all, &there);
@@ -72,15 +72,15 @@ fn what_both_mean_is_said() {
             vec![limit("proxmox", Direction::GuestTx, 80), limit("proxmox", Direction::GuestRx, 80)],
         ),
     ];
-    let told = conflicts(&policy(), &all);
-    let of = |n: usize| told[n].why.join("\n");
+    let found = conflicts(&policy(), &all);
+    let of = |n: usize| found[n].why.join("\n");
     assert!(
         of(0).contains("class gold guarantees 300 Mbit/s, but libvirt lets no more than 100 Mbit/s pass"),
         "{}",
         of(0)
     );
     assert!(of(0).contains("libvirt's 100 Mbit/s holds") && of(0).contains("drops at once"), "{}", of(0));
-    assert_eq!((told[0].class.as_deref(), told[0].max_bps), (Some("gold"), Some(600 * M)));
+    assert_eq!((found[0].class.as_deref(), found[0].max_bps), (Some("gold"), Some(600 * M)));
     assert!(of(1).contains("the class's maximum of 50 Mbit/s holds"), "{}", of(1));
     assert!(of(2).contains("in no class for this direction") && !of(2).contains("drops"), "{}", of(2));
 }
@@ -131,9 +131,9 @@ fn the_policy_takes_their_place() {
     let (next, left) = after(&all);
     assert!(left.is_empty(), "{left:?}");
     let of = |n: usize| Direction::ALL.map(|way| rates(&next, &all[n], way));
-    // The minimum cannot be more than what went through; the other direction's maximum was lower already.
+    // The minimum cannot exceed the limit; the other direction's maximum was lower already.
     assert_eq!(of(0), [Some((100, 100)), Some((300, 600))]);
-    // Of a pattern's one alone is meant, the others stay.
+    // One interface of a pattern is changed, the others stay.
     assert_eq!(of(1), [Some((0, 20)), Some((0, 80))]);
     assert_eq!(of(2), [Some((0, 50)), None]);
     assert_eq!(of(3), [None, Some((0, 30))]);

@@ -1,24 +1,23 @@
-//! Whether the effects that a paper states show in a run. Each is a ratio of two cells of the same
-//! rounds, with its interval, set against a bound. Only an interval that lies wholly on one side of
-//! the bound decides, and only where the effect is surely there among all that are judged together
-//! (Holm, [`crate::stats::multiple`]) and further from the bound than the noise of the run's native rounds.
+//! Whether a paper's effects show in a run. Each is a ratio of two cells of the same rounds, with its interval,
+//! compared with a bound. It is decided only where the whole interval lies on one side of the bound, the effect is
+//! significant among all effects judged together (Holm, [`crate::stats::multiple`]), and it is further from the bound
+//! than the noise of the run's native rounds.
 //!
-//! Under software emulation the guest's processor is many times slower than any, the host's is
-//! not. What follows from that:
+//! Under software emulation the guest's processor is many times slower, the host's is not. Therefore:
 //!
-//! - Guest against native: emulation alone lowers the ratio. A ratio surely above the bound
-//!   decides, one below it does not.
-//! - Guest against guest: emulation costs both and so pulls their ratio towards 1. It can hide a
-//!   difference and not make one, so a ratio decides when it lies beyond the bound and beyond 1.
+//! - Guest against native: emulation alone lowers the ratio. A ratio certainly above the bound is decided, one below is
+//!   not.
+//! - Guest against guest: emulation slows both and moves their ratio towards 1. It can hide a difference but not create
+//!   one, so a ratio is decided when it lies beyond the bound and beyond 1.
 //! - Native against native: nothing is emulated.
-//! - The size of requests is what drivers and controllers make it, however slow the processor is.
+//! - The size of requests depends on drivers and controllers only, not on the processor's speed.
 
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::sure::{Found, Sides, Undecided, Verdict, beyond, decide, figure, noise, sure};
+use super::sure::{EffectCells, Sides, Undecided, Verdict, beyond, decide, figure, noise, sure};
 use super::tables::missing;
 use super::transfers::{Transferred, transferred};
 use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, SeriesTable, scores, series};
@@ -30,38 +29,37 @@ use crate::stats::multiple::{holm, p_value};
 use crate::stats::{Ratio, paired_ratio};
 use crate::summary::{SCHEMA_VERSION, Summary, pairs};
 
-/// An effect, judged.
+/// An effect with its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judged {
     /// The effect with the published figures.
     pub effect: Effect,
-    /// The published numerator over the published denominator.
+    /// Published numerator over published denominator.
     pub published_ratio: f64,
-    /// Keys of the cells above and below the line.
+    /// Keys of the numerator's and the denominator's cell.
     pub cells: Option<(String, String)>,
-    /// Ours, paired by round.
+    /// Our ratio, paired by round.
     pub ratio: Option<Ratio>,
-    /// Chance of such a ratio or a further one where the true one is the bound; of guests under emulation, where it is
-    /// the bound or 1.
+    /// p-value against the bound; for guests under emulation against the bound or 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_value: Option<f64>,
-    /// The same corrected for all effects that were judged together (Holm): below 0.05 decides.
+    /// The same corrected for all effects judged together (Holm): significant below 0.05.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected_p_value: Option<f64>,
-    /// The run's own noise: two native cells that are alike may have this ratio by chance, or one over it. Not decided is
-    /// what is no further from its bound.
+    /// The run's noise: two equal native cells may have this ratio, or its inverse, by chance. An effect that is no
+    /// further from its bound is not decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_ratio: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub reason: String,
 }
 
-/// Something that is not the same here as in the paper.
+/// A difference between the paper's circumstances and ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Differs {
-    /// What.
+    /// Name of the circumstance.
     pub what: String,
     /// In the paper.
     pub paper: String,
@@ -69,16 +67,16 @@ pub struct Differs {
     pub here: String,
 }
 
-/// A run against a paper.
+/// A run compared with a paper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {
     /// Version of this document.
     pub schema_version: String,
     /// Short name of the paper.
     pub paper: String,
-    /// The paper.
+    /// The paper's citation.
     pub citation: String,
-    /// What the run is of.
+    /// Kind of the run.
     pub study: RunKind,
     /// The run.
     pub run: i64,
@@ -86,12 +84,12 @@ pub struct Compared {
     pub emulated: bool,
     /// What may and may not be concluded from the run.
     pub statement: Option<String>,
-    /// The two circumstances side by side.
+    /// The paper's circumstances beside ours.
     pub circumstances: Vec<Differs>,
-    /// Words of the paper that we read in one of several ways.
+    /// Our readings of ambiguous words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<Reading>,
-    /// How many effects were judged together, and corrected for.
+    /// Number of effects judged together and corrected for.
     #[serde(default)]
     pub judged_together: u32,
     /// The effects in the paper's order.
@@ -99,15 +97,15 @@ pub struct Compared {
     /// Its scores of groups of workloads, beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<ScoreJudged>,
-    /// What host and guest send, beside ours.
+    /// Its transfers of host and guest, beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transferred>,
-    /// What a program gave that it ran again and again, beside ours.
+    /// Its figures of repeated runs, beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesTable>,
 }
 
-/// Judges every effect of a paper by a run.
+/// Judges all effects of a paper by a run.
 pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
     let differs =
         |c: &super::Circumstance| Differs { what: c.what.clone(), paper: c.paper.clone(), here: here(c.here, run) };
@@ -135,16 +133,16 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
     }
 }
 
-/// An effect before it is known what it is judged together with.
+/// An effect before the correction for multiple tests.
 struct Trial<'a> {
     effect: &'a Effect,
-    found: Option<Found>,
+    found: Option<EffectCells>,
     ratio: Option<Ratio>,
     p_value: Option<f64>,
     corrected: Option<f64>,
-    /// The logarithm of [`Judged::noise_ratio`].
+    /// Logarithm of [`Judged::noise_ratio`].
     noise: Option<f64>,
-    /// Why it cannot be judged at all, if so.
+    /// Why it cannot be judged, if so.
     outcome: Result<(), Undecided>,
 }
 
@@ -204,7 +202,7 @@ fn fill(trial: &mut Trial<'_>, run: &Run, summary: &Summary) -> Result<(), Undec
     if run.environment.cap_ratio.is_some() {
         return Err(Undecided::Capped);
     }
-    // What is asked of it is the direction: on the wrong side it is not there at all.
+    // Only the direction is tested: on the wrong side the effect is absent.
     let bound = beyond(effect, &ratio, found.sides, summary.emulated);
     let there = (ratio.value > effect.bound) == (ratio.value > bound);
     trial.p_value = p_value(&all, bound).map(|p| if there { p } else { 1.0 });
@@ -212,7 +210,7 @@ fn fill(trial: &mut Trial<'_>, run: &Run, summary: &Summary) -> Result<(), Undec
     Ok(())
 }
 
-fn find(effect: &Effect, summary: &Summary) -> Result<Found, Undecided> {
+fn find(effect: &Effect, summary: &Summary) -> Result<EffectCells, Undecided> {
     let cell = |wanted: &Pattern, workload: &str| {
         let cells = summary.cells.iter().map(|c| &c.cell);
         wanted.find(workload, cells).cloned().ok_or_else(|| Undecided::NotRun(missing(summary, wanted, workload)))
@@ -222,7 +220,7 @@ fn find(effect: &Effect, summary: &Summary) -> Result<Found, Undecided> {
         let Some(explained) = summary.explained.iter().find(|e| e.cell == numerator) else {
             return Err(Undecided::NoControl(numerator.key()));
         };
-        let control = |asked: &crate::summary::explain::Asked| {
+        let control = |asked: &crate::summary::explain::ChainCell| {
             let measured = summary.cell(&asked.key).map(|c| c.cell.clone());
             measured.ok_or_else(|| {
                 let skipped = summary.skipped.iter().find(|s| s.cell.key() == asked.key);
@@ -231,7 +229,7 @@ fn find(effect: &Effect, summary: &Summary) -> Result<Found, Undecided> {
             })
         };
         let (numerator, denominator) = (control(&explained.size)?, control(&explained.reference)?);
-        return Ok(Found { numerator, denominator, sides: Sides::NativeToNative });
+        return Ok(EffectCells { numerator, denominator, sides: Sides::NativeToNative });
     };
     let denominator = cell(wanted, effect.below())?;
     let sides = match (numerator.is_native(), denominator.is_native()) {
@@ -240,7 +238,7 @@ fn find(effect: &Effect, summary: &Summary) -> Result<Found, Undecided> {
         (false, true) => Sides::GuestToNative,
         (true, false) => return Err(Undecided::UpsideDown),
     };
-    Ok(Found { numerator, denominator, sides })
+    Ok(EffectCells { numerator, denominator, sides })
 }
 
 fn here(what: Here, run: &Run) -> String {

@@ -1,20 +1,25 @@
-//! A cell as a paper's file names it.
+//! A cell in a paper's file.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Actor, Aio, Attachment, Cache, Cell, Settings, Subject};
 
-/// What a pattern that is not whole lacks.
+/// Message for an incomplete pattern.
 pub(super) const PLACE: &str =
     "a cell is on a `target`, or over a `network` to a `peer`, and has what belongs to that alone";
 
-/// Which of the two a row must have.
+/// Whether these are printed rates: one above 0, or the lowest and the highest.
+pub(super) fn is_printed(mb_s: &[f64]) -> bool {
+    matches!(mb_s, [x] if *x > 0.0) || matches!(mb_s, [low, high] if 0.0 < *low && low < high)
+}
+
+/// Message for a row with neither or both.
 pub(super) const EITHER: &str = "give either `cell` or `not_run`";
 
-/// A cell by what matters to a paper: on a disk (`target`) or over a path (`network`). Settings that the paper does not name
-/// are those that a study measures first: native AIO, no I/O thread, one queue. The cache mode is the one that is named,
-/// `none` where none is, and no other; so are the settings of a path.
+/// A cell by what matters to a paper: on a disk (`target`) or over a path (`network`). Other settings are the defaults
+/// of studies: native AIO, no I/O thread, one queue. The cache mode is the named one, `none` by default; so are the
+/// settings of a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PaperCell")]
@@ -24,33 +29,33 @@ pub struct Pattern {
     /// Entry of `disks/targets/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Entry of `disks/drivers/`; `None` on the native side.
+    /// Entry of `disks/drivers/`; `None` natively.
     pub driver: Option<String>,
-    /// The cache mode, where it is not `none`.
+    /// The cache mode; `none` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<Cache>,
     /// Entry of `nets/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
-    /// Its other end.
+    /// The peer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Entry of `nics/`; `None` on the native side.
+    /// Entry of `nics/`; `None` natively.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nic: Option<String>,
-    /// What is set around it, of a path.
+    /// Settings of a path's cell.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
-    /// Processors of the host that it is held to, where that matters.
+    /// Processors of the host that it is pinned to, where that matters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<u32>,
-    /// Who does the same at the same time; its settings are the cell's.
+    /// An actor that works at the same time, under the cell's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<Box<Pattern>>,
 }
 
 impl Pattern {
-    /// The run's cell that it means, of a workload.
+    /// The run's cell of a workload that it matches.
     pub fn find<'a>(&self, workload: &str, cells: impl IntoIterator<Item = &'a Cell>) -> Option<&'a Cell> {
         let fits = |s: &&Cell| {
             let beside = match (&self.beside, &s.beside[..]) {
@@ -68,19 +73,19 @@ impl Pattern {
         })
     }
 
-    /// Whether an actor is what it means.
+    /// Whether it matches an actor.
     fn is_of(&self, actor: &Actor, workload: &str) -> bool {
         let held = self.pins.is_empty() || actor.side.shape.pins == self.pins;
         let same = actor.side.kind == self.guest && actor.workload == workload && held;
         same && match &actor.subject {
-            // A paper's disk is in none of the states that a study of ours may name.
+            // A paper's disk has no state of ours.
             Subject::Disk { state: Some(_), .. } => false,
             Subject::Disk { target, attachment, state: None } => {
                 let driver = attachment.as_ref().map(|a| &a.driver);
                 let cached = attachment.as_ref().is_none_or(|a| a.cache == self.cache.unwrap_or(Cache::None));
                 self.target.as_ref() == Some(target) && cached && driver == self.driver.as_ref()
             }
-            // Nor has a path of a paper a second sender.
+            // A paper's path has no co-sender.
             Subject::Path { co_sender: Some(_), .. } => false,
             Subject::Path { network, peer, nic, co_sender: None } => {
                 let named = self.network.as_ref() == Some(network) && self.peer.as_ref() == Some(peer);
@@ -90,7 +95,7 @@ impl Pattern {
         }
     }
 
-    /// Whether it says what it is on, and nothing of another.
+    /// Whether it names one subject, completely.
     pub(super) fn is_whole(&self) -> bool {
         let alone = |other: &Pattern| other.beside.is_none() && other.is_whole();
         self.beside.as_deref().is_none_or(alone)
@@ -101,7 +106,7 @@ impl Pattern {
             }
     }
 
-    /// The same by another cache mode.
+    /// The same with another cache mode.
     pub fn cached(&self, cache: Cache) -> Pattern {
         Pattern { cache: Some(cache), ..self.clone() }
     }
@@ -119,7 +124,7 @@ impl Pattern {
     }
 }
 
-/// `0+1`, as the names of cells have processors.
+/// `0+1`, as cell names list processors.
 fn listed(pins: &[u32]) -> String {
     pins.iter().map(u32::to_string).collect::<Vec<_>>().join("+")
 }

@@ -1,4 +1,4 @@
-//! What a paper says that a guest gets in groups of workloads, beside the scores of a run.
+//! A paper's shares of guests in groups of workloads, beside the scores of a run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,18 +8,18 @@ use crate::stats::Ratio;
 use crate::summary::Summary;
 use crate::summary::scores::Score;
 
-/// A published score beside that of a guest of the run.
+/// A published score beside a guest's of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScoreJudged {
-    /// What the paper has.
+    /// The published score.
     pub published: PrintedScore,
-    /// The guest: `machine/qemu`; `None` where the run scored none.
+    /// The guest: `machine/qemu`; `None` where the run has no score.
     pub guest: Option<String>,
-    /// Ours.
+    /// Our score.
     pub ratio: Option<Ratio>,
-    /// The verdict: `holds` where the whole interval lies within the tolerance of the published figure.
+    /// The verdict: `holds` where the whole interval is within the tolerance around the published figure.
     pub verdict: Verdict,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub reason: String,
 }
 
@@ -46,7 +46,7 @@ fn verdict(published: &PrintedScore, ours: Option<&Score>, emulated: bool) -> (V
     let open = |why: String| (Verdict::NotDecidable, why);
     let Some(score) = ours else { return open("this run has no score of the group".into()) };
     if emulated {
-        // However few they are, these measure the emulator.
+        // Even one emulated guest makes it a measurement of the emulator.
         return open(
             "the guest's processor was emulated (TCG): the score is the emulator's, not virtualisation's".into(),
         );
@@ -54,7 +54,7 @@ fn verdict(published: &PrintedScore, ours: Option<&Score>, emulated: bool) -> (V
     if !score.lacks.is_empty() {
         return open(format!("the score is without {}", score.lacks.join(", ")));
     }
-    let Some(interval) = score.score_ratio.and_then(|ratio| ratio.told_interval()).filter(|_| score.converged) else {
+    let Some(interval) = score.score_ratio.and_then(|ratio| ratio.usable_interval()).filter(|_| score.converged) else {
         return open(score.verdict.clone());
     };
     let (low, high) = (published.ratio - published.tolerance, published.ratio + published.tolerance);

@@ -1,12 +1,12 @@
-//! What a paper says of a program that it ran again and again (hdparm), beside each run of ours: where they climb, a cache has
-//! filled.
+//! A paper's figures of a program that ran repeatedly (hdparm), beside each of our runs: rising figures show a filling
+//! cache.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pattern::{EITHER, PLACE, Pattern};
+use super::pattern::{EITHER, PLACE, Pattern, is_printed};
 use super::{Paper, PaperError, tables};
 use crate::figure::RUN;
 use crate::summary::{CellRow, Summary};
@@ -15,42 +15,42 @@ use crate::summary::{CellRow, Summary};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
-    /// What it holds.
+    /// Its title.
     pub word: String,
-    /// Where it stands.
+    /// Where it is printed.
     pub citation: String,
-    /// What is run here.
+    /// The workload here.
     pub workload: String,
-    /// Bytes of what the program calls a MB.
+    /// Bytes of the program's MB.
     pub mb_bytes: f64,
-    /// The figures, as the workload names them, in the order of the table's columns.
+    /// The figures by the workload's names, in the order of the columns.
     pub figures: Vec<String>,
-    /// What is printed, in the paper's order and words.
+    /// Its rows, in the paper's order and words.
     pub rows: Vec<PrintedSeries>,
 }
 
-/// What is printed of one place that it ran on.
+/// A row of one place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrintedSeries {
     /// The paper's words.
     pub word: String,
-    /// By figure, in MB a second: one, or the lowest and the highest of the runs.
+    /// MB a second by figure: one value, or the lowest and the highest of the runs.
     pub mb_s: BTreeMap<String, Vec<f64>>,
-    /// The cell that measures the same here.
+    /// The cell that measures the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<Pattern>,
-    /// Or why there is none.
+    /// Why there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_run: Option<String>,
 }
 
-/// A table with a run's figures beside it.
+/// A table with a run's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesTable {
-    /// What it holds.
+    /// Its title.
     pub word: String,
-    /// Where it stands in the paper.
+    /// Where it is printed.
     pub citation: String,
     /// Bytes of the paper's MB.
     pub mb_bytes: f64,
@@ -58,40 +58,38 @@ pub struct SeriesTable {
     pub figures: Vec<String>,
     /// The paper's rows in its order.
     pub rows: Vec<SeriesRow>,
-    /// What we take the paper's words for.
+    /// Our readings of the paper's words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<super::Reading>,
 }
 
-/// A row: published, and measured here.
+/// A row, published and measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesRow {
-    /// What the paper prints.
+    /// The published row.
     pub published: PrintedSeries,
-    /// What was measured here.
+    /// The measured row.
     pub ours: Option<OnEnd>,
-    /// Why nothing was.
+    /// Why it was not measured.
     pub not_run: Option<String>,
 }
 
-/// The runs of a series here.
+/// Our runs of a series.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OnEnd {
     /// Key of the cell.
     pub key: String,
-    /// By figure, each run in its order, the mean over the samples: bytes a second.
+    /// Bytes a second by figure and run in order, the mean over the samples.
     pub bytes_per_second: BTreeMap<String, Vec<f64>>,
 }
 
 impl Series {
-    /// Whether it is whole; the error says what is wrong.
+    /// Whether it is complete; the error names the problem.
     pub(super) fn check(&self) -> Result<(), PaperError> {
         if self.mb_bytes <= 0.0 || self.figures.is_empty() {
             let rule = "mb_bytes is above 0, and figures has one";
             return Err(PaperError::entry(format!("series {}", self.word), rule));
         }
-        let printed =
-            |mb_s: &[f64]| matches!(mb_s, [x] if *x > 0.0) || matches!(mb_s, [low, high] if 0.0 < *low && low < high);
         for row in &self.rows {
             let name = format!("series {}, row {}", self.word, row.word);
             if row.cell.is_some() == row.not_run.is_some() {
@@ -101,7 +99,7 @@ impl Series {
                 return Err(PaperError::entry(name, PLACE));
             }
             let whole = row.mb_s.len() == self.figures.len() && self.figures.iter().all(|f| row.mb_s.contains_key(f));
-            if !whole || !row.mb_s.values().all(|of| printed(of)) {
+            if !whole || !row.mb_s.values().all(|of| is_printed(of)) {
                 let wanted = self.figures.join(", ");
                 let rule = format!("{wanted}: each one rate above 0, or the lowest and the highest");
                 return Err(PaperError::entry(name, rule));
@@ -131,7 +129,7 @@ impl Series {
     }
 }
 
-/// The paper's tables with a run's figures; none when the run is not of the paper's study.
+/// The paper's tables with a run's figures; empty when the run is not of the paper's study.
 pub fn series(paper: &Paper, summary: &Summary) -> Vec<SeriesTable> {
     if !paper.is_of(summary.study.study()) {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! What a ratio must be to decide: on one side of the bound with its whole interval, there among all that are judged
-//! together, and beyond the noise.
+//! When a ratio decides: its whole interval lies on one side of the bound, it is significant among all ratios judged
+//! together, and it exceeds the noise.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,16 @@ use crate::stats::Ratio;
 use crate::stats::multiple::LEVEL;
 use crate::summary::cell_noise;
 
-/// What a run says of an effect.
+/// A run's verdict on an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "PaperVerdict")]
 pub enum Verdict {
-    /// It shows here.
+    /// The effect shows.
     Holds,
-    /// The contrary shows here.
+    /// The opposite shows.
     Fails,
-    /// This run cannot tell.
+    /// The run is not conclusive.
     NotDecidable,
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// Which sides an effect compares.
+/// Sides that an effect compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sides {
     GuestToNative,
@@ -48,7 +48,7 @@ pub(super) enum Sides {
 /// Why an effect is not decided.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Undecided {
-    /// What it compares was not measured, by what the run says of that.
+    /// A cell was not measured, in the run's words.
     #[error("{0}")]
     NotRun(String),
     #[error("{0} was not measured")]
@@ -81,14 +81,14 @@ pub(super) enum Undecided {
     Noise { factor: f64, far: f64, noise: f64 },
 }
 
-/// The cells that an effect is judged by.
-pub(super) struct Found {
+/// The cells of an effect.
+pub(super) struct EffectCells {
     pub numerator: Cell,
     pub denominator: Cell,
     pub sides: Sides,
 }
 
-/// The figure that an effect is measured by.
+/// The figure of an effect in a sample.
 pub(super) fn figure(measure: Measure, s: &Sample) -> Option<f64> {
     match measure {
         Measure::Bandwidth | Measure::SmallRequests => s.result.figure(BANDWIDTH),
@@ -97,7 +97,7 @@ pub(super) fn figure(measure: Measure, s: &Sample) -> Option<f64> {
     }
 }
 
-/// What the ratio must lie beyond: the bound, or 1, where that is further and emulation hides differences.
+/// The limit that the ratio must exceed: the bound, or 1 where that is further and emulation hides differences.
 pub(super) fn beyond(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: bool) -> f64 {
     if !hides(effect, sides, emulated) {
         return effect.bound;
@@ -105,7 +105,7 @@ pub(super) fn beyond(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: boo
     if ratio.value > effect.bound { effect.bound.max(1.0) } else { effect.bound.min(1.0) }
 }
 
-/// Whether the interval lies wholly beyond it.
+/// Whether the whole interval is beyond it.
 fn shows(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: bool) -> bool {
     let far = beyond(effect, ratio, sides, emulated);
     if ratio.value > effect.bound { ratio.surely_above(far) } else { ratio.surely_below(far) }
@@ -116,9 +116,9 @@ fn hides(effect: &Effect, sides: Sides, emulated: bool) -> bool {
     emulated && sides == Sides::GuestToGuest && effect.measure != Measure::RequestSize
 }
 
-/// The noise of the native cells beside the two that are compared; where these have none, of all native cells of their
-/// workloads. The largest.
-pub(super) fn noise(effect: &Effect, found: &Found, run: &Run, pairs: u32) -> Option<f64> {
+/// The largest noise of the native cells of the two that are compared; where they have none, of all native cells of
+/// their workloads.
+pub(super) fn noise(effect: &Effect, found: &EffectCells, run: &Run, pairs: u32) -> Option<f64> {
     let of = |cell: &Cell| cell_noise(run, cell, pairs, |s| figure(effect.measure, s));
     let largest = |cells: &mut dyn Iterator<Item = &Cell>| cells.filter_map(of).reduce(f64::max);
     let beside = [found.numerator.natively(), found.denominator.natively()];
@@ -130,7 +130,7 @@ pub(super) fn noise(effect: &Effect, found: &Found, run: &Run, pairs: u32) -> Op
     })
 }
 
-/// Whether the interval lies on one side of the bound, is there among all that are judged together, and beyond the
+/// Whether the interval is on one side of the bound, significant among all that are judged together, and beyond the
 /// noise; else why not.
 pub(super) fn sure(
     effect: &Effect,
@@ -145,7 +145,7 @@ pub(super) fn sure(
     if !ratio.surely_above(bound) && !ratio.surely_below(bound) {
         return Err(Undecided::BoundWithin { bound });
     }
-    // Where emulation may hide a difference, that is said first.
+    // Where emulation may hide a difference, that is reported first.
     if !shows(effect, ratio, sides, emulated) {
         return Ok(());
     }
@@ -160,7 +160,7 @@ pub(super) fn sure(
     }
 }
 
-/// The verdict of an interval that lies on one side of the bound.
+/// The verdict for an interval on one side of the bound.
 pub(super) fn decide(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: bool) -> (Verdict, String) {
     let bound = effect.bound;
     let above = ratio.surely_above(bound);

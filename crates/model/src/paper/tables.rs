@@ -1,4 +1,4 @@
-//! The paper's tables with a run's figures beside them.
+//! The paper's tables with a run's figures.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,41 +8,41 @@ use crate::cell::Cache;
 use crate::stats::Estimate;
 use crate::summary::{CellRow, Summary};
 
-/// A table of a paper with the figures of a run.
+/// A paper's table with the figures of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Table {
     /// Short name of the paper.
     pub paper: String,
     /// The paper.
     pub citation: String,
-    /// Which table.
+    /// The table's caption.
     pub caption: Caption,
     /// Rows in the paper's order.
     pub rows: Vec<TableRow>,
-    /// Words of the paper's rows that we read in one of several ways.
+    /// Our readings of ambiguous words in its rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<Reading>,
-    /// (number, text) of the footnotes that concern it.
+    /// (number, text) of its footnotes.
     pub footnotes: Vec<(usize, String)>,
-    /// What may not be concluded, where the guests ran under emulation; with the table always.
+    /// What may not be concluded, where the guests ran under emulation.
     pub statement: Option<String>,
 }
 
-/// A row: published, and measured here.
+/// A row, published and measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TableRow {
     /// The paper's row.
     pub published: Row,
-    /// What was measured here.
+    /// The measured row.
     pub ours: Option<Ours>,
-    /// The same by other cache modes, where the paper's words leave open which one it had.
+    /// The same with other cache modes, where the paper leaves the mode open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_modes: Vec<Ours>,
-    /// Why nothing was.
+    /// Why it was not measured.
     pub not_run: Option<String>,
 }
 
-/// What was measured here: means over the samples with their intervals.
+/// Our figures: means over the samples with their intervals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ours {
     /// Key of the cell.
@@ -54,13 +54,13 @@ pub struct Ours {
     pub bandwidth_bytes_per_second: Estimate,
     /// Sectors of 512 bytes a request at the backing device; `None` where it cannot be seen.
     pub avgrq_sz_sectors: Option<Estimate>,
-    /// Requests in flight there.
+    /// Requests in flight at the backing device.
     pub avgqu_sz_requests: Option<Estimate>,
-    /// Share of time with any request in flight there, 0 to 1.
+    /// Share of time with a request in flight at the backing device, 0 to 1.
     pub util_ratio: Option<Estimate>,
 }
 
-/// The tables of a paper; none when the run is not of the paper's study.
+/// The tables of a paper; empty when the run is not of the paper's study.
 pub fn tables(paper: &Paper, summary: &Summary) -> Vec<Table> {
     if !paper.is_of(summary.study.study()) {
         return Vec::new();
@@ -71,7 +71,7 @@ pub fn tables(paper: &Paper, summary: &Summary) -> Vec<Table> {
 fn table(paper: &Paper, caption: &Caption, summary: &Summary) -> Table {
     let rows: Vec<&Row> = paper.rows.iter().filter(|r| r.direction == caption.direction).collect();
     let cites = |row: &Row, n: usize| row.notes.contains(&n);
-    // A footnote that no row cites is about all of them.
+    // A footnote that no row cites concerns all of them.
     let concerns = |n: usize| rows.iter().any(|r| cites(r, n)) || !paper.rows.iter().any(|r| cites(r, n));
     let footnotes = paper.footnotes.iter().enumerate().map(|(i, f)| (i + 1, format!("{}: {}", f.about, f.text)));
     Table {
@@ -93,7 +93,7 @@ fn beside(row: &Row, workload: &str, summary: &Summary) -> TableRow {
     let Some(wanted) = &row.cell else { return with(Vec::new(), row.not_run.clone()) };
     let found = |wanted: &Pattern| wanted.find(workload, summary.cells.iter().map(|c| &c.cell));
     let of = |wanted: &Pattern| ours(summary.cell(&found(wanted)?.key())?);
-    // A native side has no cache mode, so each finds the same.
+    // A native side has no cache mode, so each mode finds the same cell.
     let modes: Vec<Ours> = match &wanted.driver {
         Some(_) => Cache::ALL.iter().filter_map(|mode| of(&wanted.cached(*mode))).collect(),
         None => of(wanted).into_iter().collect(),
@@ -113,7 +113,7 @@ fn ours(cell: &CellRow) -> Option<Ours> {
     })
 }
 
-/// Why a cell that the paper has was not measured.
+/// Why a cell of the paper was not measured.
 pub(super) fn missing(summary: &Summary, wanted: &Pattern, workload: &str) -> String {
     match wanted.find(workload, summary.skipped.iter().map(|s| &s.cell)) {
         Some(cell) => {

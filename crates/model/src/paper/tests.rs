@@ -20,13 +20,13 @@ struct Made {
     write: [f64; 4],
     read: [f64; 3],
     depth: [f64; 2],
-    /// Sectors a request of emulated writes; by virtio they are 1024.
+    /// Sectors of a request of emulated writes; with virtio they are 1024.
     split: f64,
     accel: Accel,
     rounds: u32,
 }
 
-/// As the paper's table has it.
+/// As published.
 const AS_PUBLISHED: Made = Made {
     write: [111.0, 71.5, 110.0, 1.3],
     read: [108.0, 70.5, 76.2],
@@ -51,7 +51,7 @@ impl Made {
         ];
         let reads =
             [native("device", "dd-read"), guest("device", "lsi53c895a", "dd-read"), virtio("device", "dd-read")];
-        // As the disk is with none, it is here with writethrough; the preallocated file as published.
+        // Writethrough has the speed of none, and the preallocated file the published one.
         let through = |target: &str| {
             Cell::on("qemu", target, Some(Attachment::new("lsi53c895a", Cache::Writethrough, Aio::Threads)), "dd-write")
         };
@@ -87,7 +87,7 @@ impl Made {
 #[test]
 fn the_paper_judged_by_its_own_figures_holds() {
     for (id, verdict, reason) in AS_PUBLISHED.verdicts() {
-        // What this run does not have.
+        // Effects whose cells this run lacks.
         let lacks = match &*id {
             "small-requests-cost" => "no control cell ran",
             "small-requests-own-sizes" => "this run has no seq-write-7680-d1 of native on device",
@@ -136,8 +136,8 @@ fn an_interval_with_the_bound_in_it_decides_nothing() {
     assert!(reason.starts_with("3 pairs from 2 boots, at least 5 from 3"), "{reason}");
 }
 
-/// Under emulation the slow guest proves nothing against native, and a small difference between
-/// guests may be hidden; what emulation works against is proven all the more.
+/// Under emulation the slow guest proves nothing against native, and a small difference between guests may be hidden;
+/// differences against the effect of emulation are proven.
 #[test]
 fn emulation_decides_only_what_it_works_against() {
     let tcg = Made { accel: Accel::Tcg, ..AS_PUBLISHED };
@@ -159,24 +159,24 @@ fn emulation_decides_only_what_it_works_against() {
     let (verdict, reason) = slow.verdict("sparse-write-collapse");
     assert_eq!(verdict, Verdict::NotDecidable);
     assert!(reason.contains("can hide a difference"), "{reason}");
-    // The contrary, beyond 1, is shown even so.
+    // The opposite, beyond 1, shows even so.
     let turned = Made { write: [2400.0, 107.0, 90.0, 300.0], ..slow };
     assert_eq!(turned.verdict("emulated-slower-write").0, Verdict::Fails);
     assert_eq!(turned.verdict("sparse-write-collapse").0, Verdict::Fails);
 }
 
-/// What reaches the disk is no matter of the processor's speed: decided under emulation, too.
+/// Request sizes do not depend on the processor's speed: decided under emulation, too.
 #[test]
 fn the_size_of_requests_is_decided_under_emulation() {
     let tcg = Made { accel: Accel::Tcg, ..AS_PUBLISHED };
     let (verdict, reason) = tcg.verdict("emulated-splits-writes");
     assert_eq!(verdict, Verdict::Holds, "{reason}");
     assert!(reason.contains("no matter of the processor's speed"), "{reason}");
-    // Between the bound and 1 there is nothing that emulation could hide.
+    // Between the bound and 1 emulation could hide nothing.
     assert_eq!(Made { split: 1500.0, ..tcg }.verdict("emulated-splits-writes").0, Verdict::Fails);
 }
 
-/// An effect that would be there alone is not, where so many are judged together.
+/// An effect that is significant alone is not, among so many.
 #[test]
 fn effects_judged_together_are_corrected_for() {
     let mut paper = paper();
@@ -186,7 +186,7 @@ fn effects_judged_together_are_corrected_for() {
         let one = all.effects.iter().find(|j| j.effect.id == wanted).unwrap().clone();
         (all.judged_together, one)
     };
-    // Two of them with p-values between a fortieth and a twentieth: either would do alone.
+    // Two with p-values between 1/40 and 1/20: significant alone.
     let marginal = |run: &Run| {
         let all = judge(&paper, run, &summarise(run)).effects;
         let p = |id: &str| all.iter().find(|j| j.effect.id == id).unwrap().p_value.unwrap();
@@ -198,7 +198,7 @@ fn effects_judged_together_are_corrected_for() {
     assert_eq!(one.verdict, Verdict::NotDecidable, "{}", one.reason);
     assert!(one.ratio.unwrap().surely_below(1.0) && one.reason.contains("Holm"), "{}", one.reason);
     assert!(one.corrected_p_value.unwrap() >= 0.05);
-    // Alone it needs no correction: what is left is the noise.
+    // Alone it needs no correction: only the noise counts.
     paper.effects.retain(|e| e.id == wanted);
     let (together, one) = judged(&paper, &run);
     assert_eq!((together, one.corrected_p_value), (1, one.p_value));
@@ -211,7 +211,7 @@ fn hardly_slower(seed: u64) -> Run {
     made.run_with(seed, 0.015)
 }
 
-/// What all pairs agree on is not decided, where the native rounds lie further apart than that.
+/// Not decided, even where all pairs agree, if the native rounds differ more.
 #[test]
 fn nothing_below_the_runs_own_noise_is_decided() {
     let made = Made { write: [111.0, 100.0, 110.0, 1.3], ..AS_PUBLISHED };
@@ -221,7 +221,7 @@ fn nothing_below_the_runs_own_noise_is_decided() {
     };
     let mut run = made.run();
     assert_eq!(of(&run).verdict, Verdict::Holds);
-    // The native rounds swing by a third, the guests do not.
+    // The native rounds vary by a third, the guests do not.
     for s in run.samples.iter_mut().filter(|s| s.cell == native("device", "dd-write") && s.round % 2 == 0) {
         let twisted = |value: &Value| if let Value::Scalar(x) = value { Value::Scalar(x * 1.4) } else { value.clone() };
         s.result.figures.iter_mut().for_each(|f| f.value = twisted(&f.value));
@@ -232,7 +232,7 @@ fn nothing_below_the_runs_own_noise_is_decided() {
     assert!(one.noise_ratio.unwrap() > 1.2 && one.corrected_p_value.unwrap() < 0.05);
 }
 
-/// What is our reading of the paper stands with its effects and below its tables.
+/// Our readings are shown with effects and below tables.
 #[test]
 fn what_is_our_reading_says_so() {
     let (run, paper) = (AS_PUBLISHED.run(), paper());
@@ -289,7 +289,7 @@ fn tables_keep_the_papers_rows_and_say_why_one_has_no_figure() {
     assert!((ours.avgrq_sz_sectors.unwrap().value - 128.0).abs() < 1e-9);
     assert_eq!(write[6].not_run.as_deref(), Some("needs Xen, not built yet"));
     assert_eq!(write[3].not_run.as_deref(), Some("this run has no dd-write of qemu on served by lsi53c895a"));
-    // Each footnote stands below the table that cites it, and nowhere else.
+    // Each footnote is below the table that cites it only.
     assert_eq!(tables[0].footnotes.iter().map(|f| f.0).collect::<Vec<_>>(), [1, 3, 4, 5]);
     assert_eq!(tables[1].footnotes.iter().map(|f| f.0).collect::<Vec<_>>(), [2, 3, 6]);
     let other = Run { kind: "quick".into(), ..run };

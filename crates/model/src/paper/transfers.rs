@@ -1,12 +1,12 @@
-//! What a paper says that the host and a guest send while each is held to processors, one at a time or both at once,
-//! beside ours with the sum and the fairness of what was sent at once.
+//! A paper's transfers of host and guest under pinning, one at a time or both at once, beside ours with sum and
+//! fairness of simultaneous ones.
 
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pattern::{PLACE, Pattern};
+use super::pattern::{PLACE, Pattern, is_printed};
 use super::{Paper, PaperError};
 use crate::cell::Cell;
 use crate::figure::ACTOR;
@@ -14,90 +14,90 @@ use crate::result::BANDWIDTH;
 use crate::stats::Estimate;
 use crate::summary::{CellRow, FAIRNESS, Summary};
 
-/// The amount that a transfer over a path moved, by its name in workloads' figures.
+/// The amount that a transfer over a path moved, by its figure's name.
 const MOVED: &str = "moved";
 
-/// A column of a paper's table, for the host and the guest.
+/// A column of a paper's table, for host and guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Transfers {
-    /// Where they send, and whether at once.
+    /// The path, and whether at once.
     pub word: String,
-    /// Where it stands; `None` where the paper has it not, and all of it is ours.
+    /// Where it is printed; `None` for a column of ours alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub citation: Option<String>,
-    /// What is run here.
+    /// The workload here.
     pub workload: String,
-    /// Whether they send at the same time.
+    /// Whether both send at the same time.
     pub at_once: bool,
-    /// What the host does; `None` where only the guest's is asked for.
+    /// The host's cell; `None` where only the guest's is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Pattern>,
-    /// What the guest does.
+    /// The guest's cell.
     pub guest: Pattern,
-    /// What is printed, in the paper's order.
+    /// Its rows, in the paper's order.
     pub rows: Vec<Printed>,
 }
 
-/// What is printed for one way of holding the two to processors.
+/// A row of one pinning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Printed {
-    /// The processors that the host's programs are held to.
+    /// The processors that the host's programs are pinned to.
     pub host: Vec<u32>,
-    /// The processors that the guest is held to.
+    /// The processors that the guest is pinned to.
     pub guest: Vec<u32>,
-    /// What the host sent, in MB (10^6 bytes) a second: one figure, or the lowest and the highest.
+    /// The host's MB (10^6 bytes) a second: one figure, or the lowest and the highest.
     pub host_mb_s: Vec<f64>,
-    /// What the guest sent.
+    /// The guest's.
     pub guest_mb_s: Vec<f64>,
 }
 
-/// A column with a run's figures beside it.
+/// A column with a run's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Transferred {
-    /// Where they send, and whether at once.
+    /// The path, and whether at once.
     pub word: String,
-    /// Where it stands in the paper; `None`: all of it is ours.
+    /// Where it is printed; `None` for a column of ours alone.
     pub citation: Option<String>,
-    /// Whether they send at the same time.
+    /// Whether both send at the same time.
     pub at_once: bool,
-    /// The paper's rows in its order, and then those that are ours alone.
+    /// The paper's rows in order, then those of ours alone.
     pub rows: Vec<TransferRow>,
 }
 
-/// A way of holding the two to processors.
+/// A row of one pinning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TransferRow {
-    /// The processors that the host's programs are held to.
+    /// The processors that the host's programs are pinned to.
     pub host_pins: Vec<u32>,
-    /// The processors that the guest is held to.
+    /// The processors that the guest is pinned to.
     pub guest_pins: Vec<u32>,
-    /// What the paper prints; `None` where the row is ours alone.
+    /// The published row; `None` for a row of ours alone.
     pub published: Option<Printed>,
-    /// What the host sent here.
+    /// The host's transfer.
     pub host: Option<Sent>,
-    /// What the guest sent here.
+    /// The guest's transfer.
     pub guest: Option<Sent>,
-    /// What both sent at once, together.
+    /// Sum of simultaneous transfers.
     pub sum_bits_per_second: Option<Estimate>,
-    /// How evenly: Jain's index, 1 when both sent alike, 0.5 when one sent all.
+    /// Jain's fairness index, 1 when both sent the same, 0.5 when one sent all.
     pub fairness: Option<Estimate>,
 }
 
-/// What was sent here.
+/// A measured transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sent {
     /// Key of the cell.
     pub key: String,
-    /// Bits a second that arrived.
+    /// Received bits a second.
     pub bits_per_second: Estimate,
     /// Bytes of a transfer.
     pub moved_bytes: Option<Estimate>,
 }
 
 impl Transfers {
-    /// Whether it is whole; the error says what is wrong.
+    /// Whether it is complete; the error names the problem.
     pub(super) fn check(&self) -> Result<(), PaperError> {
         let refused = |rule| Err(PaperError::entry(format!("transfers {}", self.word), rule));
         if self.at_once && self.host.is_none() {
@@ -106,9 +106,7 @@ impl Transfers {
         if !self.guest.is_whole() || !self.host.as_ref().is_none_or(Pattern::is_whole) {
             return refused(PLACE);
         }
-        let printed =
-            |mb_s: &[f64]| matches!(mb_s, [x] if *x > 0.0) || matches!(mb_s, [low, high] if 0.0 < *low && low < high);
-        if !self.rows.iter().all(|row| printed(&row.host_mb_s) && printed(&row.guest_mb_s)) {
+        if !self.rows.iter().all(|row| is_printed(&row.host_mb_s) && is_printed(&row.guest_mb_s)) {
             return refused("a rate is one figure above 0, or the lowest and the highest");
         }
         if self.citation.is_none() != self.rows.is_empty() {
@@ -117,14 +115,14 @@ impl Transfers {
         Ok(())
     }
 
-    /// The patterns of a row: the guest's, with the host beside it where both are at once; else the host's apart.
+    /// The patterns of a row: the guest's with the host beside it where both are at once; else the host's apart.
     fn patterns(&self, host: &[u32], guest: &[u32]) -> (Pattern, Option<Pattern>) {
         let held = |pattern: &Pattern, pins: &[u32]| Pattern { pins: pins.to_vec(), ..pattern.clone() };
         let (guest, host) = (held(&self.guest, guest), self.host.as_ref().map(|pattern| held(pattern, host)));
         if self.at_once { (Pattern { beside: host.map(Box::new), ..guest }, None) } else { (guest, host) }
     }
 
-    /// The cells that measure a row, by the paper's words: those of the guest and of the host apart, or one.
+    /// The cells of the paper's rows: those of the guest and of the host apart, or one.
     pub fn wanted(&self) -> impl Iterator<Item = Pattern> {
         self.rows.iter().flat_map(|row| {
             let (guest, host) = self.patterns(&row.host, &row.guest);
@@ -132,7 +130,7 @@ impl Transfers {
         })
     }
 
-    /// The ways of a run that the paper has not: (host, guest).
+    /// Pinnings of the run that the paper lacks: (host, guest).
     fn more(&self, summary: &Summary) -> BTreeSet<(Vec<u32>, Vec<u32>)> {
         let pins = |cell: &Cell| {
             let guest = cell.lead.side.shape.pins.clone();
@@ -175,7 +173,7 @@ impl Transfers {
     }
 }
 
-/// A figure of a cell's actor, or of all of them.
+/// A figure of a cell's actor, or of the cell.
 fn of(row: &CellRow, figure: &str, actor: Option<&str>) -> Option<Estimate> {
     let mut found = row.figures.iter().filter(|f| f.name == figure);
     found.find(|f| f.labels.get(ACTOR).map(String::as_str) == actor).map(|f| f.typical)
@@ -281,10 +279,10 @@ rows = [{ host = [1], guest = [0], host_mb_s = [9], guest_mb_s = [8] }]
         let ways = |i: usize| all[i].rows.iter().map(|row| (row.published.is_some(), rates(row))).collect::<Vec<_>>();
         let (printed, ours) = (true, false);
         assert_eq!(ways(0), [(printed, (Some(3.0), Some(1.0), Some(4.0))), (ours, (Some(4.0), Some(4.0), Some(8.0)))]);
-        // 4^2 / (2 (3^2 + 1^2)), and both alike.
+        // 4^2 / (2 (3^2 + 1^2)), and two equal ones.
         assert_eq!(all[0].rows.iter().map(|row| row.fairness.unwrap().value).collect::<Vec<_>>(), [0.8, 1.0]);
         assert_eq!(all[0].rows[1].host_pins, [0]);
-        // Who is alone is found by its own processors; who has none that are printed has a row of his own.
+        // A transfer alone is found by its own processors; unpublished pinnings have rows of their own.
         assert_eq!(ways(1), [(printed, (Some(6.0), Some(2.0), None)), (ours, (Some(6.0), Some(5.0), None))]);
         assert_eq!(all[1].rows[0].guest.as_ref().unwrap().moved_bytes.unwrap().value, 8e6);
     }

@@ -1,49 +1,49 @@
-//! What a plane can hold by itself: what pools are compiled for.
+//! Abilities of a plane, for which pools are compiled.
 
 use serde::Serialize;
 
 use crate::rate::BitRate;
 
-/// How a plane shares.
+/// Sharing of a plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
     /// By itself, as a [`Hierarchy`](super::program::Hierarchy).
     Hierarchy,
-    /// Not at all: it knows a limit a member.
+    /// Not at all: it only sets limits.
     Limits,
 }
 
-/// What a plane can hold by itself.
+/// Abilities of a plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Abilities {
     /// Its name.
     pub plane: &'static str,
     /// How it shares.
     pub form: Form,
-    /// It keeps an idle minimum free.
+    /// It reserves idle minima.
     pub hard: bool,
-    /// It serves beyond maxima when all are met.
+    /// It gives capacity beyond maxima when all are met.
     pub over_max: bool,
-    /// The lowest rate that it takes.
+    /// Its lowest rate.
     pub least_bps: BitRate,
-    /// The highest.
+    /// Its highest rate.
     pub most_bps: BitRate,
-    /// Rates are whole multiples of this.
+    /// Its rates are multiples of this.
     pub step_bps: BitRate,
-    /// The largest packet that it handles as one, in bytes: 65,536 where packets are segmented behind it.
+    /// Largest packet in bytes: 65,536 where packets are segmented behind it.
     pub packet_bytes: u32,
     /// Most members of a pool.
     pub members: usize,
-    /// It can limit what guests receive.
+    /// It can limit received traffic.
     pub receive: bool,
-    /// It sets limits in cards whose virtual functions guests have.
+    /// It can limit virtual functions in cards.
     pub card_rates: bool,
 }
 
 impl Abilities {
-    /// Linux' HTB on an interface that segments behind the queue: 64-bit rates in bytes a second
-    /// (`TCA_HTB_RATE64`), eight priorities. 8 kbit/s is the least that was tried.
+    /// Linux's HTB on an interface that segments behind the queue: 64-bit rates in bytes a second (`TCA_HTB_RATE64`),
+    /// eight priorities. 8 kbit/s is the lowest rate that was tried.
     pub const HTB: Abilities = Abilities {
         plane: "linux",
         form: Form::Hierarchy,

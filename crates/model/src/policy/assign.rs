@@ -1,27 +1,27 @@
-//! Which entry of the policy an interface that is really there belongs to. An interface is known by several things at
-//! once (its name, its addresses, the guest behind it, the namespace that it leads to), so entries of different kinds
-//! may mean the same one: then the first in the order of the files holds, and the others are told.
+//! The entry of the policy for a present interface. It has several names (interface name, addresses, its guest, its
+//! namespace), so entries of different kinds may match it: then the first in the order of the files applies, and the
+//! others are reported.
 
 use super::matcher::Kind;
 use super::{Entry, Policy};
 
-/// An interface that is there.
+/// A present interface.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Interface {
-    /// Its number in the kernel, which changes when it is made anew.
+    /// Its index in the kernel, which changes when it is created again.
     pub index: u32,
     /// Its name on the host.
     pub name: String,
-    /// Addresses that the guest uses, as `aa:bb:cc:dd:ee:ff`.
+    /// Addresses of the guest, as `aa:bb:cc:dd:ee:ff`.
     pub macs: Vec<String>,
-    /// Names, UUIDs and numbers of the guest behind it.
+    /// Names, UUIDs and numbers of its guest.
     pub vms: Vec<String>,
     /// The network namespace that it leads to.
     pub netns: Option<String>,
 }
 
 impl Interface {
-    /// All that it is known by.
+    /// All its names.
     fn known_by(&self) -> impl Iterator<Item = (Kind, &str)> {
         std::iter::once((Kind::Name, self.name.as_str()))
             .chain(self.macs.iter().map(|mac| (Kind::Mac, mac.as_str())))
@@ -30,16 +30,16 @@ impl Interface {
     }
 }
 
-/// What an interface belongs to.
+/// The entry of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Assigned<'a> {
-    /// The entry that holds.
+    /// The entry that applies.
     pub entry: &'a Entry,
-    /// Another that matches it, too, and does not hold.
+    /// Another match that does not apply.
     pub passed_over: Option<&'a Entry>,
 }
 
-/// The entry that an interface belongs to; `None` where nothing matches: its traffic is `default`'s.
+/// The entry of an interface; `None` without a match: its traffic is `default`'s.
 pub fn assign<'a>(policy: &'a Policy, interface: &Interface) -> Option<Assigned<'a>> {
     let mut found: Vec<usize> = interface
         .known_by()

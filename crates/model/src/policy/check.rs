@@ -1,4 +1,4 @@
-//! What the files of a policy mean together: references, overlaps, and whether the minima fit.
+//! Checks across the files of a policy: references, overlaps, and whether the minima fit.
 
 mod groups;
 
@@ -13,10 +13,10 @@ use crate::problem::{Problem, Source};
 use crate::rate::BitRate;
 use crate::toml_reader::hint;
 
-/// Most minima that the arithmetic of an overcommitment lists one by one.
+/// Most minima that a message lists one by one.
 const LISTED: usize = 20;
 
-/// Most steps in which patterns are compared with each other: well below a second.
+/// Most steps in comparing patterns: well below a second.
 const MOST_STEPS: u64 = 50_000_000;
 
 pub fn read(files: &[(&str, &str)], over: Option<(&str, &str)>, links: &Links) -> Result<Loaded, PolicyError> {
@@ -183,18 +183,17 @@ impl Check<'_> {
         })
     }
 
-    /// No two entries of a kind may match the same name. Sorted by what all their names begin with,
-    /// those that can meet stand together.
+    /// No two entries of a kind may match the same name. Sorted by prefix, only neighbours can overlap.
     fn overlaps(&mut self) {
         let mut all: Vec<(String, &At<Matcher>)> =
             self.draft.entries.iter().filter_map(|e| e.matcher.as_ref()).map(|m| (begin(&m.value), m)).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut told = vec![false; all.len()];
+        let mut reported = vec![false; all.len()];
         let mut steps = MOST_STEPS;
         for (i, (prefix, first)) in all.iter().enumerate() {
             let after = all.iter().enumerate().skip(i + 1).take_while(|(_, (p, _))| p.starts_with(prefix.as_str()));
             for (j, (_, second)) in after {
-                if told[j] {
+                if reported[j] {
                     continue;
                 }
                 let overlap = first.value.overlap_within(&second.value, &mut steps);
@@ -202,13 +201,13 @@ impl Check<'_> {
                     return self.too_much_alike(all.len(), second);
                 }
                 let Some(name) = overlap else { continue };
-                told[j] = true;
+                reported[j] = true;
                 let (mut early, mut late) = (first, second);
                 if (early.file, early.span.start) > (late.file, late.span.start) {
                     std::mem::swap(&mut early, &mut late);
                 }
                 let first = self.place(early);
-                // The proof is shown where there can be such a name.
+                // The example is shown only if such a name is possible.
                 let both = if early.value.can_be(&name) && late.value.can_be(&name) {
                     format!("`{}` matches here and in {first}", super::label(late.value.kind, &name))
                 } else {
@@ -223,7 +222,7 @@ impl Check<'_> {
         }
     }
 
-    /// Nobody writes such patterns by hand; a policy that takes minutes to check helps nobody.
+    /// Patterns written by hand are cheaper; a check must not take minutes.
     fn too_much_alike(&mut self, entries: usize, at: &At<Matcher>) {
         let what = format!(
             "the patterns of the {entries} entries are too many and too much alike to be told apart; begin each \
@@ -232,7 +231,7 @@ impl Check<'_> {
         self.problem(at, "interface.match", what);
     }
 
-    /// The minima of those who are surely there fit every pool.
+    /// The minima of the certain members must fit every pool.
     fn fits(&mut self, policy: &Policy) {
         for (uplink, written) in &self.draft.uplinks {
             let Some(Uplink { capacity, .. }) = policy.uplinks.get(uplink).copied() else { continue };
@@ -253,7 +252,7 @@ impl Check<'_> {
         }
     }
 
-    /// Maxima, and minima behind patterns, that no uplink of theirs can reach.
+    /// Warns of maxima, and minima behind patterns, that none of their uplinks can reach.
     fn wide(&mut self, policy: &Policy) {
         for (name, written) in &self.draft.classes {
             for (uplink, &Uplink { capacity, .. }) in &policy.uplinks {
@@ -293,7 +292,7 @@ impl Check<'_> {
         }
     }
 
-    /// A maximum that takes from the host what it has without a word.
+    /// Warns of a maximum that lowers the host's default minimum.
     fn host(&mut self, written: &ClassDraft, uplink: &str, capacity: BitRate) {
         let own = capacity / HOST_PART;
         if let (Some(max), None) = (written.max.as_ref().filter(|m| m.value < own), &written.min) {
@@ -306,8 +305,7 @@ impl Check<'_> {
         }
     }
 
-    /// Minima that come through patterns, unlimited in number, and are granted with the host's or
-    /// before it.
+    /// Warns of minima behind patterns, unlimited in number, that are granted with the host's or before it.
     fn beside_the_host(&mut self, policy: &Policy, name: &str, written: &ClassDraft) {
         let (class, host) = (policy.class(name), policy.class(HOST));
         let uses = |e: &&Entry| [&e.class, &e.rx_class].into_iter().flatten().any(|c| c == name);
@@ -331,7 +329,7 @@ impl Check<'_> {
     }
 }
 
-/// The kind and what every name begins with: matchers whose beginnings differ cannot meet.
+/// Kind and prefix: matchers with different prefixes cannot overlap.
 fn begin(matcher: &Matcher) -> String {
     format!("{}:{}", matcher.kind.word(), matcher.prefix())
 }
@@ -341,12 +339,12 @@ fn overcommitted(direction: Direction, capacity: BitRate, sum: u128) -> String {
     format!("the minima of {} add up to {}, {over} above the capacity of {capacity}", direction.word(), show_sum(sum))
 }
 
-/// A sum of rates; more than 64 bits cannot be meant.
+/// A sum of rates; more than 64 bits is shown as such.
 fn show_sum(sum: u128) -> String {
     u64::try_from(sum).map_or_else(|_| format!("{sum} bit/s"), |bits| BitRate::new(bits).to_string())
 }
 
-/// Each minimum, largest first where there are too many to list, and their sum.
+/// Adds the minima (if too many, the largest ones) and their sum to a problem.
 fn arithmetic(mut problem: Problem, minima: &[(String, BitRate)], sum: u128) -> Problem {
     let mut rows: Vec<(String, String)> = Vec::new();
     let mut sorted: Vec<&(String, BitRate)> = minima.iter().collect();

@@ -1,19 +1,19 @@
-//! From a pool and what a plane can do to the plane's program. What the plane cannot do by itself the loop
-//! does ([`Emulated`]), and what neither can hold is refused, all of it at once.
+//! Compiles a pool to a plane's program. The loop does what the plane cannot do by itself ([`Emulated`]), and all that
+//! neither can do is refused at once.
 //!
 //! # How a hierarchy holds a contract
-//! A leaf's own rate is the member's effective minimum and its ceiling the maximum; the root has the capacity.
-//! Both levels serve by priority. Inside one, what is spare is borrowed in turns of a quantum in proportion to
-//! the weights; the least weight's quantum is the largest packet, since a class may send one packet a turn
-//! however large it is (net/sched/sch_htb.c, `htb_dequeue_tree`). Two things it cannot hold:
+//! A leaf's own rate is the member's effective minimum and its ceiling the maximum; the root has the capacity. Both
+//! levels serve by priority. Within one, spare capacity is borrowed in turns of a quantum in proportion to the weights;
+//! the least weight's quantum is the largest packet, since a class may send one packet a turn however large it is
+//! (net/sched/sch_htb.c, `htb_dequeue_tree`). Two things are beyond it:
 //!
-//! * **hard reserves**: it lends an idle minimum. The loop takes idle hard minima off the root's rate; the
-//!   member's own leaf is served whatever the root has, so it gets its minimum at once when it wakes up.
-//! * **over_max**: a higher ceiling would let a member borrow by its priority before others have their maxima.
-//!   The loop raises ceilings while all maxima are met.
+//! * **hard reserves**: it lends an idle minimum. The loop subtracts idle hard minima from the root's rate; the
+//!   member's own leaf is served whatever the root has, so it gets its minimum at once when it starts to send.
+//! * **over_max**: a higher ceiling would let a member borrow by its priority before others have their maxima. The loop
+//!   raises ceilings while all maxima are met.
 //!
-//! A leaf cannot have nothing: the plane's least rate stands in for a minimum of 0. Where minima fill the capacity, that
-//! comes off the least important of them, and a note says how much.
+//! A leaf's rate cannot be 0: the plane's least rate replaces a minimum of 0. Where minima fill the capacity, that is
+//! subtracted from the least important of them, and a note says how much.
 
 use serde::Serialize;
 
@@ -23,51 +23,50 @@ use super::{Abilities, Direction, Form, effective_minima};
 use crate::allocate::{Demand, Grant, Member, cap, exact};
 use crate::rate::BitRate;
 
-/// Priorities of a policy, 1 to 8, which are also what HTB has (`TC_HTB_NUMPRIO`).
+/// Priorities of a policy, 1 to 8, as many as HTB has (`TC_HTB_NUMPRIO`).
 const PRIORITIES: usize = 8;
 
-/// What of the link is shared when guests receive: the queue must stand here, not in the switch before, or the
-/// sender's TCP is told of a loss by others than us. In percent.
+/// Percentage of the link that is shared in the receive direction: the queue must build up here, not in the switch
+/// before, which would drop packets.
 const RECEIVE_PERCENT: u64 = 95;
 
 /// A full Ethernet frame as the kernel counts it (header and payload), in bytes.
 const FULL_FRAME: u32 = 1514;
 
-/// Weights of one priority further apart than this are held as if they were not: a quantum is what a member may
-/// send while all others wait.
+/// Largest ratio of weights within one priority; larger ones are reduced to it, since a quantum delays all others.
 const WEIGHTS: u32 = 256;
 
-/// What a plane cannot do and the loop does in its place.
+/// What the loop does in place of the plane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub enum Emulated {
-    /// Minima, priorities, weights, hard reserves and over_max: all that is more than a limit.
+    /// Everything but limits: minima, priorities, weights, hard reserves and over_max.
     Sharing,
-    /// Idle minima of these are kept free.
+    /// Reserves idle minima of these.
     Hard {
         /// Their names.
         members: Vec<String>,
     },
-    /// These may go beyond their maximum.
+    /// Lets these exceed their maximum.
     OverMax {
         /// Their names.
         members: Vec<String>,
     },
 }
 
-/// A pool's program, and what is left to the loop.
+/// A pool's program, and what the loop must do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Compiled {
-    /// What the plane is told.
+    /// The plane's program.
     #[serde(flatten)]
     pub program: PoolProgram,
     /// What the loop must do; empty where the plane needs no loop.
     pub emulated: Vec<Emulated>,
-    /// What is held less exactly than it was written, and by how much.
+    /// What is less exact than written, and by how much.
     pub notes: Vec<String>,
 }
 
-/// What a plane cannot hold, one line a reason.
+/// What a plane cannot do, one line a reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct Refusal(pub Vec<String>);
@@ -75,7 +74,7 @@ pub struct Refusal(pub Vec<String>);
 /// Compiles a pool for a plane.
 ///
 /// # Errors
-/// Everything that this plane cannot hold, not even with the loop.
+/// Everything that this plane cannot do, not even with the loop.
 pub fn compile(pool: &Pool, plane: &Abilities) -> Result<Compiled, Refusal> {
     let compiler = Compiler::new(pool, plane);
     let problems = compiler.problems();
@@ -90,8 +89,8 @@ pub fn compile(pool: &Pool, plane: &Abilities) -> Result<Compiled, Refusal> {
     Ok(Compiled { program, emulated: compiler.emulated(), notes: compiler.notes() })
 }
 
-/// Limits as a plane holds them whose queues are a hierarchy: each leaf's own rate is its ceiling, so that nobody borrows.
-/// The root has what is shared, and queues and buckets are those of a member at its maximum, since limits come and go.
+/// Limits in a plane with a hierarchy: each leaf's own rate is its ceiling, so that no leaf borrows. Queues and buckets
+/// are sized for members at their maximum, since limits change.
 pub fn capped(pool: &Pool, plane: &Abilities) -> Hierarchy {
     let compiler = Compiler::new(pool, plane);
     let (mut hierarchy, limits) = (compiler.hierarchy(), compiler.limits());
@@ -101,8 +100,8 @@ pub fn capped(pool: &Pool, plane: &Abilities) -> Hierarchy {
     hierarchy
 }
 
-/// What the pool's members share: the capacity, of which a receiving pool leaves a part free, and a sending one what
-/// [`unframed`] says.
+/// The capacity that the members share: a receiving pool leaves a part free, and a sending one what [`unframed`]
+/// returns.
 pub fn shared(pool: &Pool, plane: &Abilities) -> BitRate {
     let shared = match pool.direction {
         Direction::GuestTx => pool.capacity.saturating_sub(unframed(pool, plane)),
@@ -111,8 +110,8 @@ pub fn shared(pool: &Pool, plane: &Abilities) -> BitRate {
     shared.max(BitRate::ONE)
 }
 
-/// What the wire may carry beyond what a plane counts: a packet that is cut into segments behind the queues counts one
-/// frame's framing, so that of full frames each but the first takes that much more.
+/// Capacity for framing that a plane does not count: a packet that is segmented behind the queues counts one frame's
+/// framing, so each further full frame takes that much more.
 fn unframed(pool: &Pool, plane: &Abilities) -> BitRate {
     if pool.direction != Direction::GuestTx || plane.packet_bytes < 2 * FULL_FRAME {
         return BitRate::ZERO;
@@ -138,9 +137,9 @@ fn rank(member: &Member) -> u8 {
     member.priority.clamp(1, PRIORITIES as u8) - 1
 }
 
-/// The members' own rates as a plane can have them: their minima, rounded up, and nobody below the least rate. Where
-/// all that is more than there is, the least rates of those without a minimum come off the minima of the last priority,
-/// as if somebody had come by a pattern.
+/// The members' own rates in a plane: their minima, rounded up, and at least the least rate. Where the sum exceeds the
+/// capacity, the least rates of members without a minimum are subtracted from the minima of the last priority, as for a
+/// member of a pattern.
 fn own(members: &[Member], shared: BitRate, plane: &Abilities) -> Vec<BitRate> {
     let (step, least) = (plane.step_bps, plane.least_bps);
     let rates: Vec<BitRate> = members.iter().map(|m| m.min.rounded_up(step).max(least)).collect();
@@ -215,13 +214,13 @@ impl<'a> Compiler<'a> {
         problems
     }
 
-    /// A ceiling as this plane can have it: rounded down, and not below the member's own rate.
+    /// A ceiling in this plane: rounded down, and at least the member's own rate.
     fn ceiling(&self, member: &Member, own: BitRate) -> BitRate {
         member.max.min(self.shared).min(self.plane.most_bps).rounded_down(self.plane.step_bps).max(own)
     }
 
-    /// What may pass at once, in bytes: a millisecond's worth, and two of the largest packets. With less, a
-    /// class whose ceiling is below the link's rate gets wrong shares of packets that are segmented late.
+    /// Burst in bytes: a millisecond's worth, and two of the largest packets. With less, classes with ceilings below
+    /// the link's rate get wrong shares of packets that are segmented late.
     fn burst(&self, rate: BitRate) -> u32 {
         let millisecond = rate.bytes().bytes() / 1000;
         u32::try_from(millisecond).unwrap_or(u32::MAX / 2).max(self.plane.packet_bytes.saturating_mul(2))
@@ -248,8 +247,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// What a member borrows in one turn: in proportion to its weight, the largest packet for the least weight of
-    /// its priority.
+    /// Quantum of a member: in proportion to its weight, the largest packet for the least weight of its priority.
     fn quantum(&self, member: &Member) -> u32 {
         let least = self.weights[usize::from(rank(member))].map_or(1, |(least, _)| least);
         let bytes = u64::from(self.plane.packet_bytes) * u64::from(member.weight.max(1)) / u64::from(least);
@@ -308,7 +306,7 @@ impl<'a> Compiler<'a> {
         notes
     }
 
-    /// 50 ms at the ceiling, four of the largest packets at least, 16 MiB at most.
+    /// Queue length: 50 ms at the ceiling, at least four of the largest packets, at most 16 MiB.
     fn queue(&self, ceiling: BitRate) -> u32 {
         let bytes = ceiling.bytes().bytes() / 20;
         u32::try_from(bytes).unwrap_or(u32::MAX).clamp(self.plane.packet_bytes.saturating_mul(4), 16 << 20)
@@ -334,7 +332,7 @@ impl<'a> Compiler<'a> {
             return vec![Emulated::Sharing];
         }
         let hard = self.named(|m| m.hard && m.min > BitRate::ZERO && !self.plane.hard);
-        // With a maximum of all there is nobody can go beyond it.
+        // A maximum of the whole capacity cannot be exceeded.
         let over = self.named(|m| m.over_max && m.max < self.shared && !self.plane.over_max);
         let mut emulated = Vec::new();
         if !hard.is_empty() {

@@ -1,24 +1,23 @@
-//! Effective minima: what is really guaranteed when interfaces that came through patterns ask for
-//! more, together, than the uplink has. Without such interfaces all minima fit: a policy in which
-//! those of the host, of `default` and of the named do not is refused. With them the named and the
-//! host lose, too, when their priority is that of what came or a lower one; `check` warns of patterns
-//! that stand beside the host.
+//! Effective minima: what is guaranteed when interfaces matched by patterns have larger minima, together, than the
+//! capacity. Without such interfaces all minima fit, since a policy in which those of the host, `default` and named
+//! interfaces do not is refused. With them named interfaces and the host lose, too, when their priority is the same or
+//! lower; `check` warns of such patterns.
 
 use crate::rate::BitRate;
 
-/// The effective minimum of each member, of `(priority, minimum)`: minima are granted from priority 1
-/// down; the first priority that no longer fits shares what is left in proportion to its
-/// minima (rounded down), those after it get 0. The order of the members does not matter.
+/// The effective minimum of each member of `(priority, minimum)`: minima are granted from priority 1 on; the first
+/// priority that does not fit shares the rest in proportion to its minima (rounded down), later ones get 0. The order
+/// of the members does not matter.
 pub fn effective_minima(capacity: BitRate, members: &[(u8, BitRate)]) -> Vec<BitRate> {
     let mut wanted = [0u128; 256];
     for (priority, minimum) in members {
         wanted[usize::from(*priority)] += u128::from(*minimum);
     }
     let mut left = u128::from(capacity);
-    // What a priority may have of what it wants, as a fraction.
+    // A priority's share of its minima, as a fraction.
     let shares = wanted.map(|wanted| {
         let granted = wanted.min(left);
-        // After the first that does not fit, the lower ones get nothing.
+        // After the first that does not fit, lower ones get nothing.
         left = if granted < wanted { 0 } else { left - granted };
         (granted, wanted)
     });
@@ -63,14 +62,14 @@ mod tests {
             let wanted: u128 = members.iter().map(|m| u128::from(m.1)).sum();
             prop_assert!(sum <= u128::from(capacity));
             prop_assert!(granted.iter().zip(&members).all(|(g, m)| *g <= m.1));
-            // All or, but for rounding, as much as there is.
+            // All, or (except for rounding) the whole capacity.
             prop_assert!(sum + members.len() as u128 >= wanted.min(u128::from(capacity)));
-            // Nobody is cut while a lower priority gets something.
+            // No minimum is cut while a lower priority gets something.
             let cut = (0..members.len()).filter(|i| granted[*i] < members[*i].1).map(|i| members[i].0).min();
             if let Some(cut) = cut {
                 prop_assert!(granted.iter().zip(&members).all(|(g, m)| m.0 <= cut || *g == 0));
                 prop_assert!(granted.iter().zip(&members).all(|(g, m)| m.0 >= cut || *g == m.1));
-                // In proportion, within the bit that is rounded off: g_i / m_i = g_j / m_j.
+                // In proportion, within one bit of rounding: g_i / m_i = g_j / m_j.
                 let same: Vec<usize> = (0..members.len()).filter(|i| members[*i].0 == cut).collect();
                 for (i, j) in same.iter().zip(same.iter().skip(1)) {
                     let (x, y) = (u128::from(granted[*i]) * u128::from(members[*j].1), u128::from(granted[*j]) * u128::from(members[*i].1));

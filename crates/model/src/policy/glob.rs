@@ -1,21 +1,21 @@
-//! Shell patterns over names (`*`, `?`, `[a-z]`, `[!0-9]`; glob(7) without its character classes),
-//! and whether two of them can match the same name, with such a name as the proof.
+//! Shell patterns for names (`*`, `?`, `[a-z]`, `[!0-9]`; glob(7) without character classes), and whether two of them
+//! can match the same name, with an example.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Steps that a position of the path counts for.
+/// Steps that a position of the search counts for.
 const STEP_OF_PATH: u64 = 64;
 
 /// Positions in two patterns.
-type At = (usize, usize);
-/// From where each was first reached, and by which character.
-type Came = BTreeMap<At, (At, Option<char>)>;
+type Positions = (usize, usize);
+/// The predecessor of each position, and the character between.
+type Predecessors = BTreeMap<Positions, (Positions, Option<char>)>;
 
 /// A pattern, or a plain name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob {
     parts: Vec<Part>,
-    /// A star is among them.
+    /// Whether it has a star.
     starred: bool,
 }
 
@@ -36,7 +36,7 @@ impl Part {
         }
     }
 
-    /// A character that both take, if there is one.
+    /// A character that both match, if any.
     fn common(&self, other: &Part) -> Option<char> {
         match (self, other) {
             (Part::Char(c), p) | (p, Part::Char(c)) => p.takes(*c).then_some(*c),
@@ -49,8 +49,8 @@ impl Part {
         }
     }
 
-    /// Characters, at least one of which it and another take whenever any does: the first of each
-    /// interval that its ranges cut the characters into, and a few that look well.
+    /// Characters among which is a common one with any other part if there is one: the first of each interval that its
+    /// ranges cut the characters into, and a few that are readable.
     fn candidates(&self) -> Vec<char> {
         let mut all: Vec<char> = ('a'..='z').chain('0'..='9').collect();
         match self {
@@ -65,7 +65,7 @@ impl Part {
     }
 }
 
-/// Why a text is no pattern; said after it.
+/// Why a text is no pattern; appended to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum GlobError {
@@ -76,7 +76,7 @@ pub enum GlobError {
 }
 
 impl Glob {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// A `[` without its `]`, or a range that runs backwards.
@@ -101,17 +101,17 @@ impl Glob {
         Ok(Glob { starred: parts.contains(&Part::Star), parts })
     }
 
-    /// It stands for one name only.
+    /// Whether it matches one name only.
     pub fn is_literal(&self) -> bool {
         self.parts.iter().all(|p| matches!(p, Part::Char(_)))
     }
 
-    /// What every name that it matches begins with.
+    /// Literal prefix of all its names.
     pub fn prefix(&self) -> String {
         self.parts.iter().map_while(|p| if let Part::Char(c) = p { Some(*c) } else { None }).collect()
     }
 
-    /// The whole name matches. Time is at most the product of both lengths.
+    /// Whether it matches a whole name. Time is at most the product of both lengths.
     pub fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         let (mut at, mut part) = (0, 0);
@@ -136,11 +136,11 @@ impl Glob {
         self.parts[part..].iter().all(|p| *p == Part::Star)
     }
 
-    /// A name that both match, if there is one, in at most `steps` steps; those that were taken are
-    /// taken off. With none left nobody knows.
+    /// A name that both match, if any, in at most `steps` steps, which are subtracted. With none left the answer is
+    /// unknown.
     ///
-    /// Most pairs differ at an end, or have no star: that is seen in one walk. Else a shortest path
-    /// through the pairs of positions.
+    /// Most pairs differ at an end, or have no star, which one pass shows. Otherwise it is a shortest path through
+    /// pairs of positions.
     pub fn overlap_within(&self, other: &Glob, steps: &mut u64) -> Option<String> {
         let (a, b) = (&self.parts, &other.parts);
         *steps = steps.saturating_sub(1);
@@ -157,18 +157,18 @@ impl Glob {
                 return pattern.matches(&name).then_some(name);
             }
         }
-        let mut came = Came::new();
+        let mut came = Predecessors::new();
         let mut queue = VecDeque::from([(0, 0)]);
         while let Some((i, j)) = queue.pop_front() {
             if *steps == 0 {
                 return None;
             }
-            // A position costs more than a part in a walk does: a look-up, perhaps two sets.
+            // A position costs more than a part in a pass: a look-up, and perhaps two sets.
             *steps = steps.saturating_sub(STEP_OF_PATH);
             if (i, j) == (a.len(), b.len()) {
                 return Some(name_on_path(&came, (i, j)));
             }
-            let mut go = |to: At, c: Option<char>| {
+            let mut go = |to: Positions, c: Option<char>| {
                 if to != (0, 0) && !came.contains_key(&to) {
                     came.insert(to, ((i, j), c));
                     queue.push_back(to);
@@ -192,7 +192,7 @@ impl Glob {
     }
 }
 
-/// Whether two patterns, from one end up to the first star, have a character in common part by part.
+/// Whether two patterns, from one end to the first star, have common characters part by part.
 fn ends_may_meet<'a>(a: impl Iterator<Item = &'a Part>, b: impl Iterator<Item = &'a Part>, steps: &mut u64) -> bool {
     for (x, y) in a.zip(b).take_while(|(x, y)| **x != Part::Star && **y != Part::Star) {
         *steps = steps.saturating_sub(1);
@@ -203,7 +203,7 @@ fn ends_may_meet<'a>(a: impl Iterator<Item = &'a Part>, b: impl Iterator<Item = 
     true
 }
 
-fn name_on_path(came: &Came, end: At) -> String {
+fn name_on_path(came: &Predecessors, end: Positions) -> String {
     let mut name: Vec<char> = Vec::new();
     let mut at = end;
     while let Some((from, c)) = came.get(&at) {
@@ -213,7 +213,7 @@ fn name_on_path(came: &Came, end: At) -> String {
     name.iter().rev().collect()
 }
 
-/// The set whose first character is at `from`, and where its `]` is.
+/// The set that starts at `from`, and the position of its `]`.
 fn set(chars: &[char], from: usize) -> Result<(Part, usize), GlobError> {
     let not = matches!(chars.get(from), Some('!' | '^'));
     let first = from + usize::from(not);
@@ -299,7 +299,7 @@ mod tests {
         assert!(overlap(&glob(&format!("{pattern}*")), &glob(&format!("{pattern}b*"))).is_some());
     }
 
-    /// Counted, not timed: pairs that differ at an end, or have no star, cost a walk at most.
+    /// Counts steps, not time: pairs that differ at an end, or have no star, take one pass at most.
     #[test]
     fn most_pairs_cost_a_walk() {
         let cost = |a: &str, b: &str| {
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(cost(&many, &format!("{many}?")), 1);
         assert!(cost("web*-[0-4]", "web*-[5-9]") <= 3);
         assert!(cost("[a-m]*x", "[n-z]*x") <= 4);
-        // A path is bounded by the product of both lengths, and by what it is given.
+        // A search is bounded by the product of both lengths, and by the given steps.
         let (a, b) = ("*a".repeat(100), "*b".repeat(100) + "a");
         assert!(cost(&a, &b) <= (a.len() as u64 + 2) * (b.len() as u64 + 2) * STEP_OF_PATH);
         let mut few = 1000;
@@ -324,7 +324,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Against all names of up to four letters out of three.
+        /// Compared with all names of up to four letters out of three.
         #[test]
         fn overlap_agrees_with_trying_every_name(a in "[abc*?]{0,4}", b in "([abc*?]|\\[a-b\\]|\\[!b\\]){0,4}") {
             let (a, b) = (glob(&a), glob(&b));

@@ -1,7 +1,7 @@
-//! The contract besides the wire: what a class says of a guest's processors and memory (amamou2012, section V.A, names
-//! both beside the network). A class is a contract for each interface; a control group is a guest's. So all classes of a
-//! guest's interfaces, in both directions, add up, and where two of them say different things of one key, that key is left
-//! as it is and both places are told: putting one of two contracts in force would break the other without a word.
+//! Limits of a guest's processors and memory in a class (amamou2012, section V.A, names both beside the network). A
+//! class is a contract for each interface; a control group is a guest's. So the classes of all interfaces of a guest,
+//! in both directions, are combined. A key with different values is left unset and both places are reported, since
+//! setting one value would break the other contract.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,15 +10,15 @@ use super::assign::{Interface, assign};
 use super::units::{show_bytes, show_percent};
 use super::{Direction, Entry, Policy};
 
-/// What a class may say of a guest's control group.
+/// Keys for a guest's control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupKey {
-    /// Share of busy processors beside other groups.
+    /// Weight against other groups on busy processors.
     CpuWeight,
-    /// Most processors' worth of time.
+    /// Limit of processor time.
     CpuMax,
-    /// Most memory.
+    /// Limit of memory.
     MemoryMax,
 }
 
@@ -36,25 +36,25 @@ impl GroupKey {
     }
 }
 
-/// What a class says of a guest's control group; what it does not say is left as it is there.
+/// Limits for a guest's control group; one that is not set is not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Weight among groups that want the same processors, 1 to 10000; what nobody sets is 100 (cgroup-v2.rst,
+    /// Weight among groups that want the same processors, 1 to 10000; the kernel's default is 100 (cgroup-v2.rst,
     /// `cpu.weight`).
     pub cpu_weight: Option<u16>,
-    /// Most time of processors, in thousandths of a percent of one ([`super::units::PROCESSOR`]).
+    /// Limit of processor time, in thousandths of a percent of one processor ([`super::units::PROCESSOR`]).
     pub cpu_max: Option<u64>,
-    /// Most memory, in bytes.
+    /// Limit of memory, in bytes.
     pub memory_max: Option<u64>,
 }
 
 impl Limits {
-    /// Whether it says nothing.
+    /// Whether no limit is set.
     pub fn is_empty(&self) -> bool {
         *self == Limits::default()
     }
 
-    /// What it says of a key.
+    /// The value of a key.
     pub fn value(&self, key: GroupKey) -> Option<u64> {
         match key {
             GroupKey::CpuWeight => self.cpu_weight.map(u64::from),
@@ -63,7 +63,7 @@ impl Limits {
         }
     }
 
-    /// What it says of a key, as it is written.
+    /// The value of a key, as written.
     pub fn shown(&self, key: GroupKey) -> Option<String> {
         let value = self.value(key)?;
         Some(match key {
@@ -81,7 +81,7 @@ impl Limits {
         }
     }
 
-    /// Takes over what it does not say itself.
+    /// Takes over limits that are not set.
     fn fill(&mut self, other: &Limits) {
         self.cpu_weight = self.cpu_weight.or(other.cpu_weight);
         self.cpu_max = self.cpu_max.or(other.cpu_max);
@@ -89,35 +89,35 @@ impl Limits {
     }
 }
 
-/// What a guest's control group is to have.
+/// The limits of a guest's control group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Owed {
+pub struct GroupLimits {
     /// The limits.
     pub limits: Limits,
-    /// Keys of which its classes say different things, which are left alone: the key, and a sentence with both places.
+    /// Keys with different values in its classes, which are left unset: the key, and a sentence with both places.
     pub disputed: Vec<(GroupKey, String)>,
 }
 
-/// What a guest is owed for its interfaces. Their order does not matter.
-pub fn owed(policy: &Policy, interfaces: &[Interface]) -> Owed {
+/// The limits of a guest by its interfaces, in any order.
+pub fn owed(policy: &Policy, interfaces: &[Interface]) -> GroupLimits {
     let mut entries: Vec<&Entry> = interfaces.iter().filter_map(|i| Some(assign(policy, i)?.entry)).collect();
-    // In the order of the files, so that what is told does not change with the order in which taps come up.
+    // In the order of the files, so that messages do not depend on the order in which taps come up.
     entries.sort_by_key(|entry| policy.entries.iter().position(|e| e == *entry));
     of_entries(policy, entries)
 }
 
-/// What a guest is owed for one entry.
+/// The limits of one entry.
 pub fn of_entry(policy: &Policy, entry: &Entry) -> Limits {
     of_entries(policy, vec![entry]).limits
 }
 
-fn of_entries(policy: &Policy, mut entries: Vec<&Entry>) -> Owed {
+fn of_entries(policy: &Policy, mut entries: Vec<&Entry>) -> GroupLimits {
     entries.dedup();
     let mut classes: Vec<(&Entry, &str)> = Vec::new();
     for entry in entries {
         classes.extend(Direction::ALL.iter().filter_map(|d| Some((entry, entry.class_in(*d)?))));
     }
-    let mut owed = Owed::default();
+    let mut owed = GroupLimits::default();
     for key in GroupKey::ALL {
         let mut said = classes.iter().filter_map(|(e, c)| Some((e, c, policy.class(c).group.shown(key)?)));
         let Some((entry, class, value)) = said.next() else { continue };
@@ -188,8 +188,8 @@ rx_class = \"gold\"
         let policy = policy();
         let of = |names: &[&str]| owed(&policy, &interfaces(names));
         let whole = Limits { cpu_weight: Some(400), cpu_max: Some(150_000), memory_max: Some(4 << 30) };
-        assert_eq!(of(&["a0"]), Owed { limits: whole, disputed: Vec::new() });
-        // The same class twice, and classes that agree, are no dispute.
+        assert_eq!(of(&["a0"]), GroupLimits { limits: whole, disputed: Vec::new() });
+        // The same class twice, and classes with equal values, are no dispute.
         assert_eq!(of(&["a0", "a1", "c0", "z9"]).limits, whole);
         assert!(of(&[]).limits.is_empty() && of(&["z9"]).limits.is_empty());
         let torn = of(&["b0", "a0"]);
@@ -204,7 +204,7 @@ rx_class = \"gold\"
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Order and repetition do not matter; what is owed is what every class that speaks of it says.
+        /// Order and repetition do not matter; the result has each value that all classes with the key agree on.
         #[test]
         fn it_is_a_set(mut names in prop::collection::vec("[abcz][0-9]", 0..6), turn in 0usize..6) {
             let policy = policy();

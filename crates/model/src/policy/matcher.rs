@@ -1,28 +1,28 @@
-//! Which interfaces an entry of the policy speaks of: by interface name, MAC address, virtual
-//! machine (name, UUID or VMID) or network namespace; a pattern stands for each that it matches.
+//! Interfaces that an entry of the policy matches: by interface name, MAC address, virtual machine (name, UUID or VMID)
+//! or network namespace, each also by pattern.
 
 use std::fmt;
 
 use super::glob::{Glob, GlobError};
 
-/// What an interface is known by.
+/// Kind of a name of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Name of the interface on the host.
     Name,
-    /// Its MAC address as the guest has it.
+    /// Its MAC address in the guest.
     Mac,
-    /// Name, UUID or VMID of the virtual machine behind it.
+    /// Name, UUID or VMID of its virtual machine.
     Vm,
-    /// Name of the network namespace that it leads to.
+    /// Its network namespace.
     Netns,
 }
 
 impl Kind {
-    /// Every kind, in the order in which messages list them.
+    /// In the order of messages.
     pub const ALL: [Kind; 4] = [Kind::Name, Kind::Mac, Kind::Vm, Kind::Netns];
 
-    /// As the key in `match`.
+    /// The key in `match`.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Name => "name",
@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// The same thing may be written in several ways: one of them.
+    /// A canonical spelling.
     pub(super) fn plain(self, text: &str) -> String {
         match self {
             Kind::Mac => text.to_ascii_lowercase(),
@@ -42,15 +42,15 @@ impl Kind {
     }
 }
 
-/// What `match` says, for example `{ vm = "web*" }`. Shown as [`Matcher::label`].
+/// A matcher, for example `{ vm = "web*" }`. Shown as [`Matcher::label`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matcher {
-    /// What it looks at.
+    /// Kind of the name.
     pub kind: Kind,
-    /// The name or pattern as it was written.
+    /// The name or pattern as written.
     pub text: String,
     glob: Glob,
-    /// The same in small letters, of a pattern over virtual machines: UUIDs are compared so.
+    /// The pattern in lower case, for UUIDs of virtual machines.
     uuids: Option<Glob>,
 }
 
@@ -75,10 +75,10 @@ pub enum NameError {
 }
 
 impl Matcher {
-    /// Reads a name or pattern of a kind.
+    /// Parses a name or pattern of a kind.
     ///
     /// # Errors
-    /// An empty or overlong text, a character that cannot be in such a name, a bad pattern.
+    /// An empty or overlong text, a character that such names cannot have, a bad pattern.
     pub fn new(kind: Kind, text: &str) -> Result<Matcher, NameError> {
         if text.is_empty() {
             return Err(NameError::Empty);
@@ -100,24 +100,23 @@ impl Matcher {
         Ok(Matcher { kind, text: text.to_owned(), glob, uuids })
     }
 
-    /// It names one interface, or one machine, not a pattern.
+    /// Whether it names one interface or machine and is no pattern.
     pub fn is_exact(&self) -> bool {
         self.glob.is_literal()
     }
 
-    /// What this is of that kind.
+    /// Whether it matches this name of this kind.
     pub fn matches(&self, kind: Kind, name: &str) -> bool {
         let glob = if is_uuid(name) { self.uuids.as_ref().unwrap_or(&self.glob) } else { &self.glob };
         self.kind == kind && glob.matches(&kind.plain(name))
     }
 
-    /// A name that both match, if there is one. Different kinds say nothing about each other.
+    /// A name that both match, if any. Different kinds are not compared.
     pub fn overlap(&self, other: &Matcher) -> Option<String> {
         self.overlap_within(other, &mut { u64::MAX })
     }
 
-    /// The same in at most `steps` steps, of which those that were taken are taken off. With none
-    /// left nobody knows.
+    /// The same in at most `steps` steps, which are subtracted. With none left the answer is unknown.
     pub fn overlap_within(&self, other: &Matcher, steps: &mut u64) -> Option<String> {
         if self.kind != other.kind {
             return None;
@@ -129,7 +128,7 @@ impl Matcher {
         if self.uuids.is_none() && other.uuids.is_none() {
             return None;
         }
-        // In small letters they may meet in a UUID.
+        // In lower case they may share a UUID.
         let (a, b) = (folded(self), folded(other));
         if a == self.glob && b == other.glob {
             return None;
@@ -140,14 +139,13 @@ impl Matcher {
         a.overlap_within(&b, steps)
     }
 
-    /// What every name that it matches begins with; in small letters, where those do not matter.
+    /// Literal prefix of all its names; in lower case where case does not matter.
     pub fn prefix(&self) -> String {
         let prefix = self.glob.prefix();
         if self.kind == Kind::Vm { prefix.to_ascii_lowercase() } else { prefix }
     }
 
-    /// Whether there can be such a name of this kind: a proof of an overlap may be too long, or no
-    /// MAC address.
+    /// Whether a name of this kind is possible: an example of an overlap may be too long, or no MAC address.
     pub fn can_be(&self, name: &str) -> bool {
         self.matches(self.kind, name)
             && match self.kind {
@@ -157,7 +155,7 @@ impl Matcher {
             }
     }
 
-    /// As rows and messages name it: `vnet0`, `vm:web1`.
+    /// Name in rows and messages: `vnet0`, `vm:web1`.
     pub fn label(&self) -> String {
         label(self.kind, &self.text)
     }
@@ -169,7 +167,7 @@ impl fmt::Display for Matcher {
     }
 }
 
-/// `vnet0`, `vm:web1`: interface names stand alone.
+/// `vnet0`, `vm:web1`: interface names have no prefix.
 pub fn label(kind: Kind, name: &str) -> String {
     if kind == Kind::Name { name.to_owned() } else { format!("{}:{name}", kind.word()) }
 }
@@ -216,7 +214,7 @@ mod tests {
         let uuid = Matcher::new(Kind::Vm, "9F0E4C2A-1111-2222-3333-444455556666").unwrap();
         assert!(uuid.matches(Kind::Vm, "9f0e4c2a-1111-2222-3333-444455556666"));
         assert!(!Matcher::new(Kind::Vm, "Web1").unwrap().matches(Kind::Vm, "web1"));
-        // Patterns, too: of UUIDs, not of names.
+        // Also patterns of UUIDs, but not of names.
         let vm = |text: &str| Matcher::new(Kind::Vm, text).unwrap();
         assert!(vm("9F0E4C2A-*").matches(Kind::Vm, "9f0e4c2a-1111-2222-3333-444455556666"));
         assert!(!vm("Web*").matches(Kind::Vm, "web1") && vm("Web*").matches(Kind::Vm, "Web1"));

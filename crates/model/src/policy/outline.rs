@@ -1,22 +1,21 @@
-//! The keys of a text that is no TOML, as far as its lines show them: the last `[header]` at or above
-//! a line, and what is left of `=` on it. So a problem can name a key where no parser can.
+//! Keys of a text that is no TOML, by its lines: the last `[header]` at or above a line, and the text before `=`. With
+//! them a message names a key where the parser cannot.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::problem::Source;
 
-/// What each line is about.
+/// Keys of lines.
 pub struct Outline<'a> {
     source: &'a Source<'a>,
     /// By line: whether it is a header, and its key.
     keys: Vec<(bool, String)>,
-    /// `file:line:column` where each header, and each key, stood first.
+    /// `file:line:column` of the first line with each header and key.
     first: BTreeMap<(bool, String), (usize, String)>,
 }
 
 impl<'a> Outline<'a> {
-    /// Of a text.
     pub fn new(source: &'a Source<'a>) -> Outline<'a> {
         let (mut keys, mut first, mut path) = (Vec::new(), BTreeMap::new(), String::new());
         for (number, line) in (1..).zip(source.text.split('\n')) {
@@ -40,12 +39,12 @@ impl<'a> Outline<'a> {
         Outline { source, keys, first }
     }
 
-    /// The key of the line where a byte range begins; empty where there is neither header nor `=`.
+    /// The key of the line where a byte range begins; empty without header or `=`.
     pub fn key(&self, span: &Range<usize>) -> &str {
         self.keys.get(self.source.line_of(span.start) - 1).map_or("", |(_, key)| key)
     }
 
-    /// Where the header or key of that line stood before, if it did.
+    /// The place of an earlier line with the same header or key.
     pub fn before(&self, span: &Range<usize>) -> Option<&str> {
         let line = self.source.line_of(span.start);
         let (number, place) = self.first.get(self.keys.get(line - 1)?)?;
@@ -53,16 +52,16 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// The name in a line `[name]` or `[[name]]`, whether its `]` is there or not.
+/// The name in a line `[name]` or `[[name]]`, with or without its `]`.
 fn header(line: &str) -> Option<&str> {
     let name = line.strip_prefix('[')?;
     let name = name.strip_prefix('[').unwrap_or(name);
     let name = name.split([']', '#']).next().unwrap_or("").trim();
-    // A line of a list that goes over several is none.
+    // A line of a multi-line list is no header.
     (!name.is_empty() && !name.contains([',', '=', '[', '{'])).then_some(name)
 }
 
-/// What is left of `=`.
+/// The text before `=`.
 fn assigned(line: &str) -> Option<&str> {
     let (key, _) = line.split_once('=')?;
     Some(key.trim()).filter(|key| !key.is_empty() && !key.starts_with('#'))

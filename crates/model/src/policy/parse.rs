@@ -1,7 +1,7 @@
-//! One file of the policy into the draft that all files make up: keys, types and single values.
-//! What they mean together is [`super::check`]'s.
+//! Parses one file into the draft of the policy: keys, types and single values. [`super::check`] checks them together.
 
 mod groups;
+mod values;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,17 +10,19 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::matcher::{Kind, Matcher, interface_name};
+use super::matcher::{Matcher, interface_name};
 use super::outline::Outline;
 use super::program::Framing;
-use super::{DEFAULT, HOST, units};
+use super::{DEFAULT, HOST};
 use crate::problem::{Problem, Source};
 use crate::rate::BitRate;
 use crate::toml_reader::{Reader, Section, hint};
 
+use values::{limit, matcher, period, rate, text};
+
 pub use groups::GroupDraft;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug, Clone)]
 pub struct At<T> {
     pub value: T,
@@ -46,7 +48,7 @@ pub struct UplinkDraft {
     pub first: At<()>,
     pub capacity: Option<At<BitRate>>,
     pub framing: Option<At<Framing>>,
-    /// A capacity is written, but could not be read.
+    /// A capacity is written, but invalid.
     pub damaged: bool,
 }
 
@@ -63,7 +65,7 @@ pub struct EntryDraft {
     pub class: Option<At<String>>,
     pub rx_class: Option<At<String>>,
     pub uplink: Option<At<String>>,
-    /// One of its own values could not be read, so what is missing was perhaps written.
+    /// One of its values is invalid, so a missing one may have been written.
     pub damaged: bool,
 }
 
@@ -75,7 +77,7 @@ pub struct Clash {
     pub second: At<()>,
 }
 
-/// What all files say.
+/// The content of all files.
 #[derive(Debug, Default)]
 pub struct Draft {
     pub uplinks: BTreeMap<String, UplinkDraft>,
@@ -83,7 +85,7 @@ pub struct Draft {
     pub guard: GuardDraft,
     pub entries: Vec<EntryDraft>,
     pub clashes: Vec<Clash>,
-    /// A text was no TOML: what is missing was perhaps in it.
+    /// A file is no TOML: what is missing may be in it.
     pub broken: bool,
 }
 
@@ -114,7 +116,7 @@ pub fn read(draft: &mut Draft, index: usize, source: &Source<'_>, problems: &mut
     problems.append(&mut file.reader.problems);
 }
 
-/// Has what a text says of classes go before what the draft says of them.
+/// Overrides classes of the draft with those of a text.
 pub fn read_over(draft: &mut Draft, index: usize, source: &Source<'_>, problems: &mut Vec<Problem>) {
     let mut over = Draft::default();
     read(&mut over, index, source, problems);
@@ -139,9 +141,9 @@ pub fn read_over(draft: &mut Draft, index: usize, source: &Source<'_>, problems:
 }
 
 impl ClassDraft {
-    /// Takes what another one says.
+    /// Takes over the keys of another one.
     fn overlay(&mut self, over: ClassDraft) {
-        // Every key, so that a new one is not forgotten here.
+        // All keys, so that a new one is not forgotten here.
         let ClassDraft { priority, min, max, weight, reserve, over_max, group } = over;
         self.priority = priority.or(self.priority.take());
         self.min = min.or(self.min.take());
@@ -152,7 +154,7 @@ impl ClassDraft {
         self.group.overlay(group);
     }
 
-    /// Where the first thing stands that is said of it.
+    /// Position of its first key.
     fn first(&self) -> Option<At<()>> {
         let rates = self.min.iter().chain(&self.max).map(At::place);
         let switches = self.reserve.iter().chain(&self.over_max).map(At::place);
@@ -303,7 +305,7 @@ impl<'a> File<'a, '_> {
         self.draft.entries.push(EntryDraft { here, matcher, class, rx_class, uplink, damaged });
     }
 
-    /// A value that may be missing.
+    /// An optional value.
     fn optional<T>(
         &mut self,
         s: &Section<'_, '_>,
@@ -316,125 +318,13 @@ impl<'a> File<'a, '_> {
     }
 }
 
-/// Puts a value in its slot; a slot that an earlier file filled is a clash.
+/// Sets a value; a second file with the same key is a clash.
 fn add<T>(slot: &mut Option<At<T>>, new: Option<At<T>>, s: &Section<'_, '_>, key: &str, clashes: &mut Vec<Clash>) {
     match (&slot, new) {
         (_, None) => {}
         (None, new) => *slot = new,
         (Some(first), Some(new)) => {
             clashes.push(Clash { key: s.key(key), first: first.place(), second: new.place() });
-        }
-    }
-}
-
-fn text(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<String> {
-    match value.get_ref() {
-        DeValue::String(text) => Some(text.to_string()),
-        other => {
-            reader.wrong_type(&value.span(), path, "a string", other);
-            None
-        }
-    }
-}
-
-fn rate(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<BitRate> {
-    quantity(reader, value, path, units::rate, "a rate such as \"300Mbit\"")
-}
-
-fn limit(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<BitRate> {
-    quantity(reader, value, path, units::limit, "a rate such as \"300Mbit\"")
-}
-
-/// A number with its unit, as text; a bare number is for `read` to refuse.
-fn quantity<T>(
-    reader: &mut Reader<'_>,
-    value: &Spanned<DeValue<'_>>,
-    path: &str,
-    read: impl Fn(&str) -> Result<T, units::UnitError>,
-    wanted: &str,
-) -> Option<T> {
-    let (number, result) = match value.get_ref() {
-        DeValue::String(text) => (None, read(text)),
-        DeValue::Integer(number) => {
-            let decimal = i64::from_str_radix(number.as_str(), number.radix());
-            let number = decimal.map_or_else(|_| number.as_str().to_owned(), |n| n.to_string());
-            (Some(number.clone()), read(&number))
-        }
-        DeValue::Float(number) => (Some(number.as_str().to_owned()), read(number.as_str())),
-        other => {
-            reader.wrong_type(&value.span(), path, wanted, other);
-            return None;
-        }
-    };
-    let quoted = |e: units::UnitError| match number {
-        // What stands there, for example 0x10, not what it is read as.
-        Some(number) => e.to_string().replacen(&format!("`{number}`"), &format!("`{}`", reader.written(value)), 1),
-        None => e.to_string(),
-    };
-    match result {
-        Ok(read) => Some(read),
-        Err(error) => {
-            let what = quoted(error);
-            reader.problem(&value.span(), path, what);
-            None
-        }
-    }
-}
-
-fn period(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Duration> {
-    let time = quantity(reader, value, path, units::time, "a time such as \"10ms\"")?;
-    if (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&time) {
-        return Some(time);
-    }
-    let what = format!("{} is out of range: 1 ms to 10 s", units::show_time(time));
-    reader.problem(&value.span(), path, what);
-    None
-}
-
-fn matcher(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Matcher> {
-    let DeValue::Table(table) = value.get_ref() else {
-        reader.wrong_type(&value.span(), path, "a table such as { name = \"vnet0\" }", value.get_ref());
-        return None;
-    };
-    let words = Kind::ALL.map(Kind::word);
-    let mut found = Vec::new();
-    let mut unknown = false;
-    for (key, value) in table.iter() {
-        let word = key.get_ref().as_ref();
-        match Kind::ALL.into_iter().find(|k| k.word() == word) {
-            Some(kind) => found.push((kind, value)),
-            None => {
-                unknown = true;
-                reader.problem(&key.span(), &format!("{path}.{word}"), format!("unknown key{}", hint(word, &words)));
-            }
-        }
-    }
-    match found.as_slice() {
-        [(kind, name)] => {
-            let path = format!("{path}.{}", kind.word());
-            let text = match name.get_ref() {
-                // A VMID is a number to those who use it.
-                DeValue::Integer(id) if *kind == Kind::Vm && id.radix() == 10 => id.as_str().to_owned(),
-                _ => text(reader, name, &path)?,
-            };
-            if *kind == Kind::Name && (text == HOST || text == DEFAULT) {
-                let what = format!(
-                    "`{text}` is the member that every uplink has; match such an interface by mac, vm or netns"
-                );
-                reader.problem(&name.span(), &path, what);
-                return None;
-            }
-            Matcher::new(*kind, &text).map_err(|why| reader.problem(&name.span(), &path, why.to_string())).ok()
-        }
-        [] if unknown => None,
-        [] => {
-            reader.problem(&value.span(), path, format!("names nothing; give exactly one of {}", words.join(", ")));
-            None
-        }
-        several => {
-            let given: Vec<&str> = several.iter().map(|(kind, _)| kind.word()).collect();
-            reader.problem(&value.span(), path, format!("has {}; give exactly one of them", given.join(" and ")));
-            None
         }
     }
 }

@@ -1,6 +1,8 @@
-//! What a policy gives each interface for demands that are named by hand: no machine is looked at.
-//! The interfaces are those that the policy names without a pattern, and those that a demand names
-//! and a pattern matches; one without a demand wants everything, `host` and `default` nothing.
+//! Rates of each interface by a policy for given demands, without reading a machine. The interfaces are those that the
+//! policy names without a pattern, and those that a demand names and a pattern matches; one without a demand wants
+//! everything, `host` and `default` nothing.
+
+mod ask;
 
 use std::collections::BTreeMap;
 
@@ -8,18 +10,20 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::groups::{Limits, of_entry};
-use super::matcher::{Kind, Matcher, label};
+use super::matcher::{Kind, label};
 use super::pool::{MemberKind, Pool as Seated, PoolMember};
-use super::{DEFAULT, Direction, Entry, HOST, Policy, units};
+use super::{DEFAULT, Direction, Entry, HOST, Policy};
 use crate::allocate::dba::{Loop, Measures, dba};
 use crate::allocate::{Demand, Grant, Member, exact};
 use crate::rate::BitRate;
 use crate::words::nearest;
 
+pub use ask::Ask;
+
 /// Version of the plan's JSON.
 pub const SCHEMA_VERSION: &str = "1.0";
 
-/// How rates are found.
+/// Algorithm of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// vmio's own.
@@ -29,12 +33,12 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// What each seat is for the algorithm: its contract, with the minimum that it really has.
-    /// `None` for the host and `default` where the published loop leaves them out: it knows guests
-    /// only and reserves an idle minimum, so with them Figure 4 would not come out.
+    /// The member of each seat: its contract, with its effective minimum. `None` for the host and `default` where the
+    /// published loop leaves them out: it has guests only and reserves idle minima, so Figure 4 would not result with
+    /// them.
     fn members(self, pool: &Seated, wants: &[Want]) -> Vec<Option<Member>> {
         let Algorithm::Dba = self else { return pool.members().into_iter().map(Some).collect() };
-        // Minima to the first created first: the loop's own rule.
+        // Minima by order of creation: the loop's own rule.
         let own = |(s, w): (&PoolMember, &Want)| Member {
             min: if w.out_of_mind { BitRate::ZERO } else { s.contract.min },
             ..s.contract
@@ -46,7 +50,7 @@ impl Algorithm {
         members.iter().zip(wants).zip(state.rates()).map(there).collect()
     }
 
-    /// What each seat gets.
+    /// The grant of each seat.
     fn grants(self, capacity: BitRate, wants: &[Want], members: &[Option<Member>]) -> Vec<Grant> {
         let (there, demands): (Vec<Member>, Vec<Demand>) =
             wants.iter().zip(members).filter_map(|(w, m)| Some(((*m)?, w.demand))).unzip();
@@ -59,106 +63,40 @@ impl Algorithm {
     }
 }
 
-/// A demand as it was named: `vnet0=300Mbit`, `vm:web1:rx=unbounded`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
-    kind: Kind,
-    name: String,
-    /// Which way.
-    pub direction: Direction,
-    /// How much.
-    pub demand: Demand,
-    /// Where the text ends in `:rx`: what it names when that is part of the name.
-    whole: Option<(Kind, String)>,
-}
-
-/// What cannot be planned, one line a problem.
+/// Why nothing can be planned, one line a problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct PlanError(pub Vec<String>);
 
-impl Ask {
-    /// Reads `NAME[:rx]=RATE`. A name of a kind other than an interface's begins with the kind:
-    /// `mac:52:54:00:12:34:56`, `vm:web1`, `netns:blue`.
-    ///
-    /// # Errors
-    /// What is wrong, in a sentence.
-    pub fn parse(text: &str) -> Result<Ask, String> {
-        let how = "write NAME=RATE or NAME:rx=RATE, for example vnet0=300Mbit";
-        let (who, amount) = text.rsplit_once('=').ok_or_else(|| format!("`{text}` has no `=`; {how}"))?;
-        let demand = match amount {
-            "unbounded" => Demand::Unbounded,
-            rate => Demand::Rate(units::limit(rate).map_err(|e| format!("{e}, or \"unbounded\""))?),
-        };
-        let one = |who: &str| {
-            let by_kind = Kind::ALL.into_iter().find_map(|k| Some((k, who.strip_prefix(k.word())?.strip_prefix(':')?)));
-            let (kind, name) = by_kind.unwrap_or((Kind::Name, who));
-            let matcher = Matcher::new(kind, name).map_err(|why| format!("`{text}`: the name {why}; {how}"))?;
-            if matcher.is_exact() {
-                return Ok((kind, name.to_owned()));
-            }
-            Err(format!("`{text}`: `{name}` is a pattern; name one interface that it matches"))
-        };
-        let ask = |(kind, name), direction, whole| Ask { kind, name, direction, demand, whole };
-        let Some(stripped) = who.strip_suffix(":rx") else { return Ok(ask(one(who)?, Direction::GuestTx, None)) };
-        match (one(stripped), one(who).ok()) {
-            (Ok(named), whole) => Ok(ask(named, Direction::GuestRx, whole)),
-            (Err(_), Some(whole)) => Ok(ask(whole, Direction::GuestTx, None)),
-            (Err(error), None) => Err(error),
-        }
-    }
-
-    /// What it says of this policy: a `:rx` at the end belongs to the name where only so anything
-    /// is matched.
-    fn meant(&self, policy: &Policy) -> Ask {
-        let known = |kind, name: &str| policy.find(kind, name).is_some();
-        match &self.whole {
-            Some((kind, name)) if self.implicit().is_none() && !known(self.kind, &self.name) && known(*kind, name) => {
-                Ask { kind: *kind, name: name.clone(), direction: Direction::GuestTx, demand: self.demand, whole: None }
-            }
-            _ => self.clone(),
-        }
-    }
-
-    fn label(&self) -> String {
-        label(self.kind, &self.name)
-    }
-
-    /// The name of an implicit member, if it is one.
-    fn implicit(&self) -> Option<&'static str> {
-        [HOST, DEFAULT].into_iter().find(|name| self.kind == Kind::Name && self.name == *name)
-    }
-}
-
-/// What each member of each pool gets.
+/// Rates of all members of all pools.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Plan {
     /// Version of this document.
     pub schema_version: &'static str,
-    /// One an uplink and direction.
+    /// A pool for each uplink and direction.
     pub pools: Vec<Pool>,
     /// `host`, the interfaces, `default`, pool by pool.
     pub interfaces: Vec<Row>,
-    /// What the guests behind them are owed besides, each by its own entry alone: on a host all classes of a guest's
-    /// interfaces add up. Those whose classes say nothing of it are left out.
+    /// Limits of their guests' control groups, each by its own entry alone: on a host all classes of a guest's
+    /// interfaces are combined. Guests without limits are left out.
     pub groups: Vec<GroupRow>,
-    /// Demands that no row answers.
+    /// Demands without a row.
     #[serde(skip)]
     pub warnings: Vec<String>,
 }
 
-/// What the guest behind an interface is owed of processors and memory.
+/// Limits of a guest's processors and memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GroupRow {
     /// As written in the match, with its kind for MAC, VM and namespace.
     pub name: String,
-    /// Weight among groups that want the same processors; `None` for as it is.
+    /// Weight among groups that want the same processors; `None` for no change.
     pub cpu_weight: Option<u16>,
-    /// Most microseconds of processors in each 100 ms: 100,000 are one processor; `None` for as it is.
+    /// Limit of processor time in microseconds of each 100 ms: 100,000 are one processor; `None` for no change.
     pub cpu_max_us: Option<u64>,
-    /// Most bytes of memory; `None` for as it is.
+    /// Limit of memory in bytes; `None` for no change.
     pub memory_max_bytes: Option<u64>,
-    /// The same as it is written.
+    /// The same as written.
     #[serde(skip)]
     pub limits: Limits,
 }
@@ -172,7 +110,7 @@ pub struct Pool {
     pub direction: Direction,
     /// Bit/s.
     pub capacity_bps: BitRate,
-    /// Capacity less the sum of all rates, hard minima that are idle included.
+    /// Capacity less the sum of all rates and of idle hard minima.
     pub unused_bps: BitRate,
 }
 
@@ -187,29 +125,28 @@ pub struct Row {
     pub direction: Direction,
     /// Its class there.
     pub class: String,
-    /// What it wants, in bit/s; `None` for everything.
+    /// Its demand, in bit/s; `None` for everything.
     pub demand_bps: Option<BitRate>,
-    /// What it gets: guaranteed and spare.
+    /// Its rate: guaranteed and spare.
     pub rate_bps: BitRate,
-    /// Of it, what it is owed.
+    /// Its guaranteed part.
     pub guaranteed_bps: BitRate,
-    /// Of it, what others leave.
+    /// Its spare part.
     pub spare_bps: BitRate,
-    /// Its minimum as far as all minima together fit; 0 where the algorithm leaves it out.
+    /// Its effective minimum; 0 where the algorithm leaves it out.
     pub min_effective_bps: BitRate,
-    /// Why it gets no more.
+    /// What limits it.
     pub limited_by: LimitedBy,
     /// Its contract; `min` is the class's.
     #[serde(skip)]
     pub contract: Member,
-    /// What it is for the algorithm: the contract with `min_effective_bps`. `None` where it is left
-    /// out of it.
+    /// Its contract with `min_effective_bps`; `None` where the algorithm leaves it out.
     #[serde(skip)]
     pub member: Option<Member>,
 }
 
 impl Row {
-    /// It is the host or `default`, and wants nothing. Interfaces have no such names.
+    /// Whether it is the host or `default` without demand. Interfaces have no such names.
     pub fn is_idle_implicit(&self) -> bool {
         [HOST, DEFAULT].contains(&self.name.as_str()) && self.demand_bps == Some(BitRate::ZERO)
     }
@@ -222,20 +159,20 @@ impl Plan {
     }
 }
 
-/// Why a member gets no more.
+/// What limits a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitedBy {
-    /// It has all that it asks.
+    /// Its demand is met.
     Demand,
-    /// It has its maximum.
+    /// It is at its maximum.
     Max,
-    /// Nothing is left for it.
+    /// No capacity is left.
     Capacity,
 }
 
 impl LimitedBy {
-    /// As JSON names it.
+    /// Name in JSON.
     pub fn word(self) -> &'static str {
         match self {
             LimitedBy::Demand => "demand",
@@ -245,19 +182,19 @@ impl LimitedBy {
     }
 }
 
-/// What is asked of a member.
+/// Demand of a member.
 struct Want {
     demand: Demand,
-    /// It is the host or `default`, no demand names it, and no minimum was written for it.
+    /// It is the host or `default` without a demand or a written minimum.
     out_of_mind: bool,
 }
 
 /// Plans every pool of the policy.
 ///
 /// # Errors
-/// Demands for what the policy does not know, or twice for the same.
+/// Demands for unknown names, or two for the same.
 pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan, PlanError> {
-    let asked = Asked::new(policy, asks)?;
+    let asked = Demands::new(policy, asks)?;
     let mut plan = Plan {
         schema_version: SCHEMA_VERSION,
         pools: Vec::new(),
@@ -308,19 +245,19 @@ fn limited_by(seat: &PoolMember, demand: Demand, grant: &Grant) -> LimitedBy {
     }
 }
 
-/// The demands beside the interfaces that they are for.
-struct Asked<'a> {
-    /// Interfaces with their entries: those named in the policy, then those that a demand names.
+/// Demands with their interfaces.
+struct Demands<'a> {
+    /// Interfaces with their entries: those named in the policy, then those of demands.
     interfaces: Vec<(String, &'a Entry)>,
     /// By label and direction.
     demands: BTreeMap<(String, Direction), Demand>,
 }
 
-impl<'a> Asked<'a> {
-    fn new(policy: &'a Policy, asks: &[Ask]) -> Result<Asked<'a>, PlanError> {
+impl<'a> Demands<'a> {
+    fn new(policy: &'a Policy, asks: &[Ask]) -> Result<Demands<'a>, PlanError> {
         let named = policy.entries.iter().filter(|e| e.matcher.is_exact());
         let mut interfaces: Vec<(String, &Entry)> = named.map(|e| (e.matcher.label(), e)).collect();
-        // One interface in two spellings is one; it is shown in the first.
+        // Two spellings of one interface are one, shown in the first.
         let mut known: BTreeMap<String, String> = BTreeMap::new();
         let mut demands = BTreeMap::new();
         let mut wrong = Vec::new();
@@ -328,7 +265,7 @@ impl<'a> Asked<'a> {
             let ask = &ask.meant(policy);
             let label = match (ask.implicit(), policy.find(ask.kind, &ask.name)) {
                 (Some(name), _) => name.to_owned(),
-                // A MAC address may be typed in other letters than the policy has.
+                // A MAC address may be written in other case than in the policy.
                 (None, Some(entry)) if entry.matcher.is_exact() => entry.matcher.label(),
                 (None, Some(entry)) => {
                     let first = known.entry(label(ask.kind, &ask.kind.plain(&ask.name))).or_insert_with(|| {
@@ -346,10 +283,10 @@ impl<'a> Asked<'a> {
                 wrong.push(format!("{} of {label} has two demands", ask.direction.word()));
             }
         }
-        if wrong.is_empty() { Ok(Asked { interfaces, demands }) } else { Err(PlanError(wrong)) }
+        if wrong.is_empty() { Ok(Demands { interfaces, demands }) } else { Err(PlanError(wrong)) }
     }
 
-    /// What each member of a pool wants.
+    /// Demands of the members of a pool.
     fn wants(&self, policy: &Policy, pool: &Seated) -> Vec<Want> {
         let want = |seat: &PoolMember| {
             let named = self.demands.get(&(seat.name.clone(), pool.direction)).copied();
@@ -364,7 +301,7 @@ impl<'a> Asked<'a> {
         pool.seats.iter().map(want).collect()
     }
 
-    /// What the policy says of processors and memory.
+    /// Limits of control groups.
     fn groups(&self, policy: &Policy) -> Vec<GroupRow> {
         let row = |(label, entry): &(String, &Entry)| {
             let limits = of_entry(policy, entry);
@@ -380,7 +317,7 @@ impl<'a> Asked<'a> {
         self.interfaces.iter().filter_map(row).collect()
     }
 
-    /// Demands in a direction in which nothing limits them.
+    /// Demands in directions without limits.
     fn unheard(&self, policy: &Policy) -> Vec<String> {
         let entry = |label: &str| self.interfaces.iter().find(|(l, _)| l == label).map(|(_, e)| *e);
         let lost = self.demands.keys().filter(|(label, direction)| match entry(label) {
@@ -399,7 +336,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// A demand for what no entry matches.
+/// Message for a demand that no entry matches.
 fn unknown(policy: &Policy, ask: &Ask) -> String {
     let other = Kind::ALL.into_iter().find(|k| policy.find(*k, &ask.name).is_some());
     let labels: Vec<String> = policy.entries.iter().map(|e| e.matcher.label()).collect();

@@ -1,6 +1,5 @@
-//! Who shares one direction of one uplink: its members in the order of their creation, each with its contract
-//! and the minimum that it really has. Plan, simulation and daemon ask here, so that none of them has its own
-//! idea of who is in a pool.
+//! Members of one direction of one uplink, in order of creation, each with its contract and effective minimum. Plan,
+//! simulation and daemon use it, so that they agree on a pool's members.
 
 use std::borrow::Cow;
 
@@ -8,32 +7,32 @@ use super::{DEFAULT, Direction, Entry, Framing, HOST, Policy, Uplink, effective_
 use crate::allocate::Member;
 use crate::rate::BitRate;
 
-/// Which of a pool's members one is.
+/// Kind of a pool's member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberKind {
     /// The host's own traffic.
     Host,
     /// An interface of a guest.
     Interface,
-    /// All traffic that nothing matches, as one member.
+    /// All unmatched traffic, as one member.
     Default,
 }
 
-/// A member of a pool before anything is allocated.
+/// A member of a pool before allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolMember {
-    /// `host`, `default`, or what the interface is called.
+    /// `host`, `default`, or the interface's label.
     pub name: String,
-    /// Which.
+    /// Its kind.
     pub who: MemberKind,
     /// Its class in this direction.
     pub class: String,
-    /// What the class promises; its minimum is the class's, whether it fits or not.
+    /// The contract of its class, with the class's minimum, whether it fits or not.
     pub contract: Member,
 }
 
-/// What an interface is called among members: its name, and where that is what every uplink has a member of, told apart from
-/// it. No interface has a colon in its name.
+/// Name of an interface among members: its own, or with a prefix where it is `host` or `default`. No interface has a
+/// colon in its name.
 pub fn called(interface: &str) -> Cow<'_, str> {
     match interface {
         HOST | DEFAULT => Cow::Owned(format!("name:{interface}")),
@@ -41,25 +40,24 @@ pub fn called(interface: &str) -> Cow<'_, str> {
     }
 }
 
-/// One direction of an uplink with its members.
+/// A direction of an uplink with its members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     /// The uplink.
     pub uplink: String,
     /// The direction.
     pub direction: Direction,
-    /// What it carries in this direction.
+    /// Its capacity in this direction.
     pub capacity: BitRate,
-    /// How a frame counts on it.
+    /// Framing of its packets.
     pub framing: Framing,
-    /// Its members: the host, the interfaces in the order given, and all the rest.
+    /// Its members: the host, the interfaces in the given order, and `default`.
     pub seats: Vec<PoolMember>,
 }
 
 impl Pool {
-    /// The pool of an uplink's direction with these interfaces, each with what it is called and the entry that
-    /// matches it; those of other uplinks, or without a class in this direction, are not in it. `None` of an
-    /// uplink that the policy does not have.
+    /// The pool of an uplink's direction with these interfaces, each with its label and entry; those of other uplinks,
+    /// or without a class in this direction, are left out. `None` for an unknown uplink.
     pub fn of<'a>(
         policy: &Policy,
         uplink: &str,
@@ -83,7 +81,7 @@ impl Pool {
         Some(Pool { uplink: uplink.to_owned(), direction, capacity, framing, seats })
     }
 
-    /// What each member is for the allocator: its contract with its *effective* minimum.
+    /// The allocator's member for each: its contract with its *effective* minimum.
     pub fn members(&self) -> Vec<Member> {
         let minima: Vec<(u8, BitRate)> = self.seats.iter().map(|s| (s.contract.priority, s.contract.min)).collect();
         let effective = effective_minima(self.capacity, &minima);

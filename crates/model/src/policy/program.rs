@@ -1,26 +1,25 @@
-//! What a plane is told: the program of one pool. A plane that schedules gets a [`Hierarchy`], one that
-//! knows only limits gets [`Limits`]. Both are data: [`super::compile`] makes them, a plane puts them in
-//! force and reads them back, the simulation runs them.
+//! The program of one pool for a plane: a [`Hierarchy`] for one that schedules, [`Limits`] for one that only sets
+//! limits. [`super::compile`] makes them, a plane applies them and reads them back, the simulation runs them.
 
 use serde::Serialize;
 
 use super::{Abilities, Direction};
 use crate::rate::BitRate;
 
-/// How a frame counts on the wire.
+/// Framing: how a packet counts on the wire.
 ///
-/// A physical Ethernet port sends 7 bytes of preamble, 1 of start delimiter, 4 of check sequence and 12 of gap
-/// beside each frame of at least 60 bytes (IEEE 802.3, clauses 3.1.1 and 4.4.2). A virtual link sends nothing more.
+/// A physical Ethernet port sends 7 bytes of preamble, 1 of start delimiter, 4 of check sequence and 12 of gap with
+/// each frame of at least 60 bytes (IEEE 802.3, clauses 3.1.1 and 4.4.2). A virtual link adds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Framing {
-    /// Added to each frame as the kernel counts it (header and payload), in bytes.
+    /// Bytes added to each frame as the kernel counts it (header and payload).
     pub overhead_bytes: u32,
-    /// A frame counts at least so much, in bytes, with what was added.
+    /// Smallest size of a frame in bytes, overhead included.
     pub least_bytes: u32,
 }
 
 impl Framing {
-    /// Frames as they are.
+    /// No framing.
     pub const NONE: Framing = Framing { overhead_bytes: 0, least_bytes: 0 };
     /// A physical Ethernet port.
     pub const ETHERNET: Framing = Framing { overhead_bytes: 24, least_bytes: 84 };
@@ -31,52 +30,52 @@ impl Framing {
     }
 }
 
-/// Two levels of token buckets: a root that lends, and a leaf a member. The shape of Linux' HTB
-/// (net/sched/sch_htb.c): a leaf below its own rate is served first; what the root has left is borrowed by
-/// priority, inside one in turns of a quantum; nobody goes beyond his ceiling.
+/// Two levels of token buckets: a root that lends, and a leaf for each member, as in Linux's HTB (net/sched/sch_htb.c):
+/// a leaf below its own rate is served first; the root's rest is borrowed by priority, within one in turns of a
+/// quantum; no leaf exceeds its ceiling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hierarchy {
-    /// Of the root: what all together get.
+    /// Rate of the root, for all together.
     pub rate_bps: BitRate,
-    /// Of the root's bucket.
+    /// Bucket of the root.
     pub burst_bytes: u32,
-    /// How a frame counts.
+    /// Framing of packets.
     pub framing: Framing,
-    /// One a member, in the members' order.
+    /// A leaf for each member, in order.
     pub leaves: Vec<Leaf>,
 }
 
-/// What one member has of a [`Hierarchy`].
+/// A member's leaf in a [`Hierarchy`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leaf {
     /// Its name in the pool.
     pub name: String,
-    /// Its own: the effective minimum, and never less than the plane's least.
+    /// Its own rate: the effective minimum, and at least the plane's least.
     pub rate_bps: BitRate,
-    /// Not exceeded; at least the rate.
+    /// Its ceiling, at least the rate.
     pub ceil_bps: BitRate,
     /// 0 borrows first, 7 last.
     pub priority: u8,
-    /// What it borrows in one turn.
+    /// Bytes that it borrows in one turn.
     pub quantum_bytes: u32,
-    /// Of both of its buckets.
+    /// Size of both its buckets.
     pub burst_bytes: u32,
-    /// What may wait in its queue.
+    /// Length of its queue.
     pub queue_bytes: u32,
 }
 
 impl Leaf {
-    /// Holds it to a limit whatever others leave: rounded down to what the plane can have, and not below its least.
+    /// Limits it: rounded down to a rate of the plane, and at least its least one.
     pub fn cap(&mut self, limit: BitRate, plane: &Abilities) {
         self.rate_bps = limit.min(plane.most_bps).rounded_down(plane.step_bps).max(plane.least_bps);
         self.ceil_bps = self.rate_bps;
     }
 }
 
-/// A limit a member, for planes that know nothing else.
+/// A limit for each member, for planes without sharing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// One a member, in the members' order.
+    /// One for each member, in order.
     pub limits: Vec<Limit>,
 }
 
@@ -85,13 +84,13 @@ pub struct Limits {
 pub struct Limit {
     /// Its name in the pool.
     pub name: String,
-    /// Never less than the effective minimum, so that a loop that died breaks no guarantee.
+    /// At least the effective minimum, so that a loop that died breaks no guarantee.
     pub cap_bps: BitRate,
-    /// What may pass at once.
+    /// Burst.
     pub burst_bytes: u32,
 }
 
-/// What one pool's plane is told.
+/// The program of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "form")]
 pub enum Program {
@@ -101,14 +100,14 @@ pub enum Program {
     Limits(Limits),
 }
 
-/// A program beside the pool that it is for.
+/// A program with its pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PoolProgram {
     /// The uplink.
     pub uplink: String,
     /// Its direction.
     pub direction: Direction,
-    /// What the plane is told.
+    /// The program.
     #[serde(flatten)]
     pub program: Program,
 }

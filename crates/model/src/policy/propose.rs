@@ -1,6 +1,6 @@
-//! A policy made from what was seen: of each interface what it usually took and what it took at most. Those with the
-//! same need share a class, whose minimum is what was usual and whose maximum is above the peak, both rounded up to
-//! figures that a person would write. Minima that would not fit an uplink are lowered together.
+//! A policy proposed from measured traffic: usual and peak rate of each interface. Those with the same need share a
+//! class, whose minimum is the usual rate and whose maximum is above the peak, both rounded up to round figures. Minima
+//! that would not fit an uplink are lowered together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,35 +8,35 @@ use super::assign::Interface;
 use super::{Class, DEFAULT, Direction, Entry, HOST, Kind, Matcher, Policy};
 use crate::rate::BitRate;
 
-/// Figures that a person would write, of each power of ten, in tenths.
+/// Round figures of each power of ten, in tenths.
 const STEPS: [u64; 6] = [10, 15, 20, 30, 50, 70];
-/// What is less is not told apart, and counts as idle: ARP and neighbour discovery are never silent.
+/// Less counts as idle: ARP and neighbour discovery never stop.
 const LEAST: BitRate = BitRate::new(100_000);
-/// Of a capacity so much is promised at most, in percent: what guests receive is shared below the link's rate.
+/// Percentage of a capacity that is promised at most: received traffic is shared below the link's rate.
 const PROMISED: u64 = 90;
 
-/// What was seen of an interface in one direction.
+/// Measured need of an interface in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Need {
-    /// What it took at most nearly all of the time.
+    /// Rate that was rarely exceeded.
     pub usual: BitRate,
-    /// The most that it took.
+    /// Highest rate.
     pub peak: BitRate,
 }
 
-/// An interface with what was seen of it.
+/// An interface with its needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {
-    /// Which.
+    /// Its matcher.
     pub matcher: Matcher,
-    /// The uplink that it shares.
+    /// Its uplink.
     pub uplink: String,
-    /// What it sent and received, in the order of [`Direction::ALL`].
+    /// Sent and received, in the order of [`Direction::ALL`].
     pub needs: [Need; 2],
 }
 
-/// By what each interface is best told from the others, also when it is made anew: its guest, the namespace that it leads
-/// to, its address, or else its name.
+/// A matcher for each interface that stays valid when it is created again: by its guest, its namespace, its address, or
+/// else its name.
 pub fn means(all: &[Interface]) -> Vec<Option<Matcher>> {
     let mut known: BTreeMap<(Kind, &str), u32> = BTreeMap::new();
     for interface in all {
@@ -55,27 +55,27 @@ pub fn means(all: &[Interface]) -> Vec<Option<Matcher>> {
         ];
         let own = all.iter().filter_map(|(kind, text)| Some((*kind, (*text)?.as_str())));
         let own = own.filter(|key| known.get(key) == Some(&1)).chain([(Kind::Name, interface.name.as_str())]);
-        // What has the signs of a pattern in it would mean others, too.
+        // A name with pattern characters would match others, too.
         own.filter_map(|(kind, text)| Matcher::new(kind, text).ok()).find(Matcher::is_exact)
     };
     all.iter().map(of).collect()
 }
 
-/// The policy: uplinks, the host's and the default class and the guard's own settings as they are, classes and
-/// interfaces as they were seen. Who was idle, or said little more than who has which address, is in no class.
+/// The policy: uplinks, host's and default class and the guard's settings are kept, classes and interfaces are made
+/// from the needs. Idle interfaces are in no class.
 pub fn from_needs(policy: &Policy, all: &[Needs]) -> Policy {
     let mut seen = BTreeSet::new();
     let all: Vec<&Needs> =
         all.iter().filter(|n| policy.uplinks.contains_key(&n.uplink) && seen.insert(n.matcher.label())).collect();
-    // What each gets in each direction: minimum and maximum.
+    // Minimum and maximum in each direction.
     let mut wanted: Vec<[Option<(BitRate, BitRate)>; 2]> = vec![[None; 2]; all.len()];
-    for (uplink, told) in &policy.uplinks {
+    for (uplink, written) in &policy.uplinks {
         for (way, _) in Direction::ALL.into_iter().enumerate() {
-            let reserved: BitRate = [HOST, DEFAULT].iter().map(|c| policy.class(c).min_on(told.capacity)).sum();
-            let promised = (PROMISED * (told.capacity / 100)).saturating_sub(reserved);
+            let reserved: BitRate = [HOST, DEFAULT].iter().map(|c| policy.class(c).min_on(written.capacity)).sum();
+            let promised = (PROMISED * (written.capacity / 100)).saturating_sub(reserved);
             let here = || all.iter().enumerate().filter(|(_, n)| n.uplink == *uplink && n.needs[way].peak >= LEAST);
             let rates = |need: Need| {
-                let max = up(need.peak).min(told.capacity);
+                let max = up(need.peak).min(written.capacity);
                 (if need.usual == BitRate::ZERO { BitRate::ZERO } else { up(need.usual).min(max) }, max)
             };
             let sum: u128 = here().map(|(_, n)| u128::from(rates(n.needs[way]).0)).sum();
@@ -110,7 +110,7 @@ pub fn from_needs(policy: &Policy, all: &[Needs]) -> Policy {
     Policy { uplinks: policy.uplinks.clone(), classes, entries, guard: policy.guard.clone() }
 }
 
-/// The next figure that a person would write.
+/// The next round figure.
 fn up(rate: BitRate) -> BitRate {
     let bits = rate.max(LEAST).bits();
     let ten = 10u64.pow(bits.ilog10()) / 10;
@@ -118,7 +118,7 @@ fn up(rate: BitRate) -> BitRate {
     BitRate::new(figure.unwrap_or(ten.saturating_mul(100)))
 }
 
-/// The one before; 0 for what is too little to promise.
+/// The previous round figure; 0 where it is too little to promise.
 fn down(rate: BitRate) -> BitRate {
     if rate < LEAST {
         return BitRate::ZERO;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was seen: the proposal is a policy.
+        /// Any needs result in a valid policy.
         #[test]
         fn what_is_proposed_is_valid(
             seen in prop::collection::vec(((0..20 * 1000 * M), (0..20 * 1000 * M), (0..200 * M), (0..200 * M), any::<bool>()), 0..40)

@@ -1,4 +1,4 @@
-//! A policy as text: what [`Policy::read`] reads back as the same, but for the places where it was written.
+//! A policy as text, which [`Policy::read`] reads back equal except for its places.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::groups::GroupKey;
 use super::units::show_time;
 use super::{Class, Framing, Guard, Policy};
 
-/// The whole policy as TOML. Every capacity is written, also one that the kernel knows.
+/// The whole policy as TOML. Every capacity is written, also one known from the kernel.
 pub fn text(policy: &Policy) -> String {
     let mut out = String::new();
     let Guard { period, allow_unenforced } = policy.guard;
@@ -22,7 +22,7 @@ pub fn text(policy: &Policy) -> String {
         let _ = write!(out, "{}[uplink.{name}]\ncapacity = \"{capacity}\"\nframing = \"{framing}\"\n", apart(&out));
     }
     for (name, class) in &policy.classes {
-        // The two that are there anyway say only what is not theirs.
+        // For the built-in classes only differences are written.
         let implicit = Class::named(name);
         if *class == implicit && (name == super::HOST || name == super::DEFAULT) {
             continue;
@@ -42,7 +42,7 @@ pub fn text(policy: &Policy) -> String {
     out
 }
 
-/// A blank line between what stands alone.
+/// A blank line between sections.
 fn apart(before: &str) -> &'static str {
     if before.is_empty() { "" } else { "\n" }
 }
@@ -74,13 +74,13 @@ fn keys(class: &Class, implicit: &Class) -> String {
     out
 }
 
-/// A key of TOML, in quotes where it needs them.
+/// A TOML key, quoted where needed.
 fn key(name: &str) -> String {
     let bare = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     if bare { name.to_owned() } else { quoted(name) }
 }
 
-/// A basic string of TOML.
+/// A TOML basic string.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -1,6 +1,5 @@
-//! Rates, times, shares of processors and sizes as a person writes them. Rates are bits a second; what of a frame
-//! counts is the uplink's framing. Integer arithmetic throughout: what is written is what is meant, and a
-//! rate that was shown reads back as itself.
+//! Rates, times, processor shares and sizes as people write them. Rates are bits a second; framing is the uplink's. All
+//! arithmetic is on integers, and a displayed rate reads back as the same value.
 //!
 //! Grammar of a rate: digits, optionally a point and digits; optional spaces; optionally one of
 //! k, M, G, T (powers of 1000) or Ki, Mi, Gi (powers of 1024); then `bit`, `bit/s` or `B/s`.
@@ -13,7 +12,7 @@ use crate::rate::{BitRate, PREFIXES};
 
 pub use amounts::{PROCESSOR, bytes, percent, show_bytes, show_percent};
 
-/// The most that a rate may be: 100 Tbit/s. A hundred thousand of them still add up in 64 bits.
+/// Highest rate: 100 Tbit/s. A hundred thousand of them still add up in 64 bits.
 pub const MAX_RATE: BitRate = BitRate::new(100_000_000_000_000);
 
 /// Most digits after the point.
@@ -22,23 +21,22 @@ const MAX_DECIMALS: usize = 18;
 /// Units with their bits.
 const UNITS: [(&str, u64); 3] = [("bit/s", 1), ("bit", 1), ("B/s", 8)];
 
-/// A rate or time that cannot be read: what is wrong, and the right spellings.
+/// Why an amount cannot be parsed, and the right spellings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnitError(pub String);
 
-/// Reads a rate. A fraction of a bit a second is cut off.
+/// Parses a rate. A fraction of a bit a second is dropped.
 ///
 /// # Errors
-/// Says what is wrong and offers the right spellings: of a bare number, of `bps` (bits in some
-/// tools, bytes in others), of an unknown unit or prefix, of a number out of range.
+/// The mistake and the right spellings: of a bare number, of `bps` (bits in some tools, bytes in others), of an unknown
+/// unit or prefix, of a number out of range.
 pub fn rate(text: &str) -> Result<BitRate, UnitError> {
     let too_much = || UnitError(format!("`{text}` is more than 100 Tbit/s, the most that vmio reckons with"));
     bits(text)?.ok_or_else(too_much)
 }
 
-/// The same of a rate that promises nothing, a maximum or a demand: what is above [`MAX_RATE`] is
-/// that.
+/// The same for a maximum or a demand, which promises nothing: what is above [`MAX_RATE`] becomes that.
 ///
 /// # Errors
 /// As [`rate`].
@@ -54,10 +52,10 @@ fn bits(text: &str) -> Result<Option<BitRate>, UnitError> {
     Ok(scale(parts, factor).map(BitRate::of_sum).filter(|rate| *rate <= MAX_RATE))
 }
 
-/// Reads a length of time: a number and `us`, `ms` or `s`.
+/// Parses a time: a number and `us`, `ms` or `s`.
 ///
 /// # Errors
-/// Says what is wrong and how it is written.
+/// The mistake and the right spelling.
 pub fn time(text: &str) -> Result<Duration, UnitError> {
     let how = || UnitError(format!("`{text}` is no time; write for example \"10ms\" (us, ms, s)"));
     let (number, unit) = split(text).map_err(|_| how())?;
@@ -72,7 +70,7 @@ pub fn time(text: &str) -> Result<Duration, UnitError> {
     scale(parts, nanoseconds).and_then(|ns| u64::try_from(ns).ok()).map(Duration::from_nanos).ok_or_else(how)
 }
 
-/// A time as it reads back: `10 ms`, `1.5 s`.
+/// A time in a form that reads back: `10 ms`, `1.5 s`.
 pub fn show_time(time: Duration) -> String {
     match time.as_micros() {
         us if us % 1_000_000 == 0 => format!("{} s", us / 1_000_000),
@@ -81,7 +79,7 @@ pub fn show_time(time: Duration) -> String {
     }
 }
 
-/// The number and what follows it.
+/// The number and the text behind it.
 fn split(text: &str) -> Result<(&str, &str), UnitError> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
@@ -93,7 +91,7 @@ fn split(text: &str) -> Result<(&str, &str), UnitError> {
     Ok((number, rest.trim_start_matches(' ')))
 }
 
-/// Whole part, fraction, and the power of ten below the fraction.
+/// Integer part, fraction, and number of digits of the fraction.
 fn decimal(number: &str, text: &str) -> Result<(u128, u128, u32), UnitError> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
@@ -103,7 +101,7 @@ fn decimal(number: &str, text: &str) -> Result<(u128, u128, u32), UnitError> {
     if fraction.len() > MAX_DECIMALS {
         return Err(UnitError(format!("`{number}` has more than {MAX_DECIMALS} decimals")));
     }
-    // More digits than fit are more than any limit: the largest value stands for them.
+    // A number with too many digits exceeds any limit, so the largest value replaces it.
     let whole = whole.parse().unwrap_or(u128::MAX);
     let below = fraction.parse().unwrap_or(0);
     Ok((whole, below, if below == 0 { 0 } else { fraction.len() as u32 }))
@@ -115,7 +113,7 @@ fn scale((whole, fraction, digits): (u128, u128, u32), factor: u64) -> Option<u1
     whole.checked_mul(factor)?.checked_add(fraction * factor / 10u128.pow(digits))
 }
 
-/// Bits of a prefix and unit as they must be written.
+/// Bits of a correct prefix and unit.
 fn factor_of(written: &str) -> Option<u64> {
     UNITS.iter().find_map(|(unit, bits)| {
         let prefix = written.strip_suffix(unit)?;
@@ -244,7 +242,7 @@ mod tests {
             prop_assert_eq!(rate(&shown.to_string()), Ok(shown));
         }
 
-        /// The same value in each unit, reckoned by hand in thousandths.
+        /// The same value in each unit, calculated independently in thousandths.
         #[test]
         fn units_agree(thousandths in 0u64..1_000_000, unit in 0usize..24) {
             let ((prefix, factor), (name, bits)) = (PREFIXES[unit % 8], UNITS[unit / 8]);

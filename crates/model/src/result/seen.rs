@@ -1,4 +1,4 @@
-//! What probes saw around a cell: each thing that was watched, with its figures.
+//! Probe results around a cell: the watched subjects with their figures.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::READ;
 use crate::figure::{Figure, Reading, Unit, scalar};
 
-/// What a probe watches.
+/// Subject of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Watched {
-    /// The disks below targets, by their kernel names.
+    /// Disks below targets, by kernel name.
     Disk(String),
     /// A network interface.
     Link(String),
-    /// A page cache, by the target whose storage may be in it.
+    /// A page cache, by the target whose data may be in it.
     PageCache(String),
-    /// A guest's disk as its hypervisor counts it, by the target that it is of.
+    /// A guest's disk as its hypervisor counts it, by its target.
     Drive(String),
     /// The processors of a machine.
     Processors,
-    /// The processes that are not vmio's own.
+    /// Processes that are not vmio's.
     Others,
     /// The threads of a guest's hypervisor, by the guest's side.
     Hypervisor(String),
@@ -33,8 +33,8 @@ pub enum Watched {
 }
 
 impl Watched {
-    /// The figures that fields of rows and words of caution are made of, as probes declare them. What a probe gives
-    /// beside them comes with its unit ([`ProbeResult::units`]) and is told as it is ([`crate::summary::seen`]).
+    /// The figures from which rows and marks are made, as probes declare them. Further figures of a probe come with
+    /// their units ([`ProbeResult::units`]) and are reported unchanged ([`crate::summary::seen`]).
     pub fn figures(&self) -> Vec<Figure> {
         let amount = Figure::amount;
         match self {
@@ -62,32 +62,32 @@ impl Watched {
     }
 }
 
-/// What a probe saw of one thing during a cell.
+/// Result of a probe for one subject during a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Seen")]
 pub struct ProbeResult {
-    /// The machine that it is on; empty: the host.
+    /// The subject's machine; empty for the host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// What was watched.
+    /// The subject.
     pub watched: Watched,
     /// Name of the probe.
     pub probe: String,
-    /// What it saw.
+    /// The figures.
     pub figures: Vec<Reading>,
-    /// In what those of its figures are counted whose unit the thing watched does not say.
+    /// Units of figures that the subject does not define.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub units: BTreeMap<String, Unit>,
 }
 
 impl ProbeResult {
-    /// What a probe of this host saw.
+    /// Result of a probe on this host.
     pub fn here(watched: Watched, probe: &str, figures: Vec<Reading>) -> Self {
         Self { node: String::new(), watched, probe: probe.to_owned(), figures, units: BTreeMap::new() }
     }
 }
 
-/// What the backing device did during a cell, from diskstats exactly as iostat computes it.
+/// Use of the backing device during a cell, calculated from diskstats as iostat does.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceUse {
     /// Seconds between the two readings.
@@ -106,13 +106,13 @@ pub struct DeviceUse {
     pub request_bytes: f64,
     /// iostat's aqu-sz (older avgqu-sz): requests in flight, time-averaged.
     pub queue_depth: f64,
-    /// iostat's %util as a ratio 0 to 1: share of time with any request in flight; `None` where
-    /// the storage does not count it (NFS, RBD).
+    /// iostat's %util as a ratio 0 to 1: share of time with any request in flight; `None` where the storage does not
+    /// count it (NFS, RBD).
     pub busy_ratio: Option<f64>,
 }
 
 impl DeviceUse {
-    /// Its figures as a probe declares them.
+    /// Its figures, as a probe declares them.
     pub fn figures() -> Vec<Figure> {
         vec![
             Figure::amount(SECONDS, Unit::Seconds),
@@ -127,12 +127,12 @@ impl DeviceUse {
         ]
     }
 
-    /// As the probe of disks gives it for one of this name.
+    /// The result of the disk probe for this disk.
     pub fn seen(&self, disk: &str) -> ProbeResult {
         ProbeResult::here(Watched::Disk(disk.to_owned()), "diskstats", self.readings())
     }
 
-    /// Its figures as a probe gives them.
+    /// Its figures, as a probe reports them.
     pub fn readings(&self) -> Vec<Reading> {
         let mut all = vec![
             Reading::scalar(SECONDS, self.seconds),
@@ -148,7 +148,7 @@ impl DeviceUse {
         all
     }
 
-    /// From what a probe gave; `None` where that is of no disk.
+    /// From a probe's result; `None` where that is not of a disk.
     pub fn of(seen: &ProbeResult) -> Option<Self> {
         let Watched::Disk(_) = seen.watched else { return None };
         let figure = |name: &str| scalar(&seen.figures, name);
@@ -170,56 +170,56 @@ impl DeviceUse {
 /// CPU seconds spent during a cell.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CpuUse {
-    /// Of the whole host without what processes of others took: by the clock of processes, that of vmio's own and of
-    /// the kernel's threads; where that was not read, the ticks of the processors.
+    /// Of the host without other processes: by process accounting vmio's processes and the kernel's threads, or where
+    /// that is unknown by processor ticks.
     pub host_seconds: f64,
-    /// What of it the kernel's threads ran; `None` where the whole is told by ticks.
+    /// The kernel threads' part; `None` where the whole is from ticks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_seconds: Option<f64>,
-    /// Of QEMU by thread role (`vcpu`, `iothread`, `main`, `worker`); empty on the native side.
+    /// Of QEMU by thread role (`vcpu`, `iothread`, `main`, `worker`); empty natively.
     pub by_role: BTreeMap<String, f64>,
 }
 
-/// The figure of disks, links and processes: seconds that they were watched.
+/// Figure of disks, links and processes: seconds of the measurement.
 pub const SECONDS: &str = "seconds";
-/// The label of a link's figures: which way the packets went, as the interface sees it.
+/// Label of links: direction of packets, as the interface sees it.
 pub const WAY: &str = "way";
-/// The figures of the page cache: bytes of a guest's disk that it holds before and after.
+/// Figure of the page cache: bytes of a guest's disk before and after.
 pub const CACHED_BEFORE: &str = "cached-before";
 /// See [`CACHED_BEFORE`].
 pub const CACHED_AFTER: &str = "cached-after";
-/// The figure of processors: seconds that they worked.
+/// Figure of processors: seconds in use.
 pub const BUSY: &str = "busy-seconds";
-/// The figure of processors: seconds that they wanted to work and their own hypervisor gave to others.
+/// Figure of processors: seconds of steal.
 pub const STOLEN: &str = "stolen-seconds";
-/// The figure of processes: which share of all processors they kept at work.
+/// Figure of processes: their share of all processors.
 pub const SHARE: &str = "share";
-/// The figure of processes: which part of what all processes ran in that time was theirs.
+/// Figure of processes: their part of the time that all processes ran.
 pub const PART: &str = "part-of-busy";
-/// The figure of processes: seconds that vmio's own ran, guests and all.
+/// Figure of processes: seconds that vmio's own ran, guests included.
 pub const OWN: &str = "own-seconds";
-/// The figure of processes: seconds that the kernel's threads ran, whoever it was for.
+/// Figure of processes: seconds that kernel threads ran, for whomever.
 pub const KERNEL: &str = "kernel-seconds";
-/// The figure of disks: the longest time with requests in flight of which none ended, as far as the readings show it.
+/// Figure of disks: the longest time with requests in flight without a completion, as far as the readings show it.
 pub const LONGEST_WAIT: &str = "longest-wait";
-/// The label of a hypervisor's threads: what they are for.
+/// Label of a hypervisor's threads: their role.
 pub const ROLE: &str = "role";
 
 impl CpuUse {
-    /// From what probes gave: the host by the clock of processes where that was read, which is the one of its parts, too;
-    /// else by ticks. And the threads of all hypervisors by role.
+    /// From probe results: the host by process accounting where that was read, as its parts are, else by ticks; and the
+    /// threads of all hypervisors by role.
     pub fn of(seen: &[ProbeResult]) -> Self {
         let mut all = Self::by_ticks(seen);
         let here = seen.iter().filter(|s| s.node.is_empty() && s.watched == Watched::Others);
-        let told = here.filter_map(|s| Some((scalar(&s.figures, OWN)?, scalar(&s.figures, KERNEL)?)));
-        if let Some((own, kernel)) = told.reduce(|a, b| (a.0 + b.0, a.1 + b.1)) {
+        let times = here.filter_map(|s| Some((scalar(&s.figures, OWN)?, scalar(&s.figures, KERNEL)?)));
+        if let Some((own, kernel)) = times.reduce(|a, b| (a.0 + b.0, a.1 + b.1)) {
             all.host_seconds = own + kernel;
             all.kernel_seconds = Some(kernel);
         }
         all
     }
 
-    /// The same with the host by its ticks, less the part that others had of what all processes ran.
+    /// The same with the host by ticks, less the other processes' part.
     pub fn by_ticks(seen: &[ProbeResult]) -> Self {
         let mut all = CpuUse::default();
         let mut others: f64 = 0.0;
@@ -229,7 +229,7 @@ impl CpuUse {
                 Watched::Hypervisor(_) | Watched::Container(_) => {
                     for reading in one.figures.iter().filter(|r| r.figure == BUSY) {
                         let Some(role) = reading.labels.get(ROLE) else { continue };
-                        *all.by_role.entry(role.clone()).or_default() += reading.value.typical().unwrap_or(0.0);
+                        *all.by_role.entry(role.clone()).or_default() += reading.value.typical();
                     }
                 }
                 Watched::Others => others += scalar(&one.figures, PART).unwrap_or(0.0),
@@ -237,12 +237,12 @@ impl CpuUse {
                 }
             }
         }
-        // A part, since both looks begin and end at times of their own.
+        // A ratio, since the two probes begin and end at different times.
         all.host_seconds *= (1.0 - others).max(0.0);
         all
     }
 
-    /// As the probe of processors gives it for the host and one hypervisor.
+    /// Results of the processor probe for the host and one hypervisor.
     pub fn seen(&self, hypervisor: &str) -> Vec<ProbeResult> {
         let host = ProbeResult::here(Watched::Processors, "cpu", vec![Reading::scalar(BUSY, self.host_seconds)]);
         let roles = self.by_role.iter().map(|(role, seconds)| Reading::scalar(BUSY, *seconds).with(ROLE, role.clone()));
@@ -256,7 +256,7 @@ impl CpuUse {
     }
 }
 
-/// What the probes of disks and processors give around a cell of one guest, for made-up and for old runs.
+/// Results of the disk and processor probes around a cell of one guest, for made-up and old runs.
 pub fn seen_around(device: Option<DeviceUse>, cpu: &CpuUse) -> Vec<ProbeResult> {
     device.map(|device| device.seen("backing")).into_iter().chain(cpu.seen("guest")).collect()
 }
@@ -279,8 +279,8 @@ mod tests {
         assert_eq!(CpuUse::of(&seen).host_seconds, 0.0);
     }
 
-    /// Ticks said less than the parts ran: the whole is told by the clock of the parts, and what of others' work the
-    /// ticks had in them plays no part.
+    /// Ticks were less than the sum of the parts: the whole is by the parts' clock, and others' work in the ticks is
+    /// left out.
     #[test]
     fn the_whole_has_the_clock_of_its_parts() {
         let by_role = BTreeMap::from([("vcpu".to_owned(), 1.5), ("worker".to_owned(), 0.6)]);
@@ -293,10 +293,10 @@ mod tests {
         assert!(cpu.by_role.values().sum::<f64>() + 0.3 <= cpu.host_seconds);
         let ticks = CpuUse::by_ticks(&seen);
         assert!((ticks.host_seconds - 1.5).abs() < 1e-12 && ticks.kernel_seconds.is_none(), "{ticks:?}");
-        // What a probe elsewhere saw is another machine's.
+        // A probe elsewhere measured another machine.
         seen.iter_mut().for_each(|s| s.node = "guest0".into());
         assert_eq!(CpuUse::of(&seen), CpuUse::default());
-        // A use that is told by processes comes back as it was.
+        // A use by process accounting converts back.
         assert_eq!(CpuUse::of(&cpu.seen("qemu")), cpu);
     }
 }

@@ -1,4 +1,4 @@
-//! What the model must know of a workload before it runs.
+//! Properties of workloads that the model needs before they run.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,26 +15,26 @@ pub const LATENCY: &str = "latency";
 pub const BANDWIDTH: &str = "bandwidth";
 /// The figure of requests a second of disk workloads.
 pub const IOPS: &str = "iops";
-/// What disk workloads read, in bytes.
+/// Bytes that disk workloads read.
 pub const READ: &str = "read";
-/// What disk workloads wrote, in bytes.
+/// Bytes that disk workloads wrote.
 pub const WRITTEN: &str = "written";
-/// The number of requests that disk workloads made.
+/// Number of requests of disk workloads.
 pub const REQUESTS: &str = "requests";
 
-/// What the model must know of a workload; the entry in `vmio-rig` declares it.
+/// Properties of a workload that the model needs; the entry in `vmio-rig` declares them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadTraits {
     /// Name of the entry.
     pub name: String,
-    /// What it measures.
+    /// Its figures.
     pub figures: Vec<Figure>,
-    /// Name of the figure that it is judged by, and that decides when a share is known.
+    /// Name of the figure by which it is judged, which decides when a share is converged.
     pub judged_by: String,
-    /// What it does on a disk; `None` where it works on none.
+    /// Its work on a disk; `None` where it uses none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskTraits>,
-    /// The group that its share counts in: what is alike has a score together (summary/scores.rs). `None`: in none.
+    /// The group in whose score its share counts (summary/scores.rs); `None` for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }
@@ -47,13 +47,13 @@ pub enum Unjudged {
     Twice { workload: String, figure: String },
     #[error("{workload}: {figure} has the label {ACTOR}, by which actors are told apart")]
     LabelOfActors { workload: String, figure: String },
-    /// The figure that judges it cannot.
+    /// The figure by which it is judged is unsuitable.
     #[error("{workload} is judged by {figure}, which {wrong}")]
     Judge { workload: String, figure: String, wrong: &'static str },
 }
 
 impl WorkloadTraits {
-    /// The figure that it is judged by.
+    /// The figure by which it is judged.
     pub fn judge(&self) -> Option<&Figure> {
         self.figures.iter().find(|f| f.name == self.judged_by)
     }
@@ -68,11 +68,11 @@ impl WorkloadTraits {
         self.disk.as_ref().is_some_and(|d| d.writes)
     }
 
-    /// Whether it can be judged: its figures are told apart by their names, and the one that it is judged by
-    /// is a number or a distribution that is compared as a ratio and has no labels.
+    /// Whether it can be judged: figure names are unique, and the figure by which it is judged is compared as a ratio
+    /// and has no labels.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first problem.
     pub fn check(&self) -> Result<(), Unjudged> {
         let (workload, mut names) = (self.name.clone(), BTreeSet::new());
         if let Some(twice) = self.figures.iter().find(|f| !names.insert(&f.name)) {
@@ -84,7 +84,6 @@ impl WorkloadTraits {
         let wrong = match self.judge() {
             None => "it does not measure",
             Some(judge) if judge.compared != Compared::Ratio => "is not compared as a ratio",
-            Some(judge) if judge.form == Form::Series => "comes as a series",
             Some(judge) if !judge.labels.is_empty() => "has labels",
             Some(_) => return Ok(()),
         };
@@ -92,7 +91,7 @@ impl WorkloadTraits {
     }
 }
 
-/// What a workload does on a disk.
+/// A workload's work on a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskTraits {
     /// Whether it reads.
@@ -103,9 +102,9 @@ pub struct DiskTraits {
     pub sequential: bool,
     /// Request size at the application in bytes.
     pub block_bytes: u64,
-    /// Requests that it keeps in flight.
+    /// Requests in flight.
     pub depth: u32,
-    /// Whether it goes round the page cache of its own kernel (O_DIRECT).
+    /// Whether it bypasses the page cache of its own kernel (O_DIRECT).
     pub direct: bool,
     /// How it submits requests: `libaio`, `io_uring`, `psync`; empty for dd and in old runs.
     #[serde(default)]
@@ -113,19 +112,19 @@ pub struct DiskTraits {
 }
 
 impl DiskTraits {
-    /// What it finds on its target where the study names no state.
+    /// State of its target where the study names none.
     pub fn state(&self) -> State {
         if self.writes { State::Fresh } else { State::Filled }
     }
 
-    /// The figures of a workload like this, and the one that it is judged by: small requests by their
-    /// number, large ones by their bytes. `timed`: whether it times its requests.
+    /// The figures of such a workload, and the one by which it is judged: IOPS for small requests, bandwidth for large
+    /// ones. `timed` for workloads that time their requests.
     pub fn figures(&self, timed: bool) -> (Vec<Figure>, &'static str) {
         (disk_figures(timed), if self.block_bytes > 4096 { BANDWIDTH } else { IOPS })
     }
 }
 
-/// The figures of disk workloads. `timed`: of those that time their requests.
+/// The figures of disk workloads. `timed` for workloads that time their requests.
 fn disk_figures(timed: bool) -> Vec<Figure> {
     let mut all = vec![
         Figure::rate(BANDWIDTH, Unit::BytesPerSecond),
@@ -138,8 +137,8 @@ fn disk_figures(timed: bool) -> Vec<Figure> {
     all
 }
 
-/// The figures that a workload of a run declares. Of control cells, which are chosen when the run has begun, it
-/// holds no traits: they are disk workloads.
+/// The figures that a workload of a run declares. A run has no traits of control cells, which are chosen after it
+/// began: they are disk workloads.
 pub fn figures_of<'a>(workloads: &'a [WorkloadTraits], name: &str) -> Cow<'a, [Figure]> {
     match workloads.iter().find(|w| w.name == name) {
         Some(traits) => Cow::Borrowed(&traits.figures),
@@ -147,8 +146,8 @@ pub fn figures_of<'a>(workloads: &'a [WorkloadTraits], name: &str) -> Cow<'a, [F
     }
 }
 
-/// Names of the amounts of this unit that a workload declares: single numbers that say what was done, not how well.
-/// Of bytes and of requests they are what the processors' time of a cell is divided by.
+/// Names of the workload's amounts in this unit: single numbers of work done, by which a cell's processor time is
+/// divided.
 pub fn amounts_of(workloads: &[WorkloadTraits], name: &str, unit: Unit) -> BTreeSet<String> {
     let figures = figures_of(workloads, name);
     let amounts = figures.iter().filter(|f| f.unit == unit && f.compared == Compared::No && f.form == Form::Scalar);
@@ -173,7 +172,6 @@ mod tests {
         assert!(said(Figure::loss("loss")).contains("loss, which is not compared as a ratio"));
         assert!(said(Figure::amount("sent", Unit::Bytes)).contains("not compared as a ratio"));
         assert!(said(Figure::rate("sent", Unit::Packets).by(&["way"])).contains("has labels"));
-        assert!(said(Figure { form: Form::Series, ..Figure::rate("x", Unit::Count) }).contains("a series"));
         let rate = Figure::rate("bandwidth", Unit::BitsPerSecond);
         let of = |figures: Vec<Figure>, judged_by: &str| {
             WorkloadTraits { name: "x".into(), figures, judged_by: judged_by.into(), disk: None, group: None }

@@ -1,4 +1,4 @@
-//! What a workload itself says it did.
+//! Results that workloads report.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use super::{BANDWIDTH, IOPS, LATENCY, READ, REQUESTS, WRITTEN};
 use crate::figure::{Distribution, Reading, scalar};
 
-/// What a workload itself says it did.
+/// Result that a workload reports.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct WorkloadResult {
-    /// Seconds of the measured part, flush included where the workload counts it.
+    /// Seconds of the measured part, with a flush where the workload counts it.
     pub seconds: f64,
-    /// Its figures, as it declares them.
+    /// Its figures, as declared.
     pub figures: Vec<Reading>,
-    /// The tool's own output whole: fio's `json+` document, dd's last line.
+    /// The whole output of the tool: fio's `json+` document, dd's last line.
     pub raw: serde_json::Value,
-    /// The command as it was run.
+    /// The command line.
     pub command: String,
 }
 
-/// What a workload did on a disk.
+/// A workload's work on a disk.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DiskWork {
     /// Bytes read.
@@ -30,15 +30,14 @@ pub struct DiskWork {
     pub ios: u64,
     /// Seconds of the measured part.
     pub seconds: f64,
-    /// Completion latency in seconds of what the workload is about (for durable append: write and
-    /// fdatasync together).
+    /// Completion latency in seconds of the workload's operations (for durable append: write and fdatasync together).
     pub latency: Option<Distribution>,
 }
 
 impl DiskWork {
     /// Bytes moved.
     pub fn bytes(&self) -> u64 {
-        // An imported run may claim anything.
+        // An imported run may hold any number.
         self.read_bytes.saturating_add(self.write_bytes)
     }
 
@@ -78,7 +77,7 @@ impl WorkloadResult {
         readings.find_map(|reading| reading.value.distribution())
     }
 
-    /// What it did on a disk; nothing where it works on none.
+    /// Its work on a disk; zero where it used none.
     pub fn disk_work(&self) -> DiskWork {
         let amount = |name: &str| self.figure(name).unwrap_or(0.0) as u64;
         DiskWork {
@@ -90,14 +89,14 @@ impl WorkloadResult {
         }
     }
 
-    /// Does its work on a disk over again, for made-up runs.
+    /// Changes its work on a disk, for made-up runs.
     pub fn amend(&mut self, change: impl FnOnce(&mut DiskWork)) {
         let mut work = self.disk_work();
         change(&mut work);
         *self = work.result(std::mem::take(&mut self.raw), std::mem::take(&mut self.command));
     }
 
-    /// Completion latency in seconds, where it was taken.
+    /// Completion latency in seconds, if measured.
     pub fn latency(&self) -> Option<&Distribution> {
         self.distribution(LATENCY)
     }

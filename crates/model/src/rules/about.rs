@@ -1,4 +1,4 @@
-//! What a finding is about.
+//! Subjects of findings.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::{Serialize, Serializer};
 
 use crate::facts::{DeviceId, Subject};
 
-/// What a finding is about. Shown (and in JSON) as its key, or as `guest web1, disk vda`.
+/// Subject of a finding. Shown (and in JSON) as its key, or as `guest web1, disk vda`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
     /// A cell of a run, or a disk of its cells, by the key ([`crate::cell::Cell::key`]).
     Cell(String),
-    /// A guest that runs now, or one of its devices.
+    /// A running guest, or one of its devices.
     Guest(Subject),
 }
 
@@ -26,7 +26,7 @@ impl About {
         matches!(self, About::Guest(own) if own == subject)
     }
 
-    /// The device; `None` of a cell and of a guest as a whole.
+    /// The device; `None` for a cell or a whole guest.
     pub fn device(&self) -> Option<&DeviceId> {
         match self {
             About::Cell(_) => None,
@@ -34,7 +34,7 @@ impl About {
         }
     }
 
-    /// As it is shown where the guest is told already: `disk vda`.
+    /// Text where the guest is already named: `disk vda`.
     pub fn within(&self) -> String {
         match self {
             About::Cell(key) => key.clone(),

@@ -1,6 +1,5 @@
-//! A chain of images: a block that the top image does not hold is looked for in each one below,
-//! and the first write to it copies a whole cluster up. Snapshots and linked clones leave such
-//! chains behind.
+//! A chain of images: a block that the top image lacks is looked up in each backing file, and the first write to it
+//! copies a whole cluster. Snapshots and linked clones leave such chains.
 
 use serde_json::json;
 
@@ -10,10 +9,9 @@ use super::support::from_setting;
 use super::{Change, Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
 
-/// Any sure gain counts.
+/// Any significant gain counts.
 const GAIN: f64 = 1.0;
-/// From so many files below on, advice is given without a measurement: one is a linked clone,
-/// which people choose knowingly.
+/// Number of backing files from which advice is given without a measurement: one is a linked clone, usually on purpose.
 const FILES: u32 = 2;
 /// The target with a chain, and the flat one.
 const CHAIN: &str = "qcow2-chain";
@@ -28,8 +26,9 @@ pub(super) const RULE: Rule = Rule {
     references: &["QEMU, docs/interop/live-block-operations.rst", "Proxmox VE, qm.adoc, \"Linked Clone\""],
     checks: &[Check::Run(measured), Check::Disk(live)],
     remedy: Some(DiskRemedy::Target("qcow2")),
+    // Silent: a chain without a cost.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::chain(6e3), || fixture::chain(12e3)),
     ..Rule::PLAIN
 };
 
@@ -39,7 +38,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 }
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
-    // An image that QEMU throws away would only be filled with what is below it.
+    // An image that QEMU discards would only be filled from its backing file.
     let files = disk.details.backing_files.filter(|n| *n >= FILES && !thrown_away(disk))?;
     let cause = format!(
         "The disk is the top of a chain with {files} files below it: a block that it does not hold is searched for in each of them, and the first write to a cluster copies all of it into the top file."
@@ -75,7 +74,7 @@ fn advice(place: &Place, format: Option<&str>) -> Change {
             ),
             AppliesAt::Running,
         ),
-        // Without a monitor it is written while nobody else has it open.
+        // Without a monitor it is rewritten while the guest is shut down.
         _ => (
             format!(
                 "# guest shut down; the lower images may be shared: do not delete them\nqemu-img rebase -p -f {} -b '' {}",
@@ -105,16 +104,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        chain(6e3)
-    }
-
-    /// A chain that costs nothing.
-    pub fn silent() -> Facts {
-        chain(12e3)
-    }
-
-    fn chain(figure: f64) -> Facts {
+    pub fn chain(figure: f64) -> Facts {
         Bench::new()
             .cell(native("qcow2-chain", "rand-write-32"), 60e3)
             .cell(virtio("qcow2-chain", "rand-write-32"), figure)

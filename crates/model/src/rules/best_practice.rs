@@ -1,5 +1,4 @@
-//! No rule may fire on a guest that is set up as vmio itself recommends, nor on one of which nothing is
-//! known.
+//! No rule may fire on a guest set up as vmio recommends, nor on one without known facts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,8 +10,8 @@ use crate::facts::{
 use crate::result::Accel;
 use crate::testing::{live_disk, live_nic, live_processors, read_from_db1};
 
-/// A guest by the book: a raw block device by this driver with an I/O thread of its own, virtio-net
-/// with vhost, pinned vCPUs of the host's model.
+/// A well-configured guest: a raw block device with this driver and its own I/O thread, virtio-net with vhost, pinned
+/// vCPUs of the host's model.
 fn by_the_book(driver: &str, windows: bool) -> Guest {
     let details = Details {
         storage: "block".into(),
@@ -66,7 +65,7 @@ fn a_guest_of_which_nothing_is_known_has_no_findings() {
     assert_eq!(findings(&Guest::default().facts()), []);
 }
 
-/// What the configuration of guest 101 calls its things.
+/// Names of guest 101's devices in its configuration.
 fn place(target: &str, slot: &str) -> Place {
     Place {
         domain: Some("web 1".into()),
@@ -81,7 +80,7 @@ fn place(target: &str, slot: &str) -> Place {
     }
 }
 
-/// Guests in which everything is wrong that a setting can be.
+/// Guests with every wrong setting.
 fn all_wrong() -> Vec<Facts> {
     let overridden =
         || vec![Overridden { setting: Setting::Aio, asked: "native".into(), found: "threads".into(), why: None }];
@@ -168,7 +167,7 @@ fn all_findings() -> Vec<Finding> {
     all_wrong().iter().flat_map(findings).collect()
 }
 
-/// Every rule that looks at guests that run has its say on one of them.
+/// Every rule for running guests has a finding in one of them.
 #[test]
 fn every_live_rule_fires_where_all_is_wrong() {
     let found = all_findings();
@@ -186,7 +185,7 @@ fn every_live_rule_fires_where_all_is_wrong() {
     }
 }
 
-/// Changes name the reader's own guest, and never write down again what another rule calls dangerous.
+/// Changes name the reader's own guest, and never contain a setting that another rule calls dangerous.
 #[test]
 fn changes_of_live_guests_are_exact_and_safe() {
     for finding in all_findings() {
@@ -201,7 +200,7 @@ fn changes_of_live_guests_are_exact_and_safe() {
             assert!(!(native && cached), "{rule}, {name}: {text}");
             // Names with spaces are quoted.
             assert!(!text.contains("virsh edit web 1"), "{rule}, {name}: {text}");
-            // A disk or card is not taken away from a guest that runs.
+            // A disk or card is not detached from a running guest.
             let devices = text.replace("--delete affinity", "");
             assert!(!devices.contains("--delete") || text.starts_with("qm shutdown 101\n"), "{rule}, {name}: {text}");
             for erased in ["rm ", "mkfs", "wipefs", "--delete 1"] {
@@ -211,7 +210,7 @@ fn changes_of_live_guests_are_exact_and_safe() {
     }
 }
 
-/// What a descriptor's path means later is another file, or none.
+/// A descriptor's path means another file, or none, later.
 #[test]
 fn no_command_names_a_disk_by_a_descriptor() {
     let mut replaced = 0;
@@ -222,16 +221,16 @@ fn no_command_names_a_disk_by_a_descriptor() {
         for finding in findings(&facts) {
             for (name, text) in finding.change.ways() {
                 assert!(!text.contains("/proc/900/fd"), "{}, {name}: {text}", finding.rule);
-                let told = text.contains("handed to the guest by a descriptor");
-                assert!(!told || text.lines().all(|line| line.starts_with('#')), "{text}");
-                replaced += usize::from(told);
+                let unnamed = text.contains("handed to the guest by a descriptor");
+                assert!(!unnamed || text.lines().all(|line| line.starts_with('#')), "{text}");
+                replaced += usize::from(unnamed);
             }
         }
     }
     assert!(replaced > 0, "some rule names the disk's file");
 }
 
-/// What QEMU's settings are called is in other hypervisors something else, or not there.
+/// QEMU's settings have other names, or are missing, in other hypervisors.
 #[test]
 fn other_kinds_of_guests_are_told_nothing_about_qemu() {
     let known = [

@@ -1,7 +1,7 @@
-//! A bridge whose packets the host's firewall sees (the module br_netfilter): each packet between two guests of a
-//! bridge goes through iptables' chains and connection tracking of the host, though the host itself routes none of
-//! them. Each network namespace begins with it on, once the module is there (Linux, `br_netfilter_hooks.c`,
-//! `br_netfilter_sysctl_default`). Docker, Kubernetes and Proxmox's firewall switch it on, since they filter there.
+//! A bridge whose packets pass the host's firewall (the module br_netfilter): each packet between two guests of a
+//! bridge goes through iptables' chains and connection tracking, though the host does not route it. It is on by default
+//! in each network namespace once the module is loaded (Linux, `br_netfilter_hooks.c`, `br_netfilter_sysctl_default`).
+//! Docker, Kubernetes and Proxmox's firewall need it for filtering.
 
 use super::change::{on_host, shell};
 use super::live::seen;
@@ -9,12 +9,12 @@ use super::support::away_from;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::{Gain, Measured, Nic};
 
-/// Any sure gain counts: who needs it knows why.
+/// Any significant gain counts: users who need it know why.
 const GAIN: f64 = 1.0;
-/// The setting of a study that switches it on the bridge of a path.
+/// The setting of a study that turns it on for a path's bridge.
 const SETTING: &str = "bridge-netfilter";
 
-/// For what it is needed.
+/// Who needs it.
 const NEEDED: &str = "unless something filters there: Docker and Kubernetes isolate containers by it, Proxmox's firewall \
                       (`pve-firewall status`) and libvirt's network filters guests";
 
@@ -28,8 +28,12 @@ pub(super) const RULE: Rule = Rule {
         "https://wiki.libvirt.org/Net.bridge.bridge-nf-call_and_sysctl.conf.html",
     ],
     checks: &[Check::Run(measured), Check::Nic(live)],
+    // Silent: without a difference.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (
+        || crate::testing::over_bridge_under(SETTING, "on", 8e9),
+        || crate::testing::over_bridge_under(SETTING, "on", 10e9),
+    ),
     ..Rule::PLAIN
 };
 
@@ -55,7 +59,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     Some(rule.advice(nic, &seen![nic; bridge_netfilter, bridge], cause, on_host(what, off(nic.bridge.as_deref()))))
 }
 
-/// Of the namespace, and of the bridge itself: the packets are seen where either says so.
+/// Turns it off for the namespace, and for the bridge: either one is enough to turn it on.
 fn off(bridge: Option<&str>) -> String {
     format!(
         "# until the host starts anew; for good, as net.bridge.bridge-nf-call-iptables=0 and so on in /etc/sysctl.d/\n\
@@ -67,36 +71,21 @@ fn off(bridge: Option<&str>) -> String {
 }
 
 #[cfg(test)]
-mod fixture {
-    use crate::facts::Facts;
-    use crate::testing::over_bridge_under;
-
-    pub fn fires() -> Facts {
-        over_bridge_under(super::SETTING, "on", 8e9)
-    }
-
-    /// Where it makes no difference.
-    pub fn silent() -> Facts {
-        over_bridge_under(super::SETTING, "on", 10e9)
-    }
-}
-
-#[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::testing::live_nic;
 
-    /// Of guests that run the fact alone decides, and the change names their bridge.
+    /// For running guests the setting alone decides, and the change names their bridge.
     #[test]
     fn a_bridge_that_the_firewall_sees_is_told() {
         let of = |on| live(&RULE, &Nic { bridge_netfilter: on, bridge: "br 0".into(), ..live_nic() });
-        let told = of(Some(true).into()).unwrap();
-        assert_eq!(told.severity, Severity::Note);
+        let finding = of(Some(true).into()).unwrap();
+        assert_eq!(finding.severity, Severity::Note);
         assert!(
-            told.change.qemu.contains("ip link set dev 'br 0' type bridge nf_call_iptables 0"),
+            finding.change.qemu.contains("ip link set dev 'br 0' type bridge nf_call_iptables 0"),
             "{:?}",
-            told.change
+            finding.change
         );
         assert!(of(Some(false).into()).is_none() && of(None.into()).is_none());
     }

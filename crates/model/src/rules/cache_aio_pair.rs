@@ -1,16 +1,15 @@
-//! Cache mode and AIO engine are a pair. Linux AIO (`aio=native`) is asynchronous only with
-//! O_DIRECT (`cache=none` or `directsync`); QEMU (7.2 was tried) refuses to start otherwise, older
-//! ones take it and block. And of the pairs that work, one may be measured to lose.
+//! Cache mode and AIO engine must fit. Linux AIO (`aio=native`) is asynchronous only with O_DIRECT (`cache=none` or
+//! `directsync`); QEMU (tried with 7.2) refuses to start otherwise, older ones accept it and block. Also a valid pair
+//! may be measured as slower.
 
-use super::change::{self, To};
+use super::change::{self, DiskChange};
 use super::live::seen;
 use super::support::better;
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::Cache;
 use crate::facts::{Changed, Disk, Gain, Measured};
 
-/// A pair must lose this much before a change is advised: the threads of `aio=threads` and
-/// io_uring trade places by a few per cent from kernel to kernel.
+/// Least gain for advice: `aio=threads` and io_uring differ by a few per cent from kernel to kernel.
 const GAIN: f64 = 1.05;
 /// Cache modes with O_DIRECT.
 const DIRECT: [&str; 2] = ["none", "directsync"];
@@ -27,13 +26,14 @@ pub(super) const RULE: Rule = Rule {
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
     remedy: Some(DiskRemedy::Pair),
+    // Silent: the host's page cache is faster than O_DIRECT, which is no matter of the pair.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::pair(6e3, 13e3), || fixture::pair(40e3, 13e3)),
     ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
-    // Only towards O_DIRECT: a gain by the host's page cache is memory, not a better path.
+    // Only towards O_DIRECT: a gain by the host's page cache costs memory and is no better path.
     let direct = |g: &&Gain| g.after.attachment().is_some_and(|a| a.cache == Cache::None);
     rule.from_gains(m, m.sure_gains(Changed::CacheAio, GAIN).filter(direct), cause, |g| {
         let to = better(g);
@@ -43,7 +43,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     disk.aio.as_deref().filter(|aio| *aio == "native")?;
-    // Of the temporary image QEMU takes the engine away by itself (block.c, bdrv_temp_snapshot_options).
+    // QEMU itself drops the engine for a temporary image (block.c, bdrv_temp_snapshot_options).
     let cache = disk.cache.as_deref().filter(|c| !DIRECT.contains(c) && !change::thrown_away(disk))?;
     let cause = format!(
         "aio=native with cache={cache}: Linux AIO is asynchronous only with O_DIRECT; without it each request blocks \
@@ -51,7 +51,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
          thread that submits it, and newer QEMU refuses to start."
     );
     let engine = change::engine(disk);
-    let to = To { cache: Some(Cache::None), aio: Some(engine), ..To::default() };
+    let to = DiskChange { cache: Some(Cache::None), aio: Some(engine), ..DiskChange::default() };
     let change = change::own_disk(format!("Use cache=none with aio={engine}."), disk, &to);
     Some(rule.advice(disk, &seen![disk; cache, aio], &cause, change))
 }
@@ -82,16 +82,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        pair(6e3, 13e3)
-    }
-
-    /// The host's page cache is faster than O_DIRECT: nothing that a change of the pair mends.
-    pub fn silent() -> Facts {
-        pair(40e3, 13e3)
-    }
-
-    fn pair(buffered: f64, direct: f64) -> Facts {
+    pub fn pair(buffered: f64, direct: f64) -> Facts {
         let mut writeback = virtio("device", "rand-write-32");
         if let Some(a) = writeback.attachment_mut() {
             (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);

@@ -1,4 +1,4 @@
-//! What to change, as text that can be pasted: QEMU's options, libvirt's XML, Proxmox's `qm`.
+//! Changes as text to paste: QEMU's options, libvirt's XML, Proxmox's `qm`.
 //!
 //! Syntax: QEMU's manual, section "Block device options" (tried with QEMU 7.2); libvirt,
 //! `formatdomain.html`, "Hard drives, floppy disks, CDROMs" and "IOThreads Allocation"
@@ -23,7 +23,7 @@ pub use nic::{new_card, own_nic};
 pub use qmp::qmp;
 pub use slot::slot_without;
 pub(super) use slot::{chained, read_slot};
-pub use to::{NicTo, Sets, To};
+pub use to::{DeviceChange, DiskChange, NicChange};
 pub use together::{Together, together};
 
 use crate::cell::{Aio, Attachment, Cache};
@@ -34,7 +34,7 @@ use crate::facts::Place;
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Takes")]
 pub enum AppliesAt {
-    /// When the guest was shut down and started again (a reboot from inside is not enough).
+    /// After the guest was shut down and started again (a reboot from inside is not enough).
     #[default]
     NextStart,
     /// It is made while the guest is shut down.
@@ -45,13 +45,13 @@ pub enum AppliesAt {
     InGuest,
 }
 
-/// What to change. `VMID`, `STORAGE:VOLUME`, `/dev/DISK`, `FORMAT` and the like stand for the reader's own; what is
-/// left of them is refused by whom it is pasted to.
+/// A change. `VMID`, `STORAGE:VOLUME`, `/dev/DISK`, `FORMAT` and the like are placeholders for the reader's own; tools
+/// refuse those that are left in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// In words, in one sentence.
+    /// Description in one sentence.
     pub what: String,
-    /// Plain QEMU: options of its command line, or a command to run with the guest shut down.
+    /// QEMU: options of its command line, or a command to run with the guest shut down.
     pub qemu: String,
     /// libvirt: elements of the domain's XML (`virsh edit`), or a command.
     pub libvirt: String,
@@ -60,12 +60,12 @@ pub struct Change {
     /// When it takes effect.
     #[serde(default)]
     pub takes: AppliesAt,
-    /// What it sets of a guest's own device, where it does no more: [`together`] joins these.
+    /// What it sets of a guest's own device, if nothing else: [`together`] combines these.
     #[serde(skip)]
-    pub sets: Option<Sets>,
+    pub sets: Option<DeviceChange>,
 }
 
-/// The tool by which a guest's settings are changed.
+/// A tool that changes a guest's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigTool {
     /// Options of its command line.
@@ -77,7 +77,7 @@ pub enum ConfigTool {
 }
 
 impl ConfigTool {
-    /// How it is called.
+    /// Display name.
     pub fn name(self) -> &'static str {
         match self {
             ConfigTool::Qemu => "QEMU",
@@ -88,7 +88,7 @@ impl ConfigTool {
 }
 
 impl Change {
-    /// How it is made by this tool.
+    /// Text for this tool.
     pub fn by(&self, tool: ConfigTool) -> &str {
         match tool {
             ConfigTool::Qemu => &self.qemu,
@@ -97,7 +97,7 @@ impl Change {
         }
     }
 
-    /// The same where it names no file by this descriptor's path: what it means by then, nobody knows.
+    /// The same without commands that name a file by this descriptor's path, which may mean another file later.
     #[must_use]
     pub(super) fn without(mut self, descriptor: &str) -> Self {
         for how in [&mut self.qemu, &mut self.libvirt, &mut self.proxmox] {
@@ -108,7 +108,7 @@ impl Change {
         self
     }
 
-    /// What to do, by the system that one has; one entry where it is the same for all.
+    /// Texts by tool; one entry where all are the same.
     pub fn ways(&self) -> Vec<(&'static str, &str)> {
         if self.qemu == self.libvirt && self.qemu == self.proxmox {
             return vec![("any", &self.qemu)];
@@ -117,7 +117,7 @@ impl Change {
     }
 }
 
-/// What a finding recommends for a disk whose own settings are not known.
+/// Recommended attachment of a disk whose settings are not known.
 pub fn recommended() -> Attachment {
     Attachment::new("virtio-blk", Cache::None, Aio::Native).iothread(true)
 }
@@ -127,7 +127,7 @@ pub fn virtio_disk(what: impl Into<String>, a: &Attachment) -> Change {
     Change { proxmox: format!("{}\n{}", DETACH, proxmox(a)), ..settings(what, a) }
 }
 
-/// The same disk with other settings, its driver unchanged.
+/// The same disk with other settings and the same driver.
 pub fn settings(what: impl Into<String>, a: &Attachment) -> Change {
     Change {
         what: what.into(),
@@ -139,24 +139,24 @@ pub fn settings(what: impl Into<String>, a: &Attachment) -> Change {
     }
 }
 
-/// libvirt's XML of such a disk, with `KIND`, `FORMAT` and `SOURCE` for the reader's own, which libvirt refuses.
+/// libvirt's XML of such a disk, with placeholders `KIND`, `FORMAT` and `SOURCE`, which libvirt refuses.
 pub fn libvirt(a: &Attachment) -> String {
     libvirt::element(a)
 }
 
-/// Proxmox's command for such a disk, with `VMID` and `STORAGE:VOLUME` for the reader's own.
+/// Proxmox's command for such a disk, with placeholders `VMID` and `STORAGE:VOLUME`.
 pub fn proxmox(a: &Attachment) -> String {
     slot::command(a)
 }
 
-/// A file without holes, or a device, in place of a sparse file. A copy is written; the old file stays.
+/// A fully allocated file, or a device, in place of a sparse file. It makes a copy and keeps the old file.
 pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&str>) -> Change {
     let names = Names(place);
     let (domain, vmid, slot) = (names.domain(), names.vmid(), names.slot("virtio0"));
     let format = shell(format.unwrap_or("FORMAT"));
     let file = place.source.as_deref().unwrap_or("/PATH/sparse.raw");
     let (old, full, backup) = (shell(file), shell(&format!("{file}.full")), shell(&format!("{file}.old")));
-    // fallocate alone would leave extents unwritten.
+    // fallocate alone would leave unwritten extents.
     let convert = format!("qemu-img convert -p -f {format} -O {format} -o preallocation=full {old} {full}");
     Change {
         what: what.into(),
@@ -187,7 +187,7 @@ pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&s
     }
 }
 
-/// No setting of the hypervisor helps: the same advice for all three, as commands in the guest.
+/// Commands in the guest, for all hypervisors, where no setting of theirs helps.
 pub fn in_guest(what: impl Into<String>, commands: &str) -> Change {
     Change {
         what: what.into(),
@@ -199,7 +199,7 @@ pub fn in_guest(what: impl Into<String>, commands: &str) -> Change {
     }
 }
 
-/// The same for all systems, at once: something to look at or to set on the host.
+/// Commands on the host, for all hypervisors, effective at once.
 pub fn on_host(what: impl Into<String>, commands: impl Into<String>) -> Change {
     let commands = commands.into();
     Change {
@@ -212,11 +212,11 @@ pub fn on_host(what: impl Into<String>, commands: impl Into<String>) -> Change {
     }
 }
 
-/// In place of commands that would have to name what was handed over.
+/// In place of commands that would name a descriptor.
 const UNNAMED: &str = "# this disk was handed to the guest by a descriptor, and its file is not known: no command can name\n\
                        # it; whoever starts the guest knows which file it is";
 
-/// Proxmox: takes the disk off the emulated controller; it is kept as `unused0`.
+/// Proxmox: detaches the disk from the emulated controller; it is kept as `unused0`.
 const DETACH: &str = "# guest shut down; the disk becomes unused0 and is attached again\nqm set VMID --delete scsi0";
 
 #[cfg(test)]

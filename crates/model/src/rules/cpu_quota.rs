@@ -1,5 +1,5 @@
-//! A quota of CPU time below the number of vCPUs: once it is used up, all threads of the guest stand
-//! still until the next period (100 ms), in the middle of interrupts and with locks held.
+//! A CPU quota below the number of vCPUs: once it is used up, all threads of the guest stop until the next period (100
+//! ms), also in interrupt handlers and with locks held.
 
 use super::change::{AppliesAt, Names, shell};
 use super::live::seen;
@@ -45,7 +45,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     Some(rule.advice(p, &seen![p; vcpus, quota_cpus], &cause, change))
 }
 
-/// What is written to the file that the quota was read from.
+/// The command that removes the quota in the file it was read from.
 fn unlimited(p: &Processors) -> String {
     let file = match p.quota_cpus.source() {
         Some(Source::File(file)) => Some(file.as_str()),

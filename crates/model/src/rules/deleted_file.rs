@@ -1,11 +1,10 @@
-//! A file of the disk whose name was deleted, or given to another file, while the guest has it open. The kernel
-//! keeps it until the last descriptor is closed (unlink(2)): the guest goes on as if nothing were wrong, and what it
-//! wrote is gone with its process: at its shutdown, its crash, a migration, a restart of the host.
+//! A file of the disk that was deleted, or replaced under its name, while the guest has it open. The kernel keeps it
+//! until the last descriptor is closed (unlink(2)): the guest continues as if nothing were wrong, and its data are lost
+//! when its process ends: at its shutdown, its crash, a migration, a restart of the host.
 //!
-//! The file can be copied out of `/proc/PID/fd`, but not as it is: QEMU keeps tables of a qcow2 image in memory, so
-//! a copy that is made while the guest runs may lack what it wrote last. A pause (`stop`) makes QEMU write them out
-//! (softmmu/cpus.c, `do_vm_stop`: `bdrv_drain_all`, `bdrv_flush_all`). From then on the guest must not go on, or it
-//! would write into the file that is given up.
+//! The file can be copied out of `/proc/PID/fd`, but not as it is: QEMU keeps tables of a qcow2 image in memory, so a
+//! copy may lack the last writes. A pause (`stop`) makes QEMU write them (softmmu/cpus.c, `do_vm_stop`:
+//! `bdrv_drain_all`, `bdrv_flush_all`). After that the guest must not continue, or it would write to the old file.
 
 use super::change::{AppliesAt, Change, Names, qmp, shell, thrown_away};
 use super::{Check, Evidence, Finding, Need, Rule, Severity};
@@ -27,7 +26,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
-    // QEMU itself takes away the name of what it throws away.
+    // QEMU itself deletes the name of a temporary image.
     let own = |file: &DeletedFile| thrown_away(disk) && disk.place.source.as_deref() == Some(file.path.as_str());
     let files: Vec<&DeletedFile> = disk.details.deleted.iter().filter(|file| !own(file)).collect();
     if files.is_empty() {
@@ -48,7 +47,7 @@ fn evidence(file: &DeletedFile) -> Evidence {
     Evidence { setting: "file".into(), value, from: format!("/proc/{}/fd/{}", file.pid, file.fd) }
 }
 
-/// Copies each file out of the process: under its own name where that is free, else beside it.
+/// Copies each file out of the process: to its own name where that is unused, else beside it.
 fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
     let names = Names(&disk.place);
     let (domain, vmid) = (names.domain(), names.vmid());
@@ -56,7 +55,7 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
     for file in files {
         let (open, path) = (format!("/proc/{}/fd/{}", file.pid, file.fd), shell(&file.path));
         let saved = shell(&format!("{}.saved", file.path));
-        // The number may be another file's by now, and no file may be overwritten.
+        // The descriptor may be another file's by now, and no file may be overwritten.
         checks.push(format!(
             "[ \"$(readlink {open})\" = {} ] && [ ! -e {saved} ]",
             shell(&format!("{} (deleted)", file.path))
@@ -73,7 +72,7 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
         }
     }
     let joined = |steps: Vec<String>| steps.join(" && \\\n");
-    // Only where its own name has the file again may the guest be started from it.
+    // Only with its file back under its own name may the guest be started.
     let again = |steps: &[String]| if taken.is_empty() { steps.to_vec() } else { Vec::new() };
     let tail = if taken.is_empty() { String::new() } else { format!("\n{}", taken.join("\n")) };
     let whole = |pause: &[String], start: &[String]| {
@@ -100,8 +99,8 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
     }
 }
 
-/// How a QEMU is paused and ended: by its monitor, else by signals, after which a qcow2 image lacks what was
-/// written and not flushed, as at a loss of power.
+/// Commands that pause and end a QEMU: by its monitor, else by signals, after which a qcow2 image lacks writes that
+/// were not flushed, as after a power failure.
 fn qemu(place: &Place, pid: u32) -> (Vec<String>, String) {
     let Some(socket) = &place.monitor else {
         return (vec![format!("kill -STOP {pid}")], format!("kill -KILL {pid}"));

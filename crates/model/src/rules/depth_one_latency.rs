@@ -1,14 +1,14 @@
-//! One small request at a time: the way through the hypervisor (a notification out, an interrupt
-//! in) is added to each and nothing hides it. It can be shortened with CPU time: polling.
+//! One small request at a time: the path through the hypervisor (a notification out, an interrupt in) is added to each,
+//! and nothing hides it. Polling shortens it at the cost of CPU time.
 
 use super::support::{cite_ratio, cite_share};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Measured;
 use crate::summary::Share;
 
-/// Losses up to a fifth are the best that tuned guests reach.
+/// Tuned guests lose up to a fifth.
 const SHARE: f64 = 0.8;
-/// Larger requests are bound by bytes.
+/// Larger requests are limited by bandwidth.
 const MOST_BLOCK_BYTES: u64 = 16 * 1024;
 
 pub(super) const RULE: Rule = Rule {
@@ -22,13 +22,14 @@ pub(super) const RULE: Rule = Rule {
         "https://kb.blockbridge.com/technote/proxmox-optimizing-windows-server/ (latency at depth 1)",
     ],
     checks: &[Check::Share(slow)],
+    // Silent: a tuned guest.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::one(9e3), || fixture::one(14e3)),
     ..Rule::PLAIN
 };
 
 fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
-    // Under emulation the way is the emulator's own; under a cap the share is the cap's.
+    // Under emulation the path is the emulator's; under a cap the share is the cap's.
     if m.emulated || m.capped {
         return None;
     }
@@ -87,16 +88,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        one(9e3)
-    }
-
-    /// A tuned guest.
-    pub fn silent() -> Facts {
-        one(14e3)
-    }
-
-    fn one(figure: f64) -> Facts {
+    pub fn one(figure: f64) -> Facts {
         Bench::new().cell(native("device", "rand-read-1"), 15e3).cell(virtio("device", "rand-read-1"), figure).facts()
     }
 }

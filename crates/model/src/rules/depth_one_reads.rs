@@ -1,15 +1,14 @@
-//! Synchronous reads, one at a time: the disk waits for the guest between any two of them. Writes
-//! do not suffer alike, as the guest's kernel gathers them; a read has to be there before the
-//! application goes on.
+//! Synchronous reads, one at a time: the disk is idle between any two of them. Writes suffer less, since the guest's
+//! kernel collects them; the application waits for each read.
 
 use super::support::{cite_estimate, disk_key};
 use super::{Check, Finding, Need, Rule, Severity, change};
 use crate::facts::{Changed, Gain, Measured};
 use crate::stats::Estimate;
 
-/// A greater depth must gain this much: a disk that one reader keeps busy gains a few per cent.
+/// Least gain by depth: a disk kept busy by one reader gains a few per cent.
 const GAIN: f64 = 1.5;
-/// The device is idle part of the time when fewer requests than this are in flight.
+/// With fewer requests in flight the device is idle part of the time.
 const QUEUE_DEPTH: f64 = 1.0;
 
 pub(super) const RULE: Rule = Rule {
@@ -19,8 +18,9 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["shafer2010, section 3.3, table 2 (avgqu-sz 0.5, %util 57) and section 4 (asynchronous I/O)"],
     checks: &[Check::Run(measured)],
+    // Silent: one reader keeps this disk's queue filled, by read-ahead.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::queue(0.4), || fixture::queue(2.5)),
     ..Rule::PLAIN
 };
 
@@ -56,7 +56,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     all
 }
 
-/// The device's queue depth in the shallow cell, if it is surely short.
+/// The device's queue depth in the shallow cell, if it is certainly short.
 fn depth(m: &Measured, gain: &Gain) -> Option<Estimate> {
     let queue = m.cell(&gain.before)?.device?.queue_depth;
     (queue.n >= m.convergence.min_pairs && queue.interval?.below(QUEUE_DEPTH)).then_some(queue)
@@ -77,16 +77,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::one_and_many;
 
-    pub fn fires() -> Facts {
-        queue(0.4)
-    }
-
-    /// One reader keeps this disk's queue filled: the kernel reads ahead.
-    pub fn silent() -> Facts {
-        queue(2.5)
-    }
-
-    fn queue(depth: f64) -> Facts {
+    pub fn queue(depth: f64) -> Facts {
         one_and_many("rand-read", (depth, 0.4), 13e3)
     }
 }

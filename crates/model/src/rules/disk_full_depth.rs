@@ -1,10 +1,10 @@
-//! At which depth the disk is full: the least number of reads in flight beyond which nothing is
-//! gained. One read at a time leaves a disk that serves many at once idle (shafer2010, section
-//! 3.3: avgqu-sz 0.5); asynchronous reads fill it (section 4). Through the page cache the kernel
-//! reads ahead and so fills it for a sequential reader; libaio is synchronous there.
+//! The depth at which the disk is full: the least number of reads in flight beyond which there is no gain. One read at
+//! a time leaves a disk that serves many at once idle (shafer2010, section 3.3: avgqu-sz 0.5); asynchronous reads fill
+//! it (section 4). Through the page cache the kernel's read-ahead fills it for a sequential reader; libaio is
+//! synchronous there.
 //!
-//! The depth is stated only where it is known: nothing deeper may surely gain, and the intervals
-//! of all deeper cells must exclude a gain of [`UNSEEN`].
+//! The depth is stated only where it is certain: no deeper cell has a significant gain, and the intervals of all deeper
+//! cells exclude a gain of [`UNSEEN`].
 
 use super::support::{cite_estimate, cite_ratio, disk_key, mostly_cached, stalls};
 use super::{Check, Cited, Finding, Need, Rule, Severity, change};
@@ -13,11 +13,11 @@ use crate::result::{DiskTraits, IOPS};
 use crate::stats::Ratio;
 use crate::summary::CellRow;
 
-/// A sure gain below this is not worth a deeper queue.
+/// Least gain that is worth a deeper queue.
 const WORTH: f64 = 1.05;
-/// A greater depth must surely gain less than this before the disk may be called full.
+/// Gain that all deeper cells must exclude before the disk is called full.
 const UNSEEN: f64 = 1.25;
-/// Two depths show no course.
+/// Fewest depths of a sweep.
 const LEAST_DEPTHS: usize = 3;
 
 pub(super) const RULE: Rule = Rule {
@@ -30,8 +30,12 @@ pub(super) const RULE: Rule = Rule {
         "io_submit(2): libaio blocks unless the file was opened with O_DIRECT",
     ],
     checks: &[Check::Run(measured)],
+    // Silent: so much scatter that depths cannot be distinguished.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (
+        || fixture::sweep([600e6, 1000e6, 1500e6, 2000e6, 2010e6], 0.01),
+        || fixture::sweep([600e6, 1000e6, 1500e6, 2000e6, 2010e6], 0.8),
+    ),
     ..Rule::PLAIN
 };
 
@@ -41,10 +45,10 @@ struct Sweep<'a> {
     cells: Vec<(u32, &'a CellRow)>,
 }
 
-/// What a sweep shows.
+/// Result of a sweep.
 struct Full<'a> {
     sweep: &'a Sweep<'a>,
-    /// The depth at which it is full; `None`: the greatest that was tried still gained.
+    /// The depth at which it is full; `None` where the deepest still gained.
     depth: Option<u32>,
     /// The cell at that depth, or the deepest.
     cell: &'a CellRow,
@@ -56,17 +60,17 @@ struct Full<'a> {
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let sweeps = sweeps(m);
-    let mut told: Vec<(String, (bool, u64))> = Vec::new();
+    let mut patterns: Vec<(String, (bool, u64))> = Vec::new();
     for sweep in &sweeps {
         let one = (disk_key(&sweep.cells[0].1.cell), pattern(sweep.traits));
-        if !told.contains(&one) {
-            told.push(one);
+        if !patterns.contains(&one) {
+            patterns.push(one);
         }
     }
-    told.iter().filter_map(|(disk, pattern)| finding(rule, m, disk, *pattern, &sweeps)).collect()
+    patterns.iter().filter_map(|(disk, pattern)| finding(rule, m, disk, *pattern, &sweeps)).collect()
 }
 
-/// Pattern and size: what is told in one finding.
+/// Pattern and size, for which there is one finding.
 fn pattern(t: &DiskTraits) -> (bool, u64) {
     (t.sequential, t.block_bytes)
 }
@@ -77,7 +81,7 @@ fn sweeps(m: &Measured) -> Vec<Sweep<'_>> {
         let Some(traits) = m.job(cell.cell.workload()).filter(|t| t.reads && !t.writes) else { continue };
         let same = |s: &&mut Sweep<'_>| disk_key(&s.cells[0].1.cell) == disk_key(&cell.cell) && alike(s.traits, traits);
         match all.iter_mut().find(same) {
-            // One job by two names.
+            // One workload by two names.
             Some(sweep) if sweep.cells.iter().any(|(depth, _)| *depth == traits.depth) => {}
             Some(sweep) => sweep.cells.push((traits.depth, cell)),
             None => all.push(Sweep { traits, cells: vec![(traits.depth, cell)] }),
@@ -95,7 +99,7 @@ fn alike(a: &DiskTraits, b: &DiskTraits) -> bool {
 fn finding(rule: &Rule, m: &Measured, disk: &str, of: (bool, u64), sweeps: &[Sweep<'_>]) -> Option<Finding> {
     let mine = sweeps.iter().filter(|s| disk_key(&s.cells[0].1.cell) == disk && pattern(s.traits) == of);
     let mut known: Vec<Full<'_>> = mine.filter_map(|s| full(m, s)).collect();
-    // What goes past the page cache tells of the disk itself: it comes first.
+    // O_DIRECT measures the disk itself, so it comes first.
     known.sort_by_key(|f| !f.sweep.traits.direct);
     let first = known.first()?;
     let mut cause = format!("{} KiB {} reads.", of.1 as f64 / 1024.0, if of.0 { "sequential" } else { "random" });
@@ -122,7 +126,7 @@ fn finding(rule: &Rule, m: &Measured, disk: &str, of: (bool, u64), sweeps: &[Swe
     Some(finding)
 }
 
-/// Where the sweep is full, if that is known.
+/// Where the sweep is full, if known.
 fn full<'a>(m: &'a Measured, sweep: &'a Sweep<'a>) -> Option<Full<'a>> {
     let cells = &sweep.cells;
     let gain = |i: usize, j: usize| m.gain(&cells[i].1.cell, &cells[j].1.cell);
@@ -148,7 +152,7 @@ fn full<'a>(m: &'a Measured, sweep: &'a Sweep<'a>) -> Option<Full<'a>> {
     })
 }
 
-/// The page cache against none, one read in flight, same engine.
+/// The page cache compared with O_DIRECT, one read in flight, same engine.
 fn read_ahead<'a>(m: &'a Measured, full: &Full<'a>) -> Option<(&'a Gain, &'a CellRow)> {
     let cell = full.sweep.cells[0].1;
     if full.sweep.traits.direct || full.sweep.traits.depth != 1 && full.sweep.cells[0].0 != 1 {
@@ -246,16 +250,6 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native};
 
-    /// Full at depth 8.
-    pub fn fires() -> Facts {
-        sweep([600e6, 1000e6, 1500e6, 2000e6, 2010e6], 0.01)
-    }
-
-    /// So much scatter that no depth can be told from the next.
-    pub fn silent() -> Facts {
-        sweep([600e6, 1000e6, 1500e6, 2000e6, 2010e6], 0.8)
-    }
-
     pub fn sweep(rates: [f64; 5], scatter: f64) -> Facts {
         bench(rates).scatter(scatter).facts()
     }
@@ -282,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_least_depth_that_nothing_beats_is_named() {
-        let said = cause(&fixture::fires());
+        let said = cause(&(RULE.fixture.0)());
         assert!(said.contains("Past the page cache by io_uring: full at depth 8 with 20"), "{said}");
         assert!(said.contains("depth 1 gets 30 % ("), "{said}");
         let flat = cause(&fixture::sweep([2000e6, 2010e6, 1990e6, 2000e6, 1995e6], 0.01));

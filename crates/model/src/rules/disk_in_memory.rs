@@ -1,5 +1,5 @@
-//! A disk in the host's memory (tmpfs, ramfs): no flush of the guest makes anything durable there, all of it is gone
-//! when the host goes down, and each block takes memory of the host, which tmpfs may swap out and ramfs may not.
+//! A disk in the host's memory (tmpfs, ramfs): no flush makes anything durable, all data are lost when the host goes
+//! down, and each block takes memory of the host, which tmpfs may swap out and ramfs may not.
 
 use super::change::{AppliesAt, Change, Names, shell};
 use super::live::seen;

@@ -1,22 +1,22 @@
-//! What a rule's change does to a disk, where `vmio tax --like` can measure that.
+//! Changes of rules to a disk that `vmio tax --like` can measure.
 
 use crate::cell::Aio;
 
-/// What a rule's change does to a disk.
+/// A rule's change to a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskRemedy {
-    /// The paravirtual driver, with an I/O thread: the advice names both.
+    /// The paravirtual driver, with an I/O thread, as in the advice.
     Driver,
-    /// `cache=none` with the engine that suits the image.
+    /// `cache=none` with the engine that fits the image.
     Pair,
     /// Another AIO engine.
     Aio(Aio),
     /// An I/O thread.
     Iothread,
-    /// As many queues as QEMU gives by itself.
+    /// QEMU's default number of queues.
     Queues,
-    /// Discards are passed on. By itself it makes nothing faster: it is measured with the other changes alone.
+    /// Passing discards on. It makes nothing faster by itself, so it is measured only with other changes.
     Discard,
-    /// Other storage, by the target's name.
+    /// Other storage, by target.
     Target(&'static str),
 }

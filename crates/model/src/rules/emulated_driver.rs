@@ -1,15 +1,15 @@
-//! An emulated controller where a paravirtual one would do. Each register access of the guest
-//! ends in QEMU, and the controller's own model bounds what is in flight. At depth 1 the two can
-//! be alike: the rule then has no sure gain from that workload and says nothing of it.
+//! An emulated controller where a paravirtual one is possible. Each register access of the guest exits to QEMU, and the
+//! controller's model limits the requests in flight. At depth 1 both can be equal: then that workload shows no
+//! significant gain and is left out.
 
-use super::change::{self, To};
+use super::change::{self, DiskChange};
 use super::live::seen;
 use super::support::{better, driver, is_emulated};
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::paper;
 
-/// Any sure gain counts: virtio costs nothing.
+/// Any significant gain counts: virtio costs nothing.
 const GAIN: f64 = 1.0;
 
 pub(super) const RULE: Rule = Rule {
@@ -43,7 +43,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         "The disk is attached to an emulated {driver} controller, which QEMU emulates register by register; a \
          paravirtual one needs one notification for many requests."
     );
-    let to = To { driver: Some("virtio-blk"), iothread: true, ..To::default() };
+    let to = DiskChange { driver: Some("virtio-blk"), iothread: true, ..DiskChange::default() };
     let what = "Attach the disk by virtio. The guest needs the driver before the system disk moves; Windows: install \
                 virtio-win and attach a small second virtio disk once.";
     Some(rule.advice(disk, &seen![disk; driver], &cause, change::own_disk(what, disk, &to)))
@@ -59,7 +59,7 @@ fn cause(gain: &Gain) -> String {
     )
 }
 
-/// A published figure of an emulated controller beside a paravirtual one, on the same storage.
+/// Whether a published figure compares an emulated controller with a paravirtual one, on the same storage.
 fn published(slow: &paper::Pattern, fast: &paper::Pattern) -> bool {
     let emulated = |cell: &paper::Pattern| cell.driver.as_deref().map(is_emulated);
     slow.target.is_some() && slow.target == fast.target && emulated(slow) == Some(true) && emulated(fast) == Some(false)
@@ -79,7 +79,7 @@ mod fixture {
             .facts()
     }
 
-    /// At depth 1 the two are alike.
+    /// At depth 1 both are equal.
     pub fn silent() -> Facts {
         let lsi = guest("device", "lsi53c895a", "rand-read-1");
         Bench::new()

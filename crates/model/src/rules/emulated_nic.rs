@@ -1,18 +1,18 @@
-//! An emulated network card: each packet costs register accesses that end in QEMU. virtio-net hands
-//! over whole queues. Nor can an emulated card be held back: QEMU's own queue takes what the guest
-//! sends, so a bandwidth guarantee adds seconds of delay instead.
+//! An emulated network card: each packet takes register accesses that exit to QEMU. virtio-net passes whole queues. An
+//! emulated card cannot be throttled either: QEMU's own queue takes what the guest sends, so a bandwidth guarantee adds
+//! seconds of delay.
 
-use super::change::{NicTo, new_card, own_nic};
+use super::change::{NicChange, new_card, own_nic};
 use super::live::seen;
 use super::support::studied_card;
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::cell::Cell;
 use crate::facts::{Changed, Gain, Measured, Nic};
 
-/// What QEMU's emulated cards begin with (`qemu-system-x86_64 -device help`, "Network devices").
+/// Prefixes of QEMU's emulated cards (`qemu-system-x86_64 -device help`, "Network devices").
 const EMULATED: [&str; 9] = ["e1000", "rtl8139", "pcnet", "vmxnet3", "ne2k", "i8255", "i8259", "tulip", "usb-net"];
 
-/// Any sure gain counts: virtio costs nothing.
+/// Any significant gain counts: virtio costs nothing.
 const GAIN: f64 = 1.0;
 
 pub(super) const RULE: Rule = Rule {
@@ -22,12 +22,13 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Warning,
     references: &["Proxmox VE, qm.adoc, \"Network Device\"", "https://wiki.qemu.org/Documentation/Networking"],
     checks: &[Check::Run(measured), Check::Nic(live)],
+    // Silent: where both are equally fast.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::run(4.0e9), || fixture::run(20.0e9)),
     ..Rule::PLAIN
 };
 
-/// In a run: the same path by an emulated card and by virtio-net.
+/// In a run: the same path with an emulated card and with virtio-net.
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let model = |cell: &Cell| cell.lead.nic().map_or_else(String::new, |nic| nic.model.clone());
     let to_virtio = |g: &&Gain| is_emulated(&model(&g.before)) && model(&g.after).starts_with("virtio");
@@ -43,7 +44,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     rule.from_gains(m, m.sure_gains(Changed::Nic, GAIN).filter(to_virtio), cause, |g| advice(m, g))
 }
 
-/// The card that was measured in place of the other. Of a guest that runs the change is in its own words.
+/// The measured replacement card. For a running guest the change names its own device.
 fn advice(m: &Measured, gain: &Gain) -> Change {
     let what = "Give the guest a virtio-net card (it needs the driver); `vmio scan` prints this with the names of each \
                 guest that runs.";
@@ -51,7 +52,7 @@ fn advice(m: &Measured, gain: &Gain) -> Change {
     let vhost = after.is_some_and(|nic| nic.vhost);
     let nic = studied_card(m, gain.before.lead.nic(), vhost);
     let queues = after.and_then(|nic| nic.queues).filter(|n| *n > 1);
-    let change = own_nic(what, &nic, NicTo { virtio: true, vhost, queues, ..NicTo::default() });
+    let change = own_nic(what, &nic, NicChange { virtio: true, vhost, queues, ..NicChange::default() });
     Change { sets: None, proxmox: new_card(queues), ..change }
 }
 
@@ -67,7 +68,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     );
     let what = "Make it a virtio-net card, and keep the MAC address (Windows: install virtio-win's NetKVM first; the \
                 guest may give the new card another name).";
-    let to = NicTo { virtio: true, ..NicTo::default() };
+    let to = NicChange { virtio: true, ..NicChange::default() };
     Some(rule.advice(nic, &seen![nic; model, backend], &cause, own_nic(what, nic, to)))
 }
 
@@ -76,16 +77,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, over_bridge};
 
-    pub fn fires() -> Facts {
-        run(4.0e9)
-    }
-
-    /// Where it is as fast.
-    pub fn silent() -> Facts {
-        run(20.0e9)
-    }
-
-    fn run(emulated: f64) -> Facts {
+    pub fn run(emulated: f64) -> Facts {
         Bench::new()
             .cell(over_bridge(None, "iperf3-tcp"), 40e9)
             .cell(over_bridge(Some("e1000"), "iperf3-tcp"), emulated)
@@ -103,7 +95,7 @@ mod tests {
     use crate::rules::{Change, findings};
     use crate::testing::{Bench, live_nic, of_nic, over_bridge};
 
-    /// What a run found has its change like any other finding: the card that was measured.
+    /// A finding of a run has a change too: the measured card.
     #[test]
     fn a_run_says_the_card_that_was_faster() {
         let change = |vhost: bool, queues: Option<u32>| -> Change {
@@ -134,13 +126,13 @@ mod tests {
 
     #[test]
     fn a_card_that_runs_is_told_by_its_model() {
-        let told = |model: &str| {
+        let fires_for = |model: &str| {
             let found = findings(&of_nic(Nic { model: model.into(), ..live_nic() }));
             found.iter().any(|f| f.rule == RULE.id)
         };
-        assert!(told("e1000e") && told("rtl8139"));
-        assert!(!told("virtio-net"));
-        // A card of the host's, passed through.
-        assert!(!told("vfio"));
+        assert!(fires_for("e1000e") && fires_for("rtl8139"));
+        assert!(!fires_for("virtio-net"));
+        // A card passed through.
+        assert!(!fires_for("vfio"));
     }
 }

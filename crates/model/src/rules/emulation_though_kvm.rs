@@ -1,6 +1,6 @@
-//! A guest under QEMU's software emulation (TCG): every instruction is translated. Whether KVM works
-//! on this host is not tried here: `/dev/kvm` can be there and be of no use, as in a guest whose own
-//! host does not pass virtualisation on. So the change says how to try.
+//! A guest under QEMU's software emulation (TCG): every instruction is translated. Whether KVM works on this host is
+//! not tried: `/dev/kvm` can exist and be unusable, as in a guest without nested virtualisation. So the change says how
+//! to try it.
 
 use super::change::{AppliesAt, Names};
 use super::live::seen;
@@ -26,7 +26,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let here = p.kvm_here.filter(|_| p.accel == Some(Accel::Tcg))?;
-    let told = if here {
+    let reason = if here {
         "This host has /dev/kvm; whether KVM works was not tested."
     } else if p.kvm_here.source() == Some(&Source::TestBoot) {
         "KVM's device is there and opens, and a guest that was booted to try it did not run: see `vmio doctor`."
@@ -35,7 +35,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
          host is itself a guest, nested virtualisation."
     };
     let cause = format!(
-        "QEMU emulates each instruction of this guest in software (TCG), which takes many times the CPU time. {told}"
+        "QEMU emulates each instruction of this guest in software (TCG), which takes many times the CPU time. {reason}"
     );
     let names = Names(&p.place);
     let change = Change {
@@ -78,7 +78,7 @@ mod tests {
     use crate::facts::Fact;
     use crate::testing::{live_processors, of_processors};
 
-    /// The firmware's switch is on where the device is there.
+    /// Where the device exists the firmware's switch is on.
     #[test]
     fn a_kvm_that_was_tried_is_not_told_to_be_switched_on() {
         let cause = |kvm_here| {

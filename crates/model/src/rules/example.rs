@@ -1,5 +1,5 @@
-//! Memory in pages of 4 KiB: for each access that the TLB does not know, a guest's processor walks its own tables and
-//! the host's, up to 24 reads; with pages of 2 MiB they are fewer, and an entry of the TLB reaches 512 times as far.
+//! Memory in pages of 4 KiB: on a TLB miss the guest's processor walks its own page tables and the host's, up to 24
+//! reads; with pages of 2 MiB there are fewer, and a TLB entry covers 512 times as much.
 
 use super::change::{AppliesAt, Names};
 use super::live::seen;

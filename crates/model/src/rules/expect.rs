@@ -1,9 +1,9 @@
-//! What a finding's change may be expected to bring where the guest itself was not measured: from
-//! runs that are stored on the host, the newest first, else from published figures.
+//! Expected gain of a finding's change where the guest itself was not measured: from runs stored on the host, the
+//! newest first, else from published figures.
 //!
-//! A stored figure is used when the run had the same finding on a set-up like this disk: like it in
-//! what the change changes (for another driver, the same driver before). Only what the rules
-//! themselves would cite counts, so it has enough pairs and an interval that excludes "equal".
+//! A stored figure is used when the run had the same finding on a set-up like this disk's in what the change affects
+//! (for another driver, the same driver before). Only figures that the rules would cite count: enough pairs, and an
+//! interval that excludes 1.
 
 use super::support::is_emulated;
 use super::{Expected, Finding, Proof, RULES, findings};
@@ -14,28 +14,28 @@ use crate::run::Run;
 use crate::stats::{Interval, Ratio};
 use crate::summary::summarise;
 
-/// What a stored run found.
+/// Findings of a stored run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Learnt {
+pub struct RunFindings {
     /// Its number.
     pub run: i64,
-    /// When it was made, as it is to be shown: `2026-11-21`.
+    /// Its date, for display: `2026-11-21`.
     pub on: String,
     /// Whether its guests ran under software emulation.
     pub emulated: bool,
-    /// What the machine was where it was none of metal.
+    /// What the machine was, if not bare metal.
     pub node: Option<String>,
-    /// Whether it was made on another host and imported.
+    /// Whether it was imported from another host.
     pub elsewhere: bool,
-    /// What the rules say of it.
+    /// Its findings.
     pub findings: Vec<Finding>,
 }
 
-impl Learnt {
-    /// What a run found; `on` is its day as it is to be shown.
-    pub fn of(run: &Run, on: impl Into<String>) -> Learnt {
+impl RunFindings {
+    /// The findings of a run; `on` is its date for display.
+    pub fn of(run: &Run, on: impl Into<String>) -> RunFindings {
         let summary = summarise(run);
-        Learnt {
+        RunFindings {
             run: run.id,
             on: on.into(),
             emulated: summary.emulated,
@@ -45,14 +45,14 @@ impl Learnt {
         }
     }
 
-    /// The same as of another host.
-    pub fn imported(self) -> Learnt {
-        Learnt { elsewhere: true, ..self }
+    /// The same for another host's run.
+    pub fn imported(self) -> RunFindings {
+        RunFindings { elsewhere: true, ..self }
     }
 }
 
-/// What the runs say of a finding on a disk, the first run that says anything.
-pub fn by_runs(finding: &Finding, disk: &Disk, runs: &[Learnt]) -> Option<Expected> {
+/// The gain of a finding's change on a disk by stored runs, from the first run with one.
+pub fn by_runs(finding: &Finding, disk: &Disk, runs: &[RunFindings]) -> Option<Expected> {
     runs.iter().find_map(|run| {
         let alike = |found: &Finding| {
             let (proof, ratio) = (found.proof.clone()?, found.cost_ratio?);
@@ -63,7 +63,7 @@ pub fn by_runs(finding: &Finding, disk: &Disk, runs: &[Learnt]) -> Option<Expect
         let (_, ratio, changed, proof) =
             run.findings.iter().filter_map(alike).max_by(|a, b| a.0.cmp(&b.0).then(a.1.value.total_cmp(&b.1.value)))?;
         Some(Expected {
-            text: told(changed, &proof, &ratio, ratio.interval?, run),
+            text: describe(changed, &proof, &ratio, ratio.interval?, run),
             times: Some(ratio.value),
             source: if run.elsewhere {
                 format!("run {}, imported from another host", run.run)
@@ -74,7 +74,7 @@ pub fn by_runs(finding: &Finding, disk: &Disk, runs: &[Learnt]) -> Option<Expect
     })
 }
 
-/// What the papers say of a rule: the effect that is largest of those on a disk of this one's class.
+/// The gain of a rule's change by papers: the largest effect on a disk of this one's class.
 pub fn by_papers(finding: &Finding, disk: &Disk, papers: &[Paper]) -> Option<Expected> {
     let class = class(disk.driver.as_deref()?);
     let alike = |e: &Effect| e.numerator.driver.as_deref().is_some_and(|driver| self::class(driver) == class);
@@ -101,7 +101,7 @@ pub fn by_papers(finding: &Finding, disk: &Disk, papers: &[Paper]) -> Option<Exp
     })
 }
 
-/// Drivers that cost alike: a figure of one says nothing of another class.
+/// Class of drivers with similar cost; figures do not apply to another class.
 fn class(driver: &str) -> &str {
     match driver {
         "ahci" | "ide" | "sata" => "emulated ATA",
@@ -110,10 +110,10 @@ fn class(driver: &str) -> &str {
     }
 }
 
-/// The rule that an effect speaks of: two guests' disks that differ in one thing, the first slower.
+/// The rule that an effect supports: two disks of a guest that differ in one thing, the first slower.
 fn rule_of(effect: &Effect) -> Option<&'static str> {
     let (slow, fast) = (&effect.numerator, effect.denominator.as_ref()?);
-    // What is our reading of a paper it does not state.
+    // The paper does not state what is our reading.
     let stated = effect.reading.is_none();
     let compared = effect.measure == Measure::Bandwidth && effect.relation == Relation::Below;
     if !stated || !compared || slow.guest != fast.guest {
@@ -122,7 +122,7 @@ fn rule_of(effect: &Effect) -> Option<&'static str> {
     RULES.iter().find(|rule| rule.published.is_some_and(|speaks| speaks(slow, fast))).map(|rule| rule.id)
 }
 
-/// Whether the disk is, in what was changed, as the stored one was before.
+/// Whether the disk has the stored one's setting before the change.
 fn fits(changed: Changed, proof: &Proof, disk: &Disk) -> bool {
     let Some(before) = proof.before.attachment() else { return false };
     let driver = disk.driver.as_deref() == Some(before.driver.as_str());
@@ -132,16 +132,16 @@ fn fits(changed: Changed, proof: &Proof, disk: &Disk) -> bool {
         Changed::CacheAio => [(&disk.cache, before.cache.to_string()), (&disk.aio, before.aio.to_string())]
             .into_iter()
             .all(|(found, stored)| found.as_ref() == Some(&stored)),
-        // The rule itself says which storage it is about.
+        // The rule itself says which storage it concerns.
         Changed::Target => true,
-        // Advice on what runs in the guest, and what is no disk's.
+        // Advice about the guest's applications, or not about disks.
         Changed::Depth | Changed::Engine | Changed::PageCache | Changed::Nic | Changed::Setting | Changed::Pins => {
             false
         }
     }
 }
 
-/// In how many settings the stored set-up is the disk's.
+/// Number of settings that the stored set-up shares with the disk.
 fn nearness(before: &Cell, disk: &Disk) -> usize {
     let Some(a) = before.attachment() else { return 0 };
     let same = |found: &Option<String>, stored: String| found.as_ref() == Some(&stored);
@@ -158,7 +158,7 @@ fn nearness(before: &Cell, disk: &Disk) -> usize {
 
 /// `emulated SCSI (lsi53c895a) was 9.4 times slower (8.1 to 10.9) than virtio-blk at rand-read-32
 /// here on 2026-11-21`.
-fn told(changed: Changed, proof: &Proof, ratio: &Ratio, interval: Interval, run: &Learnt) -> String {
+fn describe(changed: Changed, proof: &Proof, ratio: &Ratio, interval: Interval, run: &RunFindings) -> String {
     let words = |cell: &Cell| match (changed, cell.attachment()) {
         (Changed::Target, _) | (_, None) => target_words(cell.target().unwrap_or_default()),
         (Changed::Driver, Some(a)) => driver_words(&a.driver),
@@ -222,7 +222,7 @@ mod tests {
 
     const PAPER: &str = include_str!("../../../../papers/shafer2010_storage.toml");
 
-    /// The findings that this disk gets of itself, by rule.
+    /// The finding of this rule for this disk.
     fn found(disk: &Disk, rule: &str) -> Finding {
         let facts = Facts { disks: vec![disk.clone()], ..Facts::default() };
         findings(&facts).into_iter().find(|f| f.rule == rule).unwrap()
@@ -240,24 +240,24 @@ mod tests {
             .run()
     }
 
-    fn learnt(run: &Run) -> Vec<Learnt> {
-        vec![Learnt::of(run, "2026-11-21")]
+    fn learnt(run: &Run) -> Vec<RunFindings> {
+        vec![RunFindings::of(run, "2026-11-21")]
     }
 
     #[test]
     fn a_run_on_this_host_with_the_same_driver_says_it() {
         let lsi = disk("lsi53c895a");
         let finding = found(&lsi, "emulated-driver");
-        let told = by_runs(&finding, &lsi, &learnt(&drivers("lsi53c895a", 1.4e3))).unwrap();
-        let times = told.times.unwrap();
+        let expected = by_runs(&finding, &lsi, &learnt(&drivers("lsi53c895a", 1.4e3))).unwrap();
+        let times = expected.times.unwrap();
         assert!((8.5..10.0).contains(&times), "{times}");
         assert!(
-            told.text.starts_with(&format!("emulated SCSI (lsi53c895a) was {times:.1} times slower (")),
-            "{told:?}"
+            expected.text.starts_with(&format!("emulated SCSI (lsi53c895a) was {times:.1} times slower (")),
+            "{expected:?}"
         );
-        assert!(told.text.ends_with(") than virtio-blk at rand-read-32 here on 2026-11-21"), "{told:?}");
-        assert_eq!(told.source, "run 1 on this host");
-        // Of another emulated controller that run says nothing.
+        assert!(expected.text.ends_with(") than virtio-blk at rand-read-32 here on 2026-11-21"), "{expected:?}");
+        assert_eq!(expected.source, "run 1 on this host");
+        // A run says nothing about another emulated controller.
         let ahci = disk("ahci");
         assert_eq!(by_runs(&found(&ahci, "emulated-driver"), &ahci, &learnt(&drivers("lsi53c895a", 1.4e3))), None);
     }
@@ -265,10 +265,10 @@ mod tests {
     #[test]
     fn a_run_of_another_host_is_told_as_such() {
         let lsi = disk("lsi53c895a");
-        let imported = Learnt::of(&drivers("lsi53c895a", 1.4e3), "2026-11-21").imported();
-        let told = by_runs(&found(&lsi, "emulated-driver"), &lsi, &[imported]).unwrap();
-        assert_eq!(told.source, "run 1, imported from another host");
-        assert!(told.text.ends_with("at rand-read-32 there on 2026-11-21"), "{told:?}");
+        let imported = RunFindings::of(&drivers("lsi53c895a", 1.4e3), "2026-11-21").imported();
+        let expected = by_runs(&found(&lsi, "emulated-driver"), &lsi, &[imported]).unwrap();
+        assert_eq!(expected.source, "run 1, imported from another host");
+        assert!(expected.text.ends_with("at rand-read-32 there on 2026-11-21"), "{expected:?}");
     }
 
     #[test]
@@ -293,12 +293,13 @@ mod tests {
         let mut newer = drivers("lsi53c895a", 6.5e3);
         (newer.id, newer.environment.accel) = (9, Some(crate::result::Accel::Tcg));
         newer.environment.node = Some("lab host (Linux 6.1.0 under TCG)".into());
-        let runs = [Learnt::of(&newer, "2026-11-22"), Learnt::of(&drivers("lsi53c895a", 1.4e3), "2026-11-21")];
-        let told = by_runs(&finding, &lsi, &runs).unwrap();
-        assert!(told.source == "run 9 on this host" && told.times.unwrap() < 2.1, "{told:?}");
+        let runs =
+            [RunFindings::of(&newer, "2026-11-22"), RunFindings::of(&drivers("lsi53c895a", 1.4e3), "2026-11-21")];
+        let expected = by_runs(&finding, &lsi, &runs).unwrap();
+        assert!(expected.source == "run 9 on this host" && expected.times.unwrap() < 2.1, "{expected:?}");
         assert!(
-            told.text.contains("in the lab host (Linux 6.1.0 under TCG) on 2026-11-22, under software"),
-            "{told:?}"
+            expected.text.contains("in the lab host (Linux 6.1.0 under TCG) on 2026-11-22, under software"),
+            "{expected:?}"
         );
     }
 
@@ -314,8 +315,8 @@ mod tests {
         };
         let own = disk("virtio-scsi");
         let finding = found(&own, "missing-iothread");
-        let told = by_runs(&finding, &own, &learnt(&threaded("virtio-scsi"))).unwrap();
-        assert!(told.text.starts_with("a disk without an I/O thread was 1.4"), "{told:?}");
+        let expected = by_runs(&finding, &own, &learnt(&threaded("virtio-scsi"))).unwrap();
+        assert!(expected.text.starts_with("a disk without an I/O thread was 1.4"), "{expected:?}");
         assert_eq!(by_runs(&finding, &own, &learnt(&threaded("virtio-blk"))), None);
     }
 
@@ -333,8 +334,8 @@ mod tests {
             ..live_disk(Details::default())
         };
         let finding = found(&pair("writeback", "native"), "cache-aio-pair");
-        let told = by_runs(&finding, &pair("writeback", "threads"), &runs).unwrap();
-        assert!(told.text.contains("than cache=none with aio=native at rand-write-32"), "{told:?}");
+        let expected = by_runs(&finding, &pair("writeback", "threads"), &runs).unwrap();
+        assert!(expected.text.contains("than cache=none with aio=native at rand-write-32"), "{expected:?}");
         assert_eq!(by_runs(&finding, &pair("writeback", "native"), &runs), None);
     }
 
@@ -348,11 +349,11 @@ mod tests {
             .cell(native("preallocated", "seq-write"), 700e6)
             .cell(virtio("preallocated", "seq-write"), 250e6)
             .run();
-        let told = by_runs(&finding, &sparse, &learnt(&run)).unwrap();
-        assert!(told.text.starts_with("a sparse file was 2.5 times slower ("), "{told:?}");
-        assert!(told.text.contains("than a preallocated file at seq-write here"), "{told:?}");
+        let expected = by_runs(&finding, &sparse, &learnt(&run)).unwrap();
+        assert!(expected.text.starts_with("a sparse file was 2.5 times slower ("), "{expected:?}");
+        assert!(expected.text.contains("than a preallocated file at seq-write here"), "{expected:?}");
         let papers = [Paper::parse(PAPER).unwrap()];
-        // The paper has that figure of an emulated controller alone.
+        // The paper has that figure for an emulated controller only.
         assert_eq!(by_papers(&finding, &sparse, &papers), None);
         let lsi = Disk { driver: "lsi53c895a".into(), ..sparse };
         let published = by_papers(&finding, &lsi, &papers).unwrap();
@@ -367,9 +368,9 @@ mod tests {
     fn a_paper_speaks_of_the_rules_that_its_effects_are_about() {
         let papers = [Paper::parse(PAPER).unwrap()];
         let lsi = disk("lsi53c895a");
-        let told = by_papers(&found(&lsi, "emulated-driver"), &lsi, &papers).unwrap();
-        assert_eq!(told.source, "shafer2010, section 3.3, table 1");
-        assert!((told.times.unwrap() - 110.0 / 71.5).abs() < 1e-9, "{told:?}");
+        let expected = by_papers(&found(&lsi, "emulated-driver"), &lsi, &papers).unwrap();
+        assert_eq!(expected.source, "shafer2010, section 3.3, table 1");
+        assert!((expected.times.unwrap() - 110.0 / 71.5).abs() < 1e-9, "{expected:?}");
         let (virtio, ahci) = (disk("virtio-blk"), disk("ahci"));
         assert_eq!(by_papers(&found(&virtio, "missing-iothread"), &virtio, &papers), None);
         assert_eq!(by_papers(&found(&ahci, "emulated-driver"), &ahci, &papers), None);

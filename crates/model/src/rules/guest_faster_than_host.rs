@@ -1,6 +1,5 @@
-//! A guest surely faster than its host: it is not. Its requests end in some cache that the native
-//! side does not have: the host's page cache, a shared read of blocks never written, a write
-//! cache that ignores flushes.
+//! A guest that is certainly faster than its host measures something else: its requests end in a cache that the native
+//! side does not have: the host's page cache, shared reads of unwritten blocks, a write cache that ignores flushes.
 
 use super::support::{caution, cite_count, cite_known};
 use super::{Check, Finding, Need, Rule, Severity, change};
@@ -8,7 +7,7 @@ use crate::facts::Measured;
 use crate::result::Mark;
 use crate::summary::Share;
 
-/// Above this a share is more than luck: the half width to which shares are measured.
+/// A share above this is beyond the accuracy of shares.
 const SHARE: f64 = 1.05;
 
 pub(super) const RULE: Rule = Rule {
@@ -21,8 +20,9 @@ pub(super) const RULE: Rule = Rule {
         "lu2016, section 4 (where the cache lies)",
     ],
     checks: &[Check::Share(cached)],
+    // Silent: three per cent above the host is within the accuracy of shares.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::share(1.6), || fixture::share(1.03)),
     ..Rule::PLAIN
 };
 
@@ -58,16 +58,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        share(1.6)
-    }
-
-    /// Three per cent above the host is within what shares are measured to.
-    pub fn silent() -> Facts {
-        share(1.03)
-    }
-
-    fn share(of_native: f64) -> Facts {
+    pub fn share(of_native: f64) -> Facts {
         Bench::new()
             .cell(native("device", "seq-read"), 500e6)
             .cell(virtio("device", "seq-read"), 500e6 * of_native)

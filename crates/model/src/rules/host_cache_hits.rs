@@ -1,5 +1,5 @@
-//! Small reads that the host's page cache serves still go the whole way through the hypervisor;
-//! from the guest's own memory they would not leave it.
+//! Small reads from the host's page cache still take the whole path through the hypervisor; reads from the guest's own
+//! page cache would not.
 
 use super::support::{caution, cite_count, cite_share, mostly_cached};
 use super::{Check, Finding, Need, Rule, Severity, change};
@@ -17,8 +17,9 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["lu2016, section 3, observations 1 to 3, and section 4 (read-ahead in the guest)"],
     checks: &[Check::Share(hit)],
+    // Silent: served by the disk.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::reads(Some(crate::result::Mark::Cached)), || fixture::reads(None)),
     ..Rule::PLAIN
 };
 
@@ -26,7 +27,7 @@ fn hit(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     share.cell.attachment().filter(|a| !a.cache.direct())?;
     let small = |t: &&crate::result::DiskTraits| t.reads && t.block_bytes <= MOST_BLOCK_BYTES;
     m.job(share.cell.workload()).filter(small)?;
-    // Faster than native: another rule says what that is.
+    // Faster than native is another rule's finding.
     if !mostly_cached(m, &share.cell) || !share.share_ratio.surely_below(1.0) {
         return None;
     }
@@ -58,16 +59,7 @@ mod fixture {
     use crate::result::Mark;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        reads(Some(Mark::Cached))
-    }
-
-    /// The disk served them.
-    pub fn silent() -> Facts {
-        reads(None)
-    }
-
-    fn reads(mark: Option<Mark>) -> Facts {
+    pub fn reads(mark: Option<Mark>) -> Facts {
         let mut cached = virtio("device", "rand-read-1");
         if let Some(a) = cached.attachment_mut() {
             (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);

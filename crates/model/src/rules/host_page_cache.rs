@@ -1,15 +1,15 @@
-//! The host's page cache under a guest's disk: writes are acknowledged from memory (the guest's
-//! flushes are still passed on), data are held twice, and the host writes them back in bursts.
-//! It can help (a shorter fsync) and it can hurt, so it is told, and measured.
+//! The host's page cache below a guest's disk: writes are acknowledged from memory (the guest's flushes are still
+//! passed on), data are cached twice, and the host writes them back in bursts. It can be faster (a shorter fsync) or
+//! slower, so it is reported and measured.
 
-use super::change::{self, To};
+use super::change::{self, DiskChange};
 use super::live::{bytes_shown, seen};
 use super::support::{better, from_setting};
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::{Cache, Cell};
 use crate::facts::{Changed, Disk, Gain, Measured};
 
-/// Less is within what page caches differ by from moment to moment.
+/// Least gain: page caches differ by less from moment to moment.
 const GAIN: f64 = 1.2;
 
 pub(super) const RULE: Rule = Rule {
@@ -23,15 +23,16 @@ pub(super) const RULE: Rule = Rule {
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
     remedy: Some(DiskRemedy::Pair),
+    // Silent: reads from the page cache are another rule's finding.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::writeback("rand-write-32"), || fixture::writeback("rand-read-32")),
     ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let cached = |g: &&Gain| {
         let direct = |s: &Cell| s.attachment().is_some_and(|a| a.cache.direct());
-        // writethrough acknowledges nothing from memory: what it gains comes from elsewhere.
+        // writethrough acknowledges nothing from memory: its gain has another cause.
         let from_memory = g.after.attachment().is_some_and(|a| a.cache == Cache::Writeback);
         let writes = m.job(g.before.workload()).is_some_and(|t| t.writes);
         direct(&g.before) && from_memory && writes
@@ -41,13 +42,13 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
         let what = "If memory to spare and bursts of write-back are acceptable";
         change::settings(format!("{what}: cache={}; otherwise do not change it.", to.cache), &to)
     });
-    // Nothing is wrong: it is a trade.
+    // It is a trade-off, not a fault.
     found.iter_mut().for_each(|f| f.severity = Severity::Note);
     found
 }
 
-/// Storage that QEMU itself speaks to over the network or a socket: what it caches lies in QEMU's memory
-/// (librbd) or with the server. A block device of such storage has the page cache before it.
+/// Storage that QEMU itself speaks to by network or socket, cached in QEMU's memory (librbd) or by the server. A block
+/// device of such storage has the page cache above it.
 const NOT_CACHED: [&str; 10] = ["rbd", "nbd", "iscsi", "http", "https", "ftp", "ssh", "gluster", "nfs", "vhost-user"];
 
 fn is_cached(disk: &Disk) -> bool {
@@ -66,7 +67,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         "cache={cache}: the guest's data is also kept in the host's page cache{held}; other guests and the host lose \
          that memory, and a burst of write-back stalls everyone on the same disk."
     );
-    let to = To { cache: Some(Cache::None), ..To::default() };
+    let to = DiskChange { cache: Some(Cache::None), ..DiskChange::default() };
     let change = change::own_disk("Use cache=none, unless measurements favour the current mode.", disk, &to);
     let mut finding = rule.advice(disk, &seen![disk; cache, details.host_cached_bytes], &cause, change);
     finding.figures.extend(
@@ -90,16 +91,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        writeback("rand-write-32")
-    }
-
-    /// Reads from the page cache are another rule's matter.
-    pub fn silent() -> Facts {
-        writeback("rand-read-32")
-    }
-
-    fn writeback(workload: &str) -> Facts {
+    pub fn writeback(workload: &str) -> Facts {
         let mut cached = virtio("device", workload);
         if let Some(a) = cached.attachment_mut() {
             (a.cache, a.aio) = (Cache::Writeback, Aio::Threads);
@@ -120,7 +112,7 @@ mod tests {
 
     #[test]
     fn only_what_the_hosts_kernel_caches() {
-        let told = |storage: &str, block_device: Option<bool>, held: u64| {
+        let cause_of = |storage: &str, block_device: Option<bool>, held: u64| {
             let details = Details {
                 storage: Some(storage.into()).into(),
                 host_cached_bytes: Some(held).into(),
@@ -130,12 +122,12 @@ mod tests {
             let disk = Disk { cache: "writeback".into(), place, ..live_disk(details) };
             live(&RULE, &disk).map(|f| f.cause)
         };
-        assert!(told("file", Some(false), 3 << 19).is_some_and(|cause| cause.contains("(now 1.5 MiB)")));
-        assert!(told("lvm", Some(true), 0).is_some_and(|cause| !cause.contains("now")));
-        // Mapped by the kernel, against librbd in QEMU.
-        assert!(told("rbd", Some(true), 0).is_some() && told("rbd", None, 0).is_none());
+        assert!(cause_of("file", Some(false), 3 << 19).is_some_and(|cause| cause.contains("(now 1.5 MiB)")));
+        assert!(cause_of("lvm", Some(true), 0).is_some_and(|cause| !cause.contains("now")));
+        // Mapped by the kernel, or librbd in QEMU.
+        assert!(cause_of("rbd", Some(true), 0).is_some() && cause_of("rbd", None, 0).is_none());
         for storage in ["nbd", "iscsi", "https", "vhost-user"] {
-            assert_eq!(told(storage, None, 0), None, "{storage}");
+            assert_eq!(cause_of(storage, None, 0), None, "{storage}");
         }
     }
 }

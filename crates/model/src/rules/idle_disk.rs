@@ -1,6 +1,6 @@
-//! A disk that looks busy and is not. %util counts the time with any request in flight; a device
-//! that serves many at once can be "90 % busy" with one and give many times more with
-//! thirty-two. So idleness is judged by the queue depth and by what a greater depth gained.
+//! A disk that looks busy and is not. %util counts the time with any request in flight; a device that serves many at
+//! once can be "90 % busy" with one and many times faster with thirty-two. So idleness is judged by queue depth and by
+//! the gain of a greater depth.
 
 use super::support::{cite_estimate, cite_gain};
 use super::{Check, Finding, Need, Rule, Severity, change};
@@ -8,11 +8,11 @@ use crate::facts::{Changed, Gain, Measured};
 use crate::stats::Estimate;
 use crate::summary::Device;
 
-/// A greater depth must gain this much.
+/// Least gain by depth.
 const GAIN: f64 = 1.5;
-/// One request in flight, and a little for the file system's own.
+/// One request in flight, and a few of the file system.
 const QUEUE_DEPTH: f64 = 1.1;
-/// From this share of time on, %util reads as "busy" and misleads.
+/// %util from which it looks busy and misleads.
 const LOOKS_BUSY: f64 = 0.5;
 
 pub(super) const RULE: Rule = Rule {
@@ -25,8 +25,9 @@ pub(super) const RULE: Rule = Rule {
         "shafer2010, section 3.3, columns avgqu-sz and %util",
     ],
     checks: &[Check::Run(measured)],
+    // Silent: as busy as it looks: a greater depth has no gain.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::deeper(13e3), || fixture::deeper(4.9e3)),
     ..Rule::PLAIN
 };
 
@@ -66,7 +67,7 @@ fn idle(rule: &Rule, m: &Measured, gain: &Gain) -> Option<Finding> {
     Some(finding)
 }
 
-/// What the device saw in the shallow cell, if it surely looked busy with a short queue.
+/// The device in the shallow cell, if it certainly looked busy with a short queue.
 fn seen(m: &Measured, gain: &Gain) -> Option<(Device, Estimate)> {
     let device = m.cell(&gain.before)?.device?;
     let enough = device.queue_depth.n >= m.convergence.min_pairs;
@@ -80,16 +81,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::one_and_many;
 
-    pub fn fires() -> Facts {
-        deeper(13e3)
-    }
-
-    /// As busy as it looks: a greater depth gains next to nothing.
-    pub fn silent() -> Facts {
-        deeper(4.9e3)
-    }
-
-    fn deeper(iops: f64) -> Facts {
+    pub fn deeper(iops: f64) -> Facts {
         one_and_many("rand-write", (0.8, 0.8), iops)
     }
 }

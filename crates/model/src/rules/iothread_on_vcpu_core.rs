@@ -1,5 +1,5 @@
-//! An I/O thread or vhost thread that may run only where vCPUs are bound and nothing is left beside
-//! them: while it computes, a vCPU stands still, and the other way round.
+//! An I/O thread or vhost thread whose affinity has only processors that vCPUs are bound to and fill: while it runs, a
+//! vCPU stands still, and the reverse.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +18,9 @@ pub(super) const RULE: Rule = Rule {
         "rasmusson2013 (network throughput by where threads are pinned)",
     ],
     checks: &[Check::Processors(live)],
+    // Silent: one of the two processors is unused.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::with_iothread_on(&[2, 3]), || fixture::with_iothread_on(&[5, 6])),
     ..Rule::PLAIN
 };
 
@@ -39,7 +40,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     );
     let free = free_cpus(p, &taken);
     let cpus = if free.is_empty() { "CPUS".to_owned() } else { list_of(&free) };
-    // One processor more than are filled: where the whole guest is bound, that is all that can be said.
+    // One processor more than those filled; where the whole guest is bound, no more is known.
     let wider = free.first().map(|one| list_of(&taken.iter().copied().chain([*one]).collect()));
     let mut finding = rule.advice(p, &[], &cause, advice(p, &threads, &cpus, wider.as_deref()));
     let bound = p.threads.iter().filter(|t| t.role == "vcpu" && t.cpus.iter().all(|c| taken.contains(c)));
@@ -74,7 +75,7 @@ fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, wider: Option<&
         })
         .collect();
     let by_tid = by_tid.join("\n");
-    // libvirt numbers its I/O threads; QEMU knows them as iothread1, iothread2.
+    // libvirt numbers its I/O threads; QEMU's names are iothread1, iothread2.
     let number = |t: &PlacedThread| match t.name.trim_start_matches("iothread") {
         n if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => n.to_owned(),
         _ => "ID".to_owned(),
@@ -83,7 +84,7 @@ fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, wider: Option<&
         .iter()
         .map(|t| match t.role.as_str() {
             "iothread" => format!("virsh iothreadpin {domain} {} {} --live --config", shell(&number(t)), cpus),
-            // vhost threads inherit the emulator's set when they start.
+            // vhost threads inherit the emulator's affinity at their start.
             _ => format!("virsh emulatorpin {domain} {cpus} --live --config"),
         })
         .collect::<BTreeSet<String>>()
@@ -114,16 +115,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{live_processors, of_processors};
 
-    pub fn fires() -> Facts {
-        with_iothread_on(&[2, 3])
-    }
-
-    /// One of the two processors is free.
-    pub fn silent() -> Facts {
-        with_iothread_on(&[5, 6])
-    }
-
-    fn with_iothread_on(cpus: &[u32]) -> Facts {
+    pub fn with_iothread_on(cpus: &[u32]) -> Facts {
         let mut processors = live_processors();
         processors.threads.amend().iter_mut().filter(|t| t.role == "iothread").for_each(|t| t.cpus = cpus.to_vec());
         of_processors(processors)
@@ -138,14 +130,14 @@ mod tests {
 
     #[test]
     fn the_change_names_thread_and_free_processors() {
-        let found = RULE.check(&fixture::fires());
+        let found = RULE.check(&(RULE.fixture.0)());
         assert!(found[0].change.qemu.contains("taskset -cp 0-1,6-7 106"), "{}", found[0].change.qemu);
         assert!(
             found[0].change.libvirt.contains("virsh iothreadpin DOMAIN 0 0-1,6-7 --live"),
             "{}",
             found[0].change.libvirt
         );
-        // The vCPUs fill 2 to 5; with one more there is room.
+        // The vCPUs fill 2 to 5; one more has room.
         assert!(found[0].change.proxmox.ends_with("qm set VMID --affinity 0,2-5"), "{}", found[0].change.proxmox);
         assert!(found[0].evidence.iter().any(|e| e.setting == "vCPU 0" && e.value == "may run on 2"));
     }

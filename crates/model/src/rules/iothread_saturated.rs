@@ -1,14 +1,14 @@
-//! One I/O thread is one core: when it computes all the time, the disk's queues wait for it.
-//! QEMU 9 and newer spread the queues of one virtio-blk disk over several.
+//! One I/O thread uses one core at most: when it is always running, the disk's queues wait for it. QEMU 9 and newer
+//! spread the queues of one virtio-blk disk over several.
 
 use super::support::{caution, cite_count, cite_share};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Measured;
 use crate::summary::CellRow;
 
-/// Share of a core from which on the thread counts as full: the rest goes to waking up.
+/// Share of a core from which the thread counts as saturated: the rest is wake-up time.
 const FULL: f64 = 0.9;
-/// Role of the thread in [`crate::result::CpuUse::by_role`].
+/// Its role in [`crate::result::CpuUse::by_role`].
 const ROLE: &str = "iothread";
 
 pub(super) const RULE: Rule = Rule {
@@ -21,14 +21,15 @@ pub(super) const RULE: Rule = Rule {
         "libvirt, formatdomain.html, iothreads of a disk's driver (10.0.0)",
     ],
     checks: &[Check::Cell(full)],
+    // Silent: half of a core is unused.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::busy(0.97), || fixture::busy(0.5)),
     ..Rule::PLAIN
 };
 
 fn full(rule: &Rule, m: &Measured, cell: &CellRow) -> Option<Finding> {
     let attachment = cell.cell.attachment().filter(|a| a.iothread && a.options.mapped_iothreads.is_none())?;
-    // Where nothing is lost against native, a busy thread is no harm.
+    // Without a loss against native a busy thread does no harm.
     let share = m.known_share(&cell.cell).filter(|s| s.share_ratio.surely_below(1.0))?;
     let per_request = cell.cpu.role_seconds_per_request.get(ROLE)?;
     let cores = per_request * cell.disk.as_ref()?.requests_per_second?.value;
@@ -74,16 +75,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        busy(0.97)
-    }
-
-    /// Half of a core is left.
-    pub fn silent() -> Facts {
-        busy(0.5)
-    }
-
-    fn busy(cores: f64) -> Facts {
+    pub fn busy(cores: f64) -> Facts {
         let mut threaded = virtio("device", "rand-read-32");
         if let Some(a) = threaded.attachment_mut() {
             a.iothread = true;

@@ -1,5 +1,4 @@
-//! A limit of IOPS or bytes on the disk: where it is reached, it is why the disk is slow, and no other
-//! setting will make it faster.
+//! A limit of IOPS or bandwidth on the disk: when it is reached, no other setting makes the disk faster.
 
 use serde_json::json;
 
@@ -8,7 +7,7 @@ use super::live::seen;
 use super::{Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Disk;
 
-/// Proxmox's names of limits of a disk (`qm(1)`).
+/// Proxmox's limits of a disk (`qm(1)`).
 const LIMITS: [&str; 21] = [
     "mbps",
     "mbps_rd",
@@ -22,7 +21,7 @@ const LIMITS: [&str; 21] = [
     "iops_max",
     "iops_rd_max",
     "iops_wr_max",
-    // Bursts without a limit keep QEMU from starting.
+    // QEMU refuses to start with bursts without a limit.
     "bps",
     "bps_rd",
     "bps_wr",
@@ -51,7 +50,7 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// What a limit may be of.
+/// Directions of a limit.
 const WAYS: [&str; 3] = ["total", "read", "write"];
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
@@ -65,7 +64,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let names = Names(&disk.place);
     let (domain, target) = (names.domain(), shell(disk.place.target.as_deref().unwrap_or("vda")));
     let (vmid, slot) = (names.vmid(), names.slot("virtio0"));
-    // A limit is taken away with its bursts: libvirt refuses the one without the other.
+    // A limit is removed with its bursts: libvirt refuses one without the other.
     let mut none = String::new();
     for (way, unit) in WAYS.into_iter().flat_map(|way| ["bytes", "iops"].map(|unit| (way, unit))) {
         for part in ["", "-max", "-max-length"] {
@@ -87,8 +86,8 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     Some(rule.advice(disk, &seen![disk; details.limits], &cause, change))
 }
 
-/// By the monitor for now, and on the command line for later. QMP means a drive by its name, other disks by the
-/// path of the device, and a group's limits are the group's.
+/// By the monitor for now, and on the command line for later. QMP names a drive by its name, other disks by the
+/// device's path, and a group's limits by the group.
 fn qemu(disk: &Disk) -> String {
     let place = &disk.place;
     let set = |on: &str, name: &str| {
@@ -101,7 +100,7 @@ fn qemu(disk: &Disk) -> String {
         (Some(group), ..) => {
             let mut limits = json!({});
             for key in WAYS.iter().flat_map(|way| ["bps", "iops"].map(|unit| format!("{unit}-{way}"))) {
-                // A burst of no length is none that QEMU knows.
+                // QEMU refuses a burst of length 0.
                 (limits[&*key], limits[format!("{key}-max")], limits[format!("{key}-max-length")]) =
                     (json!(0), json!(0), json!(1));
             }

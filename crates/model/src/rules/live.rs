@@ -1,5 +1,5 @@
-//! Findings in guests that run now: each names the settings that it rests on and the place where
-//! each was read, so that a reader can check it before changing anything.
+//! Findings in running guests: each names its settings with their sources, so that a reader can check them before
+//! changing anything.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -7,32 +7,31 @@ use serde_json::Value;
 use super::{Change, Evidence, Finding, Rule, Severity};
 use crate::facts::{Disk, Fact, GuestId, Nic, Place, Processors, Provenance, Setting, Subject};
 
-/// A device of a guest that runs now.
+/// A device of a running guest.
 pub trait Live {
-    /// What a finding is about: `guest web1, disk vda`.
+    /// Subject of its findings: `guest web1, disk vda`.
     fn subject(&self) -> &Subject;
-    /// What the configuration calls it.
+    /// Its names in configurations.
     fn place(&self) -> &Place;
-    /// Where it was read in the first place.
+    /// Where it was read first.
     fn from(&self) -> &Provenance;
 
-    /// The guest that it belongs to.
+    /// Its guest.
     fn guest(&self) -> &GuestId {
         &self.subject().guest
     }
 
-    /// What it is called within its guest: `disk vda`; of a guest's processors `guest web1`.
+    /// Its name within its guest: `disk vda`; for a guest's processors `guest web1`.
     fn device(&self) -> String {
         self.subject().within()
     }
 
-    /// A setting as it is in force, with the place where it was read; `None` where it is not known or the device has
-    /// no such setting.
+    /// A setting in force with its source; `None` where unknown, or the device has no such setting.
     fn in_force(&self, setting: Setting) -> Option<Evidence>;
 }
 
-/// A fact as evidence: its value in words, and where it was read; `None` where it is not known. `path` is the fact
-/// as [`seen!`] has it, which cannot name another one than it shows.
+/// A fact as evidence: its value in words, and its source; `None` where unknown. `path` is the fact's name in
+/// [`seen!`], which is the one it reads.
 pub fn evidence<T: Serialize>(device: &impl Live, path: &str, fact: &Fact<T>) -> Option<Evidence> {
     let name = path.rsplit('.').next().unwrap_or(path).trim();
     let value = serde_json::to_value(fact.value()).ok()?;
@@ -43,8 +42,8 @@ pub fn evidence<T: Serialize>(device: &impl Live, path: &str, fact: &Fact<T>) ->
     Some(Evidence { setting: setting.replace('_', " "), value, from: fact.source_or(device.from()) })
 }
 
-/// Facts of a device as evidence: `seen![disk; driver, details.format]`. They are named by their fields, so that the
-/// compiler misses one that is called otherwise.
+/// Facts of a device as evidence: `seen![disk; driver, details.format]`. They are named by their fields, so that a
+/// wrong name does not compile.
 macro_rules! seen {
     ($device:expr; $($field:ident $(. $inner:ident)?),* $(,)?) => {
         [$($crate::rules::live::evidence(
@@ -113,7 +112,7 @@ pub fn bytes_shown(bytes: u64) -> String {
     }
 }
 
-/// A value in words; `None` for one that is unknown.
+/// A value in words; `None` for an unknown one.
 fn shown(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
@@ -130,7 +129,7 @@ fn shown(value: &Value) -> Option<String> {
 }
 
 impl Rule {
-    /// A finding about a device of a guest that nobody measured, with the settings that it rests on.
+    /// A finding about a guest's device without a measurement, with the settings it rests on.
     pub fn advice(&self, device: &impl Live, looked_at: &[Option<Evidence>], cause: &str, change: Change) -> Finding {
         // Lost data need no measurement.
         let cause = match self.severity {
@@ -147,7 +146,7 @@ impl Rule {
     }
 }
 
-/// The processors of the guest that a device belongs to.
+/// The processors of a device's guest.
 pub fn processors_of<'a>(device: &impl Live, all: &'a [Processors]) -> Option<&'a Processors> {
     all.iter().find(|p| p.subject.guest == *device.guest())
 }

@@ -1,18 +1,18 @@
-//! Without an I/O thread, QEMU's main loop serves the disk, beside the monitor, timers and every
-//! other device, under one lock.
+//! Without an I/O thread, QEMU's main loop serves the disk as well as the monitor, timers and all other devices, under
+//! one lock.
 
-use super::change::{self, To};
+use super::change::{self, DiskChange};
 use super::live::{processors_of, seen};
 use super::support::better;
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 use crate::result::Accel;
 
-/// Any sure gain counts.
+/// Any significant gain counts.
 const GAIN: f64 = 1.0;
 /// What to do.
 const WHAT: &str = "Give the disk its own I/O thread, on a core that no vCPU needs.";
-/// Drivers that take an I/O thread.
+/// Drivers that support an I/O thread.
 const THREADED: [&str; 2] = ["virtio-blk", "virtio-scsi"];
 
 pub(super) const RULE: Rule = Rule {
@@ -23,8 +23,9 @@ pub(super) const RULE: Rule = Rule {
     references: &["Proxmox VE, qm.adoc, \"IO Thread\"", "QEMU, docs/devel/multiple-iothreads"],
     checks: &[Check::Run(measured), Check::Guests(live)],
     remedy: Some(DiskRemedy::Iothread),
+    // Silent: the thread has no gain.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::thread(19e3), || fixture::thread(13e3)),
     ..Rule::PLAIN
 };
 
@@ -36,19 +37,18 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 }
 
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
-    // Under emulation only PCI has the notifiers that an I/O thread waits for (QEMU 7.2: "ioeventfd is required
-    // for iothread").
+    // Under emulation an I/O thread requires PCI (QEMU 7.2: "ioeventfd is required for iothread").
     let emulated = |disk: &Disk| processors_of(disk, &facts.processors).is_some_and(|p| p.accel == Some(Accel::Tcg));
     let takes_one = |disk: &&Disk| disk.details.transport.as_deref() != Some("mmio") || !emulated(disk);
     facts.disks.iter().filter(takes_one).filter_map(|disk| without(rule, disk)).collect()
 }
 
 fn without(rule: &Rule, disk: &Disk) -> Option<Finding> {
-    // Others cannot have one in every QEMU; an emulated controller is another rule's finding.
+    // Other drivers support none in some QEMU versions; an emulated controller is another rule's finding.
     disk.driver.as_deref().filter(|name| disk.iothread == Some(false) && THREADED.contains(name))?;
     let cause = "QEMU's main loop serves this disk along with everything else; a dedicated I/O thread handles its \
                  requests in parallel.";
-    let change = change::own_disk(WHAT, disk, &To { iothread: true, ..To::default() });
+    let change = change::own_disk(WHAT, disk, &DiskChange { iothread: true, ..DiskChange::default() });
     Some(rule.advice(disk, &seen![disk; driver, iothread], cause, change))
 }
 
@@ -65,16 +65,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        thread(19e3)
-    }
-
-    /// The thread gains nothing.
-    pub fn silent() -> Facts {
-        thread(13e3)
-    }
-
-    fn thread(with: f64) -> Facts {
+    pub fn thread(with: f64) -> Facts {
         let mut threaded = virtio("device", "rand-read-32");
         if let Some(a) = threaded.attachment_mut() {
             a.iothread = true;
@@ -95,12 +86,15 @@ mod tests {
 
     #[test]
     fn no_thread_is_asked_of_a_device_that_would_not_start_with_one() {
-        let told = |transport: Option<&str>, accel: Accel| {
+        let count = |transport: Option<&str>, accel: Accel| {
             let details = Details { transport: transport.map(str::to_owned), ..Details::default() };
             let disk = Disk { iothread: Some(false).into(), ..live_disk(details) };
             let processors = vec![Processors { accel: Some(accel).into(), ..live_processors() }];
             live(&RULE, &Facts { disks: vec![disk], processors, ..Facts::default() }).len()
         };
-        assert_eq!((told(None, Accel::Tcg), told(Some("mmio"), Accel::Kvm), told(Some("mmio"), Accel::Tcg)), (1, 1, 0));
+        assert_eq!(
+            (count(None, Accel::Tcg), count(Some("mmio"), Accel::Kvm), count(Some("mmio"), Accel::Tcg)),
+            (1, 1, 0)
+        );
     }
 }

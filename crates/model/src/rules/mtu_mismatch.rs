@@ -1,8 +1,7 @@
-//! A tap that lets larger packets in than its bridge: a bridge drops what is larger than the port that
-//! it should leave by (Linux, `br_forward.c`, `is_skb_forwardable`), without a word to the sender. A tap
-//! with less than its bridge is no fault: overlay networks and Proxmox's `mtu=` are set up so. A virtio-net
-//! device may tell its guest how large packets may be (`host_mtu`): then that is what the guest sends,
-//! whatever the tap has.
+//! A tap that accepts larger packets than its bridge: a bridge silently drops packets larger than the MTU of the
+//! outgoing port (Linux, `br_forward.c`, `is_skb_forwardable`). A smaller MTU at the tap is no fault: overlay networks
+//! and Proxmox's `mtu=` are set up so. A virtio-net device may report an MTU to its guest (`host_mtu`): then the guest
+//! sends packets of that size, whatever the tap's.
 
 use super::change::{AppliesAt, Names, chained, on_host, read_slot, shell};
 use super::live::seen;
@@ -10,9 +9,9 @@ use super::support::away_from;
 use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::{Gain, Measured, Nic};
 
-/// What is lost is repeated, and lost again: any sure gain counts.
+/// Lost packets are retransmitted, and lost again: any significant gain counts.
 const GAIN: f64 = 1.0;
-/// The setting of a study that has both ends take more than the link between them, as `9000-over-1500`.
+/// The setting of a study that gives both ends a larger MTU than the link between them, as `9000-over-1500`.
 const SETTING: &str = "mtu";
 
 pub(super) const RULE: Rule = Rule {
@@ -26,12 +25,16 @@ pub(super) const RULE: Rule = Rule {
     ],
     checks: &[Check::Run(measured), Check::Nic(live)],
     kinds: Kinds::Any,
+    // Silent: a larger MTU on the whole path is no mismatch, whatever its gain.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (
+        || crate::testing::over_bridge_under(SETTING, "9000-over-1500", 5e6),
+        || crate::testing::over_bridge_under(SETTING, "9000", 5e9),
+    ),
     ..Rule::PLAIN
 };
 
-/// In a run: the same over the same path where all of it takes as much.
+/// In a run: the same over the same path with one MTU everywhere.
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let cause = |g: &Gain| {
         let set = g.before.settings.get(SETTING).map_or("", String::as_str);
@@ -70,7 +73,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let (from, looked_at) = (nic.bridge.as_deref(), seen![nic; mtu_bytes, host_mtu_bytes, bridge_mtu_bytes, bridge]);
     let names = Names(&nic.place);
     let interface = shell(nic.interface.as_deref().unwrap_or("TAP"));
-    // Now, for what has no device that tells the guest, and for what comes to it.
+    // Effective at once, for devices that do not report an MTU and for received packets.
     let now = if tap > bridge { format!("ip link set dev {interface} mtu {bridge}\n") } else { String::new() };
     let or = format!(
         "# or instead, where all behind the bridge (its uplink, switches) passes {own} bytes on:\n\
@@ -93,7 +96,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
             names.target("MAC")
         ),
         proxmox: if virtio {
-            // The card is taken from a guest that runs when its line changes; 1 means the bridge's.
+            // Proxmox unplugs a running guest's card when its line changes; 1 means the bridge's MTU.
             format!(
                 "{now}{}\n{or}",
                 chained(&[
@@ -104,7 +107,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
                 ])
             )
         } else {
-            // Only virtio tells the guest (qm.conf(5), net[n], mtu).
+            // Only virtio reports an MTU (qm.conf(5), net[n], mtu).
             format!("{now}{or}")
         },
         takes: AppliesAt::Running,
@@ -113,28 +116,13 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     Some(rule.advice(nic, &looked_at, &cause, change))
 }
 
-/// The key of a virtio-net device, where it has one that takes keys.
+/// The key of a virtio-net device, if its option has keys.
 fn qemu(nic: &Nic, virtio: bool, bridge: u64) -> String {
     match nic.place.given {
         None if virtio => {
             format!("# from the next start on, in its own -device: set this, keep all else\nhost_mtu={bridge}\n")
         }
         _ => String::new(),
-    }
-}
-
-#[cfg(test)]
-mod fixture {
-    use crate::facts::Facts;
-    use crate::testing::over_bridge_under;
-
-    pub fn fires() -> Facts {
-        over_bridge_under(super::SETTING, "9000-over-1500", 5e6)
-    }
-
-    /// Larger packets all along the path are no mismatch, whatever they gain or lose.
-    pub fn silent() -> Facts {
-        over_bridge_under(super::SETTING, "9000", 5e9)
     }
 }
 
@@ -146,7 +134,7 @@ mod tests {
     use crate::rules::findings;
     use crate::testing::{live_nic, of_nic};
 
-    /// Of guests that run the settings alone decide.
+    /// For running guests the settings alone decide.
     #[test]
     fn a_tap_above_its_bridge_is_told() {
         let fires = |tap: u64| {
@@ -154,13 +142,13 @@ mod tests {
             findings(&of_nic(nic)).iter().any(|found| found.rule == RULE.id)
         };
         assert!(fires(9000));
-        // An overlay network: its packets need room for one more header on the way.
+        // An overlay network leaves room for one more header.
         assert!(!fires(1450));
     }
 
     #[test]
     fn a_measured_one_names_what_the_ends_and_the_link_took() {
-        let all = findings(&fixture::fires());
+        let all = findings(&(RULE.fixture.0)());
         let found = all.iter().find(|found| found.rule == RULE.id).unwrap();
         assert!(found.cause.contains("packets of 9000 bytes and the bridge's uplink of 1500"), "{}", found.cause);
     }
@@ -173,16 +161,20 @@ mod tests {
         let found = |tap, host| live(&RULE, &nic(tap, host));
         assert_eq!(found(9000, Some(1500).into()), None);
         assert_eq!(found(1500, None.into()), None);
-        let told = found(1500, Some(9000).into()).unwrap();
-        assert!(told.cause.starts_with("The device allows the guest packets of 9000 bytes"), "{}", told.cause);
+        let finding = found(1500, Some(9000).into()).unwrap();
+        assert!(finding.cause.starts_with("The device allows the guest packets of 9000 bytes"), "{}", finding.cause);
         assert_eq!(
-            told.change.qemu,
+            finding.change.qemu,
             "# from the next start on, in its own -device: set this, keep all else\nhost_mtu=1500\n# or instead, \
              where all \
              behind the bridge (its uplink, switches) passes 9000 bytes on:\n# ip link set dev br0 mtu 9000"
         );
-        assert!(told.change.proxmox.contains("sed -nE '/^net0: /{s///;s/,mtu=[^,]*//g;p}'"), "{}", told.change.proxmox);
-        assert!(told.change.proxmox.contains("qm set 101 --net0 \"$card,mtu=1\" && "), "{}", told.change.proxmox);
+        assert!(
+            finding.change.proxmox.contains("sed -nE '/^net0: /{s///;s/,mtu=[^,]*//g;p}'"),
+            "{}",
+            finding.change.proxmox
+        );
+        assert!(finding.change.proxmox.contains("qm set 101 --net0 \"$card,mtu=1\" && "), "{}", finding.change.proxmox);
         let tap = found(9000, None.into()).unwrap();
         assert!(tap.change.qemu.starts_with("ip link set dev tap0 mtu 1500\n"), "{}", tap.change.qemu);
         // An emulated card has no such key, nor has -nic.

@@ -1,7 +1,7 @@
-//! Linux AIO on a file whose blocks are not all there: submitting a write waits while the host's file
-//! system (or QEMU's qcow2 layer) allocates, and with it everything else that the thread serves.
+//! Linux AIO on a file that is not fully allocated: submitting a write blocks while the host's file system (or QEMU's
+//! qcow2 layer) allocates, and with it everything else that the thread serves.
 
-use super::change::{To, own_disk};
+use super::change::{DiskChange, own_disk};
 use super::live::seen;
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::Aio;
@@ -36,7 +36,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
          everything else that its thread serves."
     );
     let what = "Use aio=io_uring (QEMU 5.0, Linux 5.1; threads on older ones), or preallocate the file.";
-    let change = own_disk(what, disk, &To { aio: Some(Aio::IoUring), ..To::default() });
+    let change = own_disk(what, disk, &DiskChange { aio: Some(Aio::IoUring), ..DiskChange::default() });
     Some(rule.advice(disk, &seen![disk; aio, details.format, sparse, details.storage], &cause, change))
 }
 
@@ -50,7 +50,7 @@ mod fixture {
         Facts { disks: vec![disk], ..Facts::default() }
     }
 
-    /// A file of which nobody said that it grows.
+    /// A file that is not known to grow.
     pub fn silent() -> Facts {
         settings(Details { storage: "file".into(), ..Details::default() })
     }

@@ -1,13 +1,12 @@
-//! A disk that lies across the network and is attached by the host: data cross the virtual disk
-//! and then the network. With the initiator in the guest they cross the virtual network card
-//! alone (proposed in shafer2010, section 4). Which is faster depends on both, so this is a word
-//! to measure, not a verdict.
+//! A network disk attached by the host: data cross the virtual disk and then the network. With the initiator in the
+//! guest they cross the virtual network card only (proposed in shafer2010, section 4). Which is faster depends on both,
+//! so the advice is to measure.
 
 use super::live::seen;
 use super::{Check, Finding, Need, Rule, Severity, change};
 use crate::facts::Disk;
 
-/// Network storage that a guest's kernel can attach by itself.
+/// Network storage that a guest's kernel can attach.
 const NETWORK: [&str; 3] = ["iscsi", "nbd", "rbd"];
 
 pub(super) const RULE: Rule = Rule {

@@ -1,18 +1,17 @@
-//! One pair of queues of a virtio-net card is served by one vCPU and one vhost thread, however many
-//! vCPUs the guest has. Linux gained from a pair a vCPU; Windows lost in the same report.
+//! One queue pair of a virtio-net card is served by one vCPU and one vhost thread, however many vCPUs the guest has.
+//! Linux gained from a pair for each vCPU; Windows lost in the same report.
 
-use super::change::{NicTo, new_card, own_nic};
+use super::change::{NicChange, new_card, own_nic};
 use super::live::seen;
 use super::support::{cards, studied_card};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::cell;
 use crate::facts::{Changed, Gain, Measured, Nic};
 
-/// Queues take memory and threads of the host's: what they bring must be worth it.
+/// Least gain, since queues take memory and threads of the host.
 const GAIN: f64 = 1.1;
 
-/// More pairs than this gain little (each has its own vhost thread; libvirt's and Proxmox's limit is
-/// higher).
+/// More pairs gain little (each has its own vhost thread; libvirt's and Proxmox's limits are higher).
 const MOST: u32 = 8;
 
 pub(super) const RULE: Rule = Rule {
@@ -26,12 +25,13 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, \"Network Device\", Multiqueue",
     ],
     checks: &[Check::Run(measured), Check::Nic(live)],
+    // Silent: where more are not faster.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::run(16e9), || fixture::run(10e9)),
     ..Rule::PLAIN
 };
 
-/// In a run: the same card over the same path with one pair of queues, or as QEMU has it, and with more.
+/// In a run: the same card over the same path with one queue pair, or QEMU's default, and with more.
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let more = |g: &&Gain| {
         let (before, after) = cards(g)?;
@@ -50,7 +50,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
         let (queues, vhost) = (more(&g), g.before.lead.nic().is_some_and(|nic| nic.vhost));
         let card = studied_card(m, g.before.lead.nic(), vhost);
         let what = format!("Give it {} queue pairs.", queues.unwrap_or(1));
-        let change = own_nic(what, &card, NicTo { queues, vhost, ..NicTo::default() });
+        let change = own_nic(what, &card, NicChange { queues, vhost, ..NicChange::default() });
         Change { sets: None, proxmox: new_card(queues), ..change }
     })
 }
@@ -70,7 +70,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let doubt =
         if nic.windows.is_none() { " Not for Windows, which became slower there (4.3 to 2.3 Gbit/s)." } else { "" };
     let what = format!("Give it {queues} queue pairs, if the network is the guest's bottleneck.{doubt}");
-    let change = own_nic(what, nic, NicTo { queues: Some(queues), ..NicTo::default() });
+    let change = own_nic(what, nic, NicChange { queues: Some(queues), ..NicChange::default() });
     Some(rule.advice(nic, &seen![nic; queues, vcpus, vhost], &cause, change))
 }
 
@@ -80,16 +80,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, over_bridge};
 
-    pub fn fires() -> Facts {
-        run(16e9)
-    }
-
-    /// Where more are no faster.
-    pub fn silent() -> Facts {
-        run(10e9)
-    }
-
-    fn run(speed: f64) -> Facts {
+    pub fn run(speed: f64) -> Facts {
         let mut four = over_bridge(Some("virtio-net"), "iperf3-tcp");
         if let Subject::Path { nic: Some(nic), .. } = &mut four.lead.subject {
             nic.queues = Some(4);
@@ -109,7 +100,7 @@ mod tests {
     use crate::rules::findings;
     use crate::testing::{live_nic, of_nic};
 
-    /// Of guests that run the settings alone decide.
+    /// For running guests the settings alone decide.
     #[test]
     fn windows_keeps_its_one_queue() {
         let fires = |nic: Nic| findings(&of_nic(nic)).iter().any(|found| found.rule == RULE.id);

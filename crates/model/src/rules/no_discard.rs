@@ -1,7 +1,7 @@
-//! A thin disk whose discards are not passed on grows until it is as large as it may be: what the
-//! guest deletes stays allocated on the host, and a thin pool fills.
+//! A thin disk without discard grows to its full size: what the guest deletes stays allocated on the host, and a thin
+//! pool fills up.
 
-use super::change::{self, To};
+use super::change::{self, DiskChange};
 use super::live::seen;
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity, sparse_file};
 use crate::facts::Disk;
@@ -24,7 +24,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     if details.thin != Some(true) || details.discard != Some(false) {
         return None;
     }
-    // That rule advises that all blocks be there.
+    // That rule advises full allocation.
     if details.format.as_deref() == Some("raw") && sparse_file::is_felt(disk) {
         return None;
     }
@@ -32,7 +32,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
                  on: what the guest deletes stays allocated until the storage is full.";
     let what = "Pass the guest's discards on, and let the guest trim: in the guest `fstrim -av` once, then \
                 `systemctl enable --now fstrim.timer` (Windows trims automatically).";
-    let change = change::own_disk(what, disk, &To { discard: true, ..To::default() });
+    let change = change::own_disk(what, disk, &DiskChange { discard: true, ..DiskChange::default() });
     Some(rule.advice(disk, &seen![disk; details.thin, details.discard], cause, change))
 }
 
@@ -45,7 +45,7 @@ mod fixture {
         settings(Details { thin: Some(true).into(), discard: Some(false).into(), ..Details::default() })
     }
 
-    /// A disk whose blocks are all there has nothing to give back.
+    /// A fully allocated disk has no thin storage to free.
     pub fn silent() -> Facts {
         settings(Details { thin: Some(false).into(), discard: Some(false).into(), ..Details::default() })
     }

@@ -1,5 +1,5 @@
-//! Memory on another NUMA node than the one that the vCPUs are bound to: each access that misses the
-//! caches crosses the link between the nodes.
+//! Memory on another NUMA node than the vCPUs are bound to: each access that misses the caches crosses the link between
+//! the nodes.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use super::placement::list_of;
 use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Processors;
 
-/// Share of the memory that lies elsewhere from which on it is told: libraries and the page cache of
-/// the hypervisor lie anywhere.
+/// Share of the memory on other nodes from which it is reported: libraries and page cache of the hypervisor may be
+/// anywhere.
 const SHARE: f64 = 0.1;
 
 pub(super) const RULE: Rule = Rule {
@@ -25,8 +25,9 @@ pub(super) const RULE: Rule = Rule {
     ],
     checks: &[Check::Processors(live)],
     kinds: Kinds::Any,
+    // Silent: the vCPUs may run on both nodes.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::bound_to(&[0, 1, 2, 3]), || fixture::bound_to(&[0, 1, 2, 3, 4, 5, 6, 7])),
     ..Rule::PLAIN
 };
 
@@ -35,7 +36,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let node_of = |cpu: &u32| p.host.iter().find(|c| c.cpu == *cpu).map(|c| c.node);
     let mine: BTreeSet<u32> =
         p.threads.iter().filter(|t| t.role == "vcpu").flat_map(|t| t.cpus.iter().filter_map(node_of)).collect();
-    // vCPUs that may run anywhere have no node of their own.
+    // vCPUs with affinity to all nodes have no node of their own.
     if mine.is_empty() || mine == nodes {
         return None;
     }
@@ -43,7 +44,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         |near: bool| p.memory_by_node.iter().filter(|(n, _)| mine.contains(n) == near).map(|(_, b)| *b).sum::<u64>();
     let (near, far) = (sum(true) as f64, sum(false) as f64);
     let share = far / (near + far);
-    // Also without any memory that is known.
+    // Also where no memory is known.
     if share.is_nan() || share < SHARE {
         return None;
     }
@@ -59,7 +60,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
 fn advice(p: &Processors, mine: &str, nodes: &BTreeSet<u32>, own: &BTreeSet<u32>) -> Change {
     let names = Names(&p.place);
     let others = list_of(&nodes.difference(own).copied().collect());
-    // The kernel takes any thread of the process (migrate_pages(2)).
+    // The kernel accepts any thread of the process (migrate_pages(2)).
     let tid = p.threads.iter().find(|t| t.role == "vcpu" && t.tid != 0);
     let pid = tid.map_or_else(|| "PID".to_owned(), |t| t.tid.to_string());
     let moved =
@@ -83,16 +84,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{live_processors, of_processors};
 
-    pub fn fires() -> Facts {
-        bound_to(&[0, 1, 2, 3])
-    }
-
-    /// The vCPUs may run on both nodes.
-    pub fn silent() -> Facts {
-        bound_to(&[0, 1, 2, 3, 4, 5, 6, 7])
-    }
-
-    fn bound_to(cpus: &[u32]) -> Facts {
+    pub fn bound_to(cpus: &[u32]) -> Facts {
         let mut processors = live_processors();
         processors.threads.amend().iter_mut().filter(|t| t.role == "vcpu").for_each(|t| t.cpus = cpus.to_vec());
         of_processors(processors)

@@ -1,16 +1,15 @@
-//! Offloads turned off: without segmentation offload every packet of 1,500 bytes makes the way through
-//! the hypervisor that 64 KiB could make at once, and checksums are computed for packets that never
-//! leave the host.
+//! Offloads turned off: without segmentation offload each packet of 1,500 bytes takes the path through the hypervisor
+//! that 64 KiB could take at once, and checksums are computed for packets that never leave the host.
 
-use super::change::{NicTo, on_host, own_nic, shell};
+use super::change::{NicChange, on_host, own_nic, shell};
 use super::live::seen;
 use super::support::away_from;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::{Gain, Measured, Nic};
 
-/// Any sure gain counts: they are on by default.
+/// Any significant gain counts: they are on by default.
 const GAIN: f64 = 1.0;
-/// The setting of a study that switches them on both ends of a path.
+/// The setting of a study that sets them at both ends of a path.
 const SETTING: &str = "offloads";
 
 pub(super) const RULE: Rule = Rule {
@@ -23,12 +22,16 @@ pub(super) const RULE: Rule = Rule {
         "Linux, Documentation/networking/segmentation-offloads.rst",
     ],
     checks: &[Check::Run(measured), Check::Nic(live)],
+    // Silent: without a difference.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (
+        || crate::testing::over_bridge_under(SETTING, "off", 5e9),
+        || crate::testing::over_bridge_under(SETTING, "off", 10e9),
+    ),
     ..Rule::PLAIN
 };
 
-/// In a run: the same over the same path with them off, and on or as they were found.
+/// In a run: the same over the same path with them off, and on or as found.
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let cause = |g: &Gain| {
         format!(
@@ -43,12 +46,12 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     })
 }
 
-/// What the setting switches, on what ends it switches it.
+/// What the setting turns on and off, and where.
 fn both_ends() -> String {
     format!("{}\n# and in the guest\n{}", on("TAP"), on("INTERFACE"))
 }
 
-/// Segmentation late and assembly early, and what segmentation needs: checksums and scattered packets.
+/// Segmentation and receive offloads, and what segmentation requires: checksums and scatter-gather.
 fn on(interface: &str) -> String {
     format!("ethtool -K {interface} tx on sg on tso on gso on gro on")
 }
@@ -62,7 +65,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
         nic.offloads_off.join(", ")
     );
     let what = "Leave the offloads on, unless the guest routes packets with a driver that mangles large ones.";
-    let to = NicTo { offloads: true, ..NicTo::default() };
+    let to = NicChange { offloads: true, ..NicChange::default() };
     let of_tap = nic.offloads_off.iter().all(|name| name.starts_with("tap"));
     let change = match (&*nic.interface, of_tap) {
         (Some(tap), true) => on_host(what, on(&shell(tap))),
@@ -72,28 +75,13 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 }
 
 #[cfg(test)]
-mod fixture {
-    use crate::facts::Facts;
-    use crate::testing::over_bridge_under;
-
-    pub fn fires() -> Facts {
-        over_bridge_under(super::SETTING, "off", 5e9)
-    }
-
-    /// Where they make no difference.
-    pub fn silent() -> Facts {
-        over_bridge_under(super::SETTING, "off", 10e9)
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::RULE;
     use crate::facts::Nic;
     use crate::rules::findings;
     use crate::testing::{live_nic, of_nic};
 
-    /// Of guests that run the settings alone decide.
+    /// For running guests the settings alone decide.
     #[test]
     fn what_is_off_in_a_guest_that_runs_is_told() {
         let fires = |nic: Nic| findings(&of_nic(nic)).iter().any(|found| found.rule == RULE.id);

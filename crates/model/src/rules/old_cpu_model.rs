@@ -1,5 +1,5 @@
-//! A CPU model that hides nearly all that the host's processor has: no AES, no AVX, no fast string
-//! operations, and flags against known flaws of CPUs left out.
+//! A CPU model without most features of the host's processor: no AES, no AVX, no fast string operations, and no flags
+//! for mitigations of CPU flaws.
 
 use super::change::{AppliesAt, Names};
 use super::live::seen;
@@ -7,7 +7,7 @@ use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Processors;
 use crate::result::Accel;
 
-/// Models that QEMU keeps for old configurations alone.
+/// Models that QEMU keeps only for old configurations.
 const OLD: [&str; 11] =
     ["qemu64", "qemu32", "kvm64", "kvm32", "486", "pentium", "pentium2", "pentium3", "athlon", "coreduo", "core2duo"];
 
@@ -26,15 +26,15 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Whether an old model is but the base of a newer one: Proxmox starts its x86-64-v2 and
-/// x86-64-v2-AES (the default of new guests) as `qemu64` with flags.
+/// Whether an old model is only the base of a newer one: Proxmox starts its x86-64-v2 and x86-64-v2-AES (the default of
+/// new guests) as `qemu64` with flags.
 fn is_base_of_newer(p: &Processors) -> bool {
     let has = |flag: &str| p.flags.iter().any(|f| f.strip_prefix('+') == Some(flag));
     has("aes") || (has("ssse3") && (has("sse4.2") || has("sse4_2")))
 }
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
-    // Under emulation the model costs and gains nothing like it; that is another rule's finding.
+    // Under emulation the model matters less; that is another rule's finding.
     let model = p.model.as_deref().filter(|m| OLD.contains(m) && p.accel != Some(Accel::Tcg))?;
     if is_base_of_newer(p) {
         return None;

@@ -1,6 +1,6 @@
-//! A guest that gets far less of the network in one direction than in the other: what a guest sends and what it receives
-//! go different ways through the hypervisor (offloads and notification of the sender, merged buffers, the ring and
-//! interrupts of the receiver), so the slow one names where to look.
+//! A guest whose network is much slower in one direction than in the other: sent and received packets take different
+//! paths through the hypervisor (offloads and notification of the sender, merged buffers, ring and interrupts of the
+//! receiver), so the slow direction shows where to search.
 
 use super::change::in_guest;
 use super::support::{cite_gain, cite_known};
@@ -8,9 +8,9 @@ use super::{Change, Check, Finding, Need, Proof, Rule, Severity};
 use crate::facts::{Gain, Measured};
 use crate::summary::Share;
 
-/// How many times better a direction must surely be: the two differ a little on every machine.
+/// Least ratio of the two directions: they differ a little on every machine.
 const TIMES: f64 = 1.5;
-/// What the name of a workload from the peer ends in; without it the actor sends.
+/// Suffix of workloads that send from the peer; without it the actor sends.
 const REVERSE: &str = "-reverse";
 
 pub(super) const RULE: Rule = Rule {
@@ -22,8 +22,9 @@ pub(super) const RULE: Rule = Rule {
         "Linux, Documentation/networking/scaling.rst; ethtool(8)",
     ],
     checks: &[Check::Run(measured)],
+    // Silent: a third less is a normal difference.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::run(2e9), || fixture::run(8e9)),
     ..Rule::PLAIN
 };
 
@@ -54,7 +55,7 @@ fn finding(rule: &Rule, m: &Measured, sends: &Share, receives: &Share) -> Option
         said(receives),
         super::support::caution(m)
     );
-    // What in this run made the slow direction faster can be measured again.
+    // What made the slow direction faster in this run can be measured again.
     let faster = m.gains.iter().filter(|g| g.citable && g.before == slow.cell && g.ratio.surely_above(1.0));
     let best: Option<&Gain> = faster.max_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
     if let Some(best) = best {
@@ -89,16 +90,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, over_bridge};
 
-    pub fn fires() -> Facts {
-        run(2e9)
-    }
-
-    /// A third less is no other way.
-    pub fn silent() -> Facts {
-        run(8e9)
-    }
-
-    fn run(receives: f64) -> Facts {
+    pub fn run(receives: f64) -> Facts {
         let cell = |nic, workload: &str| over_bridge(nic, workload);
         Bench::new()
             .cell(cell(None, "iperf3-tcp"), 40e9)

@@ -1,10 +1,10 @@
-//! Where threads of a guest may run, as sets of the host's processors.
+//! Affinity of a guest's threads, as sets of the host's processors.
 
 use std::collections::BTreeSet;
 
 use crate::facts::Processors;
 
-/// Numbers as a list that `taskset -c` and `virsh` take: `0-3,8`.
+/// A list for `taskset -c` and `virsh`: `0-3,8`.
 pub fn list_of(numbers: &BTreeSet<u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &n in numbers {
@@ -17,9 +17,9 @@ pub fn list_of(numbers: &BTreeSet<u32>) -> String {
     runs.into_iter().map(shown).collect::<Vec<String>>().join(",")
 }
 
-/// Processors that the guest's vCPUs fill when all compute: sets to which at least as many of them are
-/// bound as the set is large (Hall's condition). vCPUs that may run on every processor of the host are
-/// bound to none; without the host's processors none is known to be bound.
+/// Processors that the guest's vCPUs fill when all run: sets to which at least as many vCPUs are bound as the set is
+/// large (Hall's condition). vCPUs with affinity to all processors of the host are not bound; without the host's
+/// processors none is known to be.
 pub fn taken_cpus(p: &Processors) -> BTreeSet<u32> {
     let host: BTreeSet<u32> = p.host.iter().map(|c| c.cpu).collect();
     if host.is_empty() {
@@ -32,7 +32,7 @@ pub fn taken_cpus(p: &Processors) -> BTreeSet<u32> {
     bound.iter().chain([&all]).filter(|set| filled(set)).flatten().copied().collect()
 }
 
-/// The host's processors that are not taken.
+/// The host's other processors.
 pub fn free_cpus(p: &Processors, taken: &BTreeSet<u32>) -> BTreeSet<u32> {
     p.host.iter().map(|c| c.cpu).filter(|c| !taken.contains(c)).collect()
 }
@@ -52,7 +52,7 @@ mod tests {
     fn taken_is_what_bound_vcpus_fill() {
         let mut p = live_processors();
         assert_eq!(list_of(&taken_cpus(&p)), "2-5");
-        // One vCPU on its own processor, three that float.
+        // One vCPU on its own processor, three without a binding.
         p.threads.amend().iter_mut().skip(1).for_each(|t| t.cpus = (0..8).collect());
         assert_eq!(list_of(&taken_cpus(&p)), "2");
         p.host.amend().clear();

@@ -1,4 +1,4 @@
-//! Proving a finding: its cell as it is and with the change applied, measured anew, interleaved.
+//! Proofs of findings: the cell without and with the change, measured again, interleaved.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,31 +9,31 @@ use crate::run::Run;
 use crate::stats::Ratio;
 use crate::study::{NamedCell, Study};
 
-/// Two cells whose comparison would prove a finding (`vmio tax --prove`).
+/// Two cells whose comparison proves a finding (`vmio tax --prove`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Proof {
-    /// As it is.
+    /// Without the change.
     pub before: Cell,
-    /// With the change applied.
+    /// With the change.
     pub after: Cell,
 }
 
-/// What came of it.
+/// Result of a proof.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Proven {
     /// The cells.
     pub proof: Proof,
     /// After over before: above 1 is faster.
     pub gain_ratio: Ratio,
-    /// Whether the interval excludes "equal", with enough pairs and boots.
+    /// Whether the interval excludes 1, with enough pairs and boots.
     pub proven: bool,
-    /// One sentence.
+    /// The result in one sentence.
     pub verdict: String,
 }
 
 impl Proof {
-    /// The study that measures both cells (and their baselines) as the given one would. What only others of its cells had
-    /// need of is not in it, so that it can be read again as it is stored.
+    /// The study that measures both cells (and their baselines) as the given one would. Parts that only other cells
+    /// need are left out, so that it can be parsed again when it is stored.
     pub fn study(&self, like: &Study) -> Study {
         let mut study = Study {
             name: format!("{}-proof", like.name),
@@ -44,7 +44,7 @@ impl Proof {
             ..like.clone()
         };
         study.drop_what_only_disks_need();
-        // What is compared with itself alone is compared with nothing.
+        // Without a comparison there is no baseline.
         let compared = study.named_cells().any(|cell| study.compares(&cell));
         if matches!(study.baseline, Baseline::Like(_)) && !compared {
             study.baseline = Baseline::None;
@@ -52,7 +52,7 @@ impl Proof {
         study
     }
 
-    /// What the run of [`Proof::study`] says; `None` without a round in which both cells ran.
+    /// The result by the run of [`Proof::study`]; `None` without a round in which both cells ran.
     pub fn verdict(&self, run: &Run) -> Option<Proven> {
         let ratio = gain_ratio(run, &self.before, &self.after)?;
         let rule = run.study.repeat.convergence();
@@ -102,7 +102,7 @@ mod tests {
                 .into(),
             ..Names::default()
         };
-        // Its blocks on disks.
+        // Its disk blocks.
         let disks = QUICK.split("\n# Two machines").next().unwrap();
         let study = proof().study(&Study::parse("quick.toml", disks, &names).unwrap());
         assert_eq!(study.cells(), [native("device", "rand-read-32"), proof().before, proof().after]);

@@ -1,14 +1,13 @@
-//! qcow2 finds a guest's block through a table of its own (L2). What QEMU's cache of these tables
-//! does not hold is read from the image first: random I/O over more than the cache covers pays
-//! two requests for one. One entry of 8 bytes covers a cluster.
+//! qcow2 finds a guest's block through an L2 table. Entries missing in QEMU's cache are read from the image first:
+//! random I/O over more than the cache covers takes two requests instead of one. An entry of 8 bytes covers a cluster.
 
-use super::change::{AppliesAt, To, own_disk};
+use super::change::{AppliesAt, DiskChange, own_disk};
 use super::live::seen;
 use super::support::from_setting;
 use super::{Change, Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Details, Disk, Gain, Measured};
 
-/// Any sure gain counts.
+/// Any significant gain counts.
 const GAIN: f64 = 1.0;
 /// Bytes of an entry of the L2 table (QEMU, docs/interop/qcow2.txt).
 const ENTRY_BYTES: u64 = 8;
@@ -27,8 +26,9 @@ pub(super) const RULE: Rule = Rule {
     references: &["QEMU, docs/qcow2-cache.txt", "libvirt, formatdomain.html, metadata_cache (7.0.0)"],
     checks: &[Check::Run(measured), Check::Disk(live)],
     remedy: Some(DiskRemedy::Target("qcow2-full-l2")),
+    // Silent: the tables were in the cache either way.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::covering(12e3), || fixture::covering(7e3)),
     ..Rule::PLAIN
 };
 
@@ -48,7 +48,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         disk,
         &seen![disk; details.format, details.virtual_bytes, details.cluster_bytes, details.l2_cache_bytes],
         &cause,
-        own_disk(WHAT, disk, &To { l2_cache: Some(needed), ..To::default() }),
+        own_disk(WHAT, disk, &DiskChange { l2_cache: Some(needed), ..DiskChange::default() }),
     );
     finding.figures.push(from_setting("L2 tables of the image", needed as f64, "bytes", disk));
     finding.figures.push(from_setting("QEMU's cache of them", has as f64, "bytes", disk));
@@ -74,7 +74,7 @@ fn cause(gain: &Gain) -> String {
     )
 }
 
-/// For a measured image, which is no image of the reader's.
+/// For a measured image, which is not the reader's.
 fn advice() -> Change {
     Change {
         what: WHAT.into(),
@@ -97,16 +97,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        covering(12e3)
-    }
-
-    /// The tables were in the cache either way.
-    pub fn silent() -> Facts {
-        covering(7e3)
-    }
-
-    fn covering(full: f64) -> Facts {
+    pub fn covering(full: f64) -> Facts {
         Bench::new()
             .cell(native("qcow2-small-l2", "rand-read-32"), 60e3)
             .cell(virtio("qcow2-small-l2", "rand-read-32"), 7e3)

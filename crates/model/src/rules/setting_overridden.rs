@@ -1,5 +1,4 @@
-//! A setting that the configuration asks for and that is not in force: what people read in their
-//! configuration is not what their guest has.
+//! A configured setting that is not in force, so that the guest is not what its configuration says.
 
 use super::change::{AppliesAt, Names, slot_without};
 use super::{Change, Check, Evidence, Finding, Live, Need, Rule, Severity};
@@ -39,7 +38,7 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
     if each.is_empty() {
         return None;
     }
-    // What is known for sure needs no search.
+    // A certain reason needs no search.
     let whys: Vec<&str> = wrong.iter().filter_map(|o| o.why.as_deref()).collect();
     let cause = if whys.len() == wrong.len() {
         format!("{}: {}.", each.join("; "), whys.join("; "))
@@ -73,8 +72,8 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
     Some(finding)
 }
 
-/// `iothread=1` on a disk whose controller has none: where it is one of virtio's, the disks get a controller each,
-/// which the guest's driver knows already; else the setting goes.
+/// `iothread=1` on a disk whose controller has none: with virtio the disks get a controller each, for which the guest
+/// has a driver; else the setting is removed.
 fn no_iothread(device: &impl Live) -> Change {
     let names = Names(device.place());
     let (vmid, slot) = (names.vmid(), names.slot("scsi0"));
@@ -112,7 +111,7 @@ mod fixture {
         settings(Details { overridden: vec![one], ..Details::default() })
     }
 
-    /// All is as it was asked for.
+    /// All settings are in force.
     pub fn silent() -> Facts {
         settings(Details::default())
     }

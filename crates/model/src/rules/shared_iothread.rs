@@ -1,6 +1,6 @@
-//! Several disks on one I/O thread: it is one core, and while it serves one disk the others wait.
+//! Several disks on one I/O thread: it uses one core, and while it serves one disk the others wait.
 
-use super::change::{To, own_disk};
+use super::change::{DiskChange, own_disk};
 use super::live::seen;
 use super::{Check, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Disk, Facts};
@@ -16,15 +16,18 @@ pub(super) const RULE: Rule = Rule {
     ],
     checks: &[Check::Guests(live)],
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (
+        || fixture::threads(["iothread1", "iothread1", "iothread1"]),
+        || fixture::threads(["iothread1", "iothread2", "iothread3"]),
+    ),
     ..Rule::PLAIN
 };
 
-/// One finding for a thread, at the second of its disks.
+/// One finding for each thread, at the second of its disks.
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     let mut all = Vec::new();
     for (at, disk) in facts.disks.iter().enumerate() {
-        // Queues that are spread over several threads are spread on purpose.
+        // Queues spread over several threads are intended.
         let spread = disk.details.mapped_iothreads.is_some();
         let Some(thread) = disk.details.iothread_name.as_deref().filter(|_| !spread) else { continue };
         let shares = |d: &&Disk| d.guest() == disk.guest() && d.details.iothread_name.as_deref() == Some(thread);
@@ -39,7 +42,7 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
         let change = own_disk(
             "If several of them are busy at once, give each its own I/O thread (virtio-scsi: its own controller).",
             disk,
-            &To { iothread: true, ..To::default() },
+            &DiskChange { iothread: true, ..DiskChange::default() },
         );
         all.push(rule.advice(disk, &seen![disk; driver, details.iothread_name], &cause, change));
     }
@@ -51,15 +54,7 @@ mod fixture {
     use crate::facts::{Details, Disk, Facts, Subject};
     use crate::testing::live_disk;
 
-    pub fn fires() -> Facts {
-        threads(["iothread1", "iothread1", "iothread1"])
-    }
-
-    pub fn silent() -> Facts {
-        threads(["iothread1", "iothread2", "iothread3"])
-    }
-
-    fn threads(names: [&str; 3]) -> Facts {
+    pub fn threads(names: [&str; 3]) -> Facts {
         let disk = |(name, thread): (&str, &str)| Disk {
             subject: Subject::disk("db1", name),
             ..live_disk(Details { iothread_name: Some(thread.into()).into(), ..Details::default() })
@@ -75,7 +70,7 @@ mod tests {
 
     #[test]
     fn one_thread_is_one_finding_and_disks_of_two_guests_share_none() {
-        let mut facts = fixture::fires();
+        let mut facts = (RULE.fixture.0)();
         let found = RULE.check(&facts);
         assert_eq!((found.len(), found[0].subject.to_string()), (1, "guest db1, disk vdb".to_owned()));
         assert!(found[0].cause.contains("serves disk vda, disk vdb, disk vdc:"), "{}", found[0].cause);

@@ -1,7 +1,7 @@
-//! One request queue for several vCPUs: they take turns at its lock, and completions interrupt one of
-//! them for all. QEMU's own default has been a queue a vCPU since its machine types 5.2.
+//! One request queue for several vCPUs: they wait for its lock, and one of them handles all completions. QEMU's default
+//! is a queue for each vCPU since machine type 5.2.
 
-use super::change::{To, own_disk};
+use super::change::{DiskChange, own_disk};
 use super::live::{processors_of, seen};
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::facts::{Disk, Facts, Processors};
@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Guests(live)],
     remedy: Some(DiskRemedy::Queues),
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::queues(1), || fixture::queues(4)),
     ..Rule::PLAIN
 };
 
@@ -36,7 +36,7 @@ fn single(rule: &Rule, disk: &Disk, processors: &Processors) -> Option<Finding> 
         "The disk has one request queue for {vcpus} vCPUs: they share it, and one of them handles all interrupts."
     );
     let what = format!("Give it {vcpus} queues, one for each vCPU (QEMU's default since machine type 5.2).");
-    let change = own_disk(what, disk, &To { queues: Some(vcpus), ..To::default() });
+    let change = own_disk(what, disk, &DiskChange { queues: Some(vcpus), ..DiskChange::default() });
     let mut finding = rule.advice(disk, &seen![disk; driver, details.queues], &cause, change);
     finding.evidence.extend(seen![processors; vcpus].into_iter().flatten());
     Some(finding)
@@ -47,15 +47,7 @@ mod fixture {
     use crate::facts::{Details, Facts};
     use crate::testing::{live_disk, live_processors, of_processors};
 
-    pub fn fires() -> Facts {
-        queues(1)
-    }
-
-    pub fn silent() -> Facts {
-        queues(4)
-    }
-
-    fn queues(n: u32) -> Facts {
+    pub fn queues(n: u32) -> Facts {
         let disk = live_disk(Details { queues: Some(n).into(), ..Details::default() });
         Facts { disks: vec![disk], ..of_processors(live_processors()) }
     }

@@ -1,6 +1,5 @@
-//! The device sees requests clearly smaller than the application made and than it sees natively:
-//! something between them (an emulated controller's limit, a sparse file's allocations, a small
-//! segment limit) splits them.
+//! Requests at the device are clearly smaller than the application's and than natively: something between them (an
+//! emulated controller's limit, a sparse file's allocations, a small segment limit) splits them.
 
 use super::support::{caution, cite_estimate, cite_share, is_emulated};
 use super::{Check, Finding, Need, Rule, Severity, change};
@@ -8,9 +7,9 @@ use crate::facts::{Measured, Place};
 use crate::stats::Estimate;
 use crate::summary::CellRow;
 
-/// "Clearly smaller": below this share of both yardsticks.
+/// "Clearly smaller" is below this share of both.
 const SHARE: f64 = 0.8;
-/// Applications with smaller requests have nothing to be split.
+/// Smaller requests are not split.
 const LEAST_BLOCK_BYTES: u64 = 16 * 1024;
 
 pub(super) const RULE: Rule = Rule {
@@ -20,14 +19,15 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["shafer2010, section 3.3, tables 1 and 2, column avgrq-sz"],
     checks: &[Check::Cell(split)],
+    // Silent: the device receives the application's requests.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::seen(15.0 * 1024.0), || fixture::seen(64.0 * 1024.0)),
     ..Rule::PLAIN
 };
 
 fn split(rule: &Rule, m: &Measured, guest: &CellRow) -> Option<Finding> {
     let traits = m.job(guest.cell.workload()).filter(|t| t.block_bytes >= LEAST_BLOCK_BYTES)?;
-    // The share is what it costs; one that is not known, or no loss, gives no finding.
+    // The share shows the cost; an unknown one, or no loss, gives no finding.
     let share = m.known_share(&guest.cell).filter(|s| s.share_ratio.surely_below(1.0))?;
     let native = m.cell(&guest.cell.natively())?;
     let (seen, natively) = (size(m, guest)?, size(m, native)?);
@@ -77,16 +77,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, guest, native};
 
-    pub fn fires() -> Facts {
-        seen(15.0 * 1024.0)
-    }
-
-    /// The device sees what the application made.
-    pub fn silent() -> Facts {
-        seen(64.0 * 1024.0)
-    }
-
-    fn seen(bytes: f64) -> Facts {
+    pub fn seen(bytes: f64) -> Facts {
         let lsi = guest("device", "lsi53c895a", "seq-write");
         Bench::new()
             .cell(native("device", "seq-write"), 700e6)

@@ -1,18 +1,18 @@
-//! A file with holes under the guest's disk: the first write to each block makes the host's file
-//! system allocate it, update its metadata and split the request, inside the guest's write.
+//! A sparse file as a guest's disk: the first write to each block makes the host's file system allocate it, update its
+//! metadata and split the request, during the guest's write.
 
 use super::live::seen;
 use super::{Check, DiskRemedy, Finding, Kinds, Need, Rule, Severity, change};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
 use crate::paper;
 
-/// Any sure gain counts.
+/// Any significant gain counts.
 const GAIN: f64 = 1.0;
 /// What to do.
 const WHAT: &str = "Preallocate the file, or give the guest a device (LVM, partition).";
-/// The target with holes.
+/// The sparse target.
 const SPARSE: &str = "sparse";
-/// Targets whose blocks are all there.
+/// Fully allocated targets.
 const FULL: [&str; 2] = ["preallocated", "device"];
 
 pub(super) const RULE: Rule = Rule {
@@ -45,12 +45,12 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     })
 }
 
-/// Less of the disk than this is not worth writing it anew.
+/// A smaller unallocated share is not worth a rewrite.
 const MISSING_SHARE: f64 = 0.05;
 const MISSING_BYTES: u64 = 1 << 30;
 
-/// Whether enough of the disk is missing in its file that first writes will be felt; as long as nobody
-/// knows how much it is, any hole counts. With discard on the holes are meant to be: they come back.
+/// Whether enough of the disk is unallocated to slow down first writes; where the amount is unknown, any hole counts.
+/// With discard holes are intended: they come back.
 pub fn is_felt(disk: &Disk) -> bool {
     let missing = disk.details.virtual_bytes.zip(*disk.details.allocated_bytes);
     let much = missing.is_none_or(|(size, there)| {
@@ -83,7 +83,7 @@ fn cause(gain: &Gain) -> String {
     )
 }
 
-/// A published figure of a sparse file beside other storage, by the same driver.
+/// Whether a published figure compares a sparse file with other storage, with the same driver.
 fn published(slow: &paper::Pattern, fast: &paper::Pattern) -> bool {
     slow.driver.is_some() && slow.driver == fast.driver && slow.target.as_deref() == Some(SPARSE)
 }
@@ -138,7 +138,7 @@ mod tests {
         assert!(!felt(Some(100 << 10), Some(97 << 10), false), "3 %");
     }
 
-    /// Either all blocks are to be there, or those that are free to be given back.
+    /// Full allocation and discard exclude each other.
     #[test]
     fn a_raw_file_gets_one_advice_on_its_holes() {
         let rules = |format: &str| {

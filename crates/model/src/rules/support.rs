@@ -1,4 +1,4 @@
-//! What the rules share: citing figures, and turning measured gains into findings.
+//! Shared by rules: citing figures, and findings from measured gains.
 
 use super::{About, Change, Cited, Finding, Proof, Rule, Severity, Unpaid, change};
 use crate::cell::{self, Attachment, Cell};
@@ -7,15 +7,15 @@ use crate::result::Mark;
 use crate::stats::{Estimate, Ratio};
 use crate::summary::Share;
 
-/// A gain whose interval lies wholly above this makes a finding severe.
+/// A gain whose whole interval is above this makes a finding severe.
 const SEVERE_GAIN: f64 = 2.0;
 
-/// Drivers that imitate a hardware controller register by register, by the names of vmio's
-/// entries and of QEMU's devices. (QEMU's nvme is emulated too, but is a queue in memory.)
+/// Drivers that emulate a hardware controller register by register, by vmio's and QEMU's names. (QEMU's nvme is
+/// emulated too, but is a queue in memory.)
 const EMULATED: [&str; 9] =
     ["lsi53c895a", "lsi53c810", "lsi", "megasas", "mptsas1068", "am53c974", "ahci", "ide", "sata"];
 
-/// Whether the driver imitates a hardware controller.
+/// Whether the driver emulates a hardware controller.
 pub fn is_emulated(driver: &str) -> bool {
     EMULATED.contains(&driver)
 }
@@ -25,27 +25,27 @@ pub fn disk_key(cell: &Cell) -> String {
     cell.place_key()
 }
 
-/// Whether half or more of the cell's samples did not reach the device.
+/// Whether half or more of the cell's samples were served by a cache.
 pub fn mostly_cached(m: &Measured, cell: &Cell) -> bool {
     m.cell(cell).is_some_and(|c| c.marks.get(&Mark::Cached).is_some_and(|n| 2 * n >= c.samples))
 }
 
-/// The driver of a cell's disk; empty for the native side.
+/// The driver of a cell's disk; empty natively.
 pub fn driver(cell: &Cell) -> &str {
     cell.attachment().map_or("", |a| &a.driver)
 }
 
-/// The disk that gained.
+/// The faster disk of a gain.
 pub fn better(gain: &Gain) -> Attachment {
     gain.after.attachment().cloned().unwrap_or_else(change::recommended)
 }
 
-/// The cards of a gain's two cells, as it was and as it became; `None` where they have none.
+/// The cards of a gain's cells, before and after; `None` without cards.
 pub fn cards(gain: &Gain) -> Option<(&cell::Nic, &cell::Nic)> {
     gain.before.lead.nic().zip(gain.after.lead.nic())
 }
 
-/// Sure gains of guests with a card over cells in which a setting was such, by another value of it or by none.
+/// Significant gains of guests with a card over cells with this value of a setting, by another value or none.
 pub fn away_from<'a>(
     m: &'a Measured,
     setting: &str,
@@ -57,10 +57,10 @@ pub fn away_from<'a>(
     gains.filter(move |g| g.before.lead.nic().is_some() && has(&g.before) && !has(&g.after))
 }
 
-/// A card of a study's guest, for the change of a finding: what a guest calls its own is left to the reader. Of a guest that
-/// runs `vmio scan` has the change in its own words.
+/// A card of a study's guest, for the change of a finding, with placeholders for a guest's own names. For a running
+/// guest `vmio scan` fills them in.
 pub fn studied_card(m: &Measured, card: Option<&cell::Nic>, vhost_here: bool) -> Nic {
-    // Whatever a study calls it, what is pasted holds no more than a name.
+    // Text to paste contains a plain name only, whatever the study's text.
     let plain = |model: &String| model.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     Nic {
         model: card.map(|card| card.model.clone()).filter(plain).into(),
@@ -71,7 +71,7 @@ pub fn studied_card(m: &Measured, card: Option<&cell::Nic>, vhost_here: bool) ->
 }
 
 impl Rule {
-    /// A finding of this rule with what every finding has.
+    /// A finding of this rule.
     pub fn finding(&self, severity: Severity, subject: impl Into<About>, cause: String, change: Change) -> Finding {
         Finding {
             rule: self.id.to_owned(),
@@ -90,8 +90,8 @@ impl Rule {
         }
     }
 
-    /// Findings from gains that may be cited: one a disk as it is, with the changed disk that
-    /// gained most on any workload. Gains whose changed side was served by a cache are no gains.
+    /// Findings from citable gains: one for each disk, with the changed disk of the largest gain in any workload. Gains
+    /// whose changed side was served by a cache do not count.
     pub fn from_gains<'a>(
         &self,
         m: &'a Measured,
@@ -125,8 +125,8 @@ impl Rule {
     }
 }
 
-/// Where the very change that gained elsewhere was measured, too, and does not pay: of the same disk with one thing
-/// changed, each workload whose gain may be cited and is not surely above 1.
+/// Workloads for which the same change was measured and does not pay: on the same disk with one thing changed, each
+/// citable gain that is not certainly above 1.
 fn unpaid(m: &Measured, best: &Gain) -> Vec<Unpaid> {
     let same = |g: &&Gain| {
         g.changed == best.changed
@@ -144,7 +144,7 @@ fn unpaid(m: &Measured, best: &Gain) -> Vec<Unpaid> {
     unpaid.map(of).collect()
 }
 
-/// The sentence of it, for behind a cause.
+/// A sentence about them, appended to a cause.
 fn not_for(unpaid: &[Unpaid]) -> String {
     let each = |loses: bool| {
         let named = unpaid.iter().filter(move |u| u.loses == loses);
@@ -166,12 +166,12 @@ pub fn from_setting(label: &str, value: f64, unit: &str, disk: &Disk) -> Cited {
     Cited { label, value, unit: unit.into(), interval: None, from: disk.from.clone() }
 }
 
-/// A word on software emulation, for the end of a cause.
+/// A note on software emulation, appended to a cause.
 pub fn caution(m: &Measured) -> &'static str {
     if m.emulated { " Measured under software emulation (TCG): rely on the direction, not on the size." } else { "" }
 }
 
-/// A word on device stalls in the samples of cells, for the end of a figure's label; empty where there is none.
+/// A note on device stalls in cells' samples, appended to a figure's label; empty without stalls.
 pub fn stalls<'a>(m: &Measured, cells: impl IntoIterator<Item = &'a Cell>) -> String {
     let marked = |cell: &'a Cell| m.cell(cell)?.marks.get(&Mark::Stalled).copied();
     match cells.into_iter().filter_map(marked).sum() {
@@ -181,7 +181,7 @@ pub fn stalls<'a>(m: &Measured, cells: impl IntoIterator<Item = &'a Cell>) -> St
     }
 }
 
-/// The same for the end of a cause that rests on a gain.
+/// The same, appended to a cause that rests on a gain.
 fn stalls_in(m: &Measured, gain: &Gain) -> &'static str {
     if stalls(m, [&gain.before, &gain.after]).is_empty() {
         return "";
@@ -189,7 +189,7 @@ fn stalls_in(m: &Measured, gain: &Gain) -> &'static str {
     " A device stall lies in its samples (docs/statistics.md): measure again before relying on the size."
 }
 
-/// A gain and the shares of both of its sides.
+/// A gain, and the shares of its two cells.
 pub fn cite_gain(m: &Measured, gain: &Gain) -> Vec<Cited> {
     let label = if gain.before.workload() == gain.after.workload() {
         format!("{}: {} over {}", gain.after.workload(), disk_key(&gain.after), disk_key(&gain.before))
@@ -207,19 +207,19 @@ pub fn cite_ratio(m: &Measured, label: String, ratio: &Ratio) -> Cited {
     Cited { label, value: ratio.value, unit: "ratio".into(), interval: ratio.interval, from: m.from() }
 }
 
-/// A cell's share of native, if it may be cited.
+/// A cell's share, if citable.
 pub fn cite_share(m: &Measured, cell: &Cell) -> Option<Cited> {
     let share = m.known_share(cell)?;
     Some(cite_known(m, share))
 }
 
-/// A share, whether it is known or not, with what must be said of it.
+/// A share, converged or not, with notes.
 pub fn cite_known(m: &Measured, share: &Share) -> Cited {
     let stalls = share.stalls().map_or(String::new(), |stalls| format!(" ({stalls})"));
     cite_ratio(m, format!("share of native: {}{stalls}", share.key), &share.share_ratio)
 }
 
-/// A figure without an interval: a count, or what follows from two means.
+/// A figure without an interval: a count, or a quotient of means.
 pub fn cite_count(m: &Measured, label: String, value: f64, unit: &str) -> Cited {
     Cited { label, value, unit: unit.into(), interval: None, from: m.from() }
 }
@@ -235,7 +235,7 @@ mod tests {
     use crate::rules::findings;
     use crate::testing::{Bench, guest, native, virtio};
 
-    /// A run of the emulated controller and virtio: requests a second of both for the second workload.
+    /// A run with the emulated controller and virtio: requests a second of both for the second workload.
     fn found(emulated: f64, by_virtio: f64) -> crate::rules::Finding {
         let lsi = |workload: &str| guest("device", "lsi53c895a", workload);
         let facts = Bench::new()
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_not_said_to_cost() {
-        // Shares that did not converge: nothing is cited of them, for or against.
+        // Shares that did not converge are not cited, for or against.
         let lsi = guest("device", "lsi53c895a", "rand-read-1");
         let mut facts = Bench::new()
             .cell(native("device", "rand-read-32"), 60e3)

@@ -1,8 +1,7 @@
-//! `aio=threads` with O_DIRECT on a block device: each request is handed to a thread of a pool and
-//! back, two switches that Linux AIO and io_uring save. (On a file that grows threads are a good
-//! choice: they may wait.)
+//! `aio=threads` with O_DIRECT on a block device: each request is passed to a pool thread and back, two context
+//! switches that Linux AIO and io_uring save. (For a growing file threads are a good choice: they may block.)
 
-use super::change::{To, own_disk};
+use super::change::{DiskChange, own_disk};
 use super::live::seen;
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::Aio;
@@ -22,8 +21,9 @@ pub(super) const RULE: Rule = Rule {
     ],
     checks: &[Check::Disk(live)],
     remedy: Some(DiskRemedy::Aio(Aio::Native)),
+    // Silent: a file.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::on(true), || fixture::on(false)),
     ..Rule::PLAIN
 };
 
@@ -39,7 +39,11 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let cause = "aio=threads passes each request to a thread and back; on a block device with O_DIRECT the kernel \
                  takes \
                  them asynchronously.";
-    let change = own_disk("Use aio=native (or io_uring).", disk, &To { aio: Some(Aio::Native), ..To::default() });
+    let change = own_disk(
+        "Use aio=native (or io_uring).",
+        disk,
+        &DiskChange { aio: Some(Aio::Native), ..DiskChange::default() },
+    );
     Some(rule.advice(disk, &seen![disk; aio, cache, details.format, details.storage], cause, change))
 }
 
@@ -48,16 +52,7 @@ mod fixture {
     use crate::facts::{Details, Disk, Facts, Place};
     use crate::testing::live_disk;
 
-    pub fn fires() -> Facts {
-        on(true)
-    }
-
-    /// A file.
-    pub fn silent() -> Facts {
-        on(false)
-    }
-
-    fn on(block_device: bool) -> Facts {
+    pub fn on(block_device: bool) -> Facts {
         let disk = Disk {
             aio: "threads".into(),
             place: Place { block_device: Some(block_device), ..Place::default() },

@@ -1,8 +1,7 @@
-//! `cache=unsafe`: QEMU drops the guest's flushes. What a database in the guest takes for durable
-//! is lost when the host fails; its file system may be, too. The setting alone decides: whether it
-//! is fast is no matter here.
+//! `cache=unsafe`: QEMU drops the guest's flushes. Data that a guest's database flushed are lost when the host fails,
+//! perhaps with the whole file system. The setting alone decides, whatever its speed.
 
-use super::change::{self, AppliesAt, Change, Names, To};
+use super::change::{self, AppliesAt, Change, DiskChange, Names};
 use super::live::seen;
 use super::support::{cite_count, disk_key};
 use super::{Check, DiskRemedy, Finding, Kinds, Need, Rule, Severity};
@@ -21,8 +20,9 @@ pub(super) const RULE: Rule = Rule {
     checks: &[Check::Run(measured), Check::Guests(live)],
     kinds: Kinds::Any,
     remedy: Some(DiskRemedy::Pair),
+    // Silent: also through the host's page cache, but flushes are passed on.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::with(Cache::Unsafe), || fixture::with(Cache::Writeback)),
     ..Rule::PLAIN
 };
 
@@ -30,7 +30,7 @@ pub(super) const RULE: Rule = Rule {
 const WHAT: &str = "Use cache=none (or writeback), unless losing the whole guest is acceptable: a disposable build \
                     machine, an installation that would be repeated.";
 
-/// What holds for every disk with it.
+/// The cause for every disk with it.
 const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the guest believes durable is in the host's \
                      memory, and lost if the host fails.";
 
@@ -43,7 +43,7 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     }
 }
 
-/// Firecracker's default, fit for the throw-away guests that it is mostly used for (its
+/// Firecracker's default, suitable for the short-lived guests that it is mostly used for (its
 /// `docs/api_requests/block-caching.md`).
 fn of_firecracker(rule: &Rule, disk: &Disk) -> Finding {
     let cause = "Firecracker offers the guest no flush for this drive (cache_type Unsafe, its default): what the \
@@ -62,12 +62,12 @@ fn of_qemu(rule: &Rule, disk: &Disk) -> Finding {
     if change::thrown_away(disk) {
         return of_a_snapshot(rule, disk);
     }
-    let to = To { cache: Some(Cache::None), ..To::default() };
+    let to = DiskChange { cache: Some(Cache::None), ..DiskChange::default() };
     rule.advice(disk, &seen![disk; cache], CAUSE, change::own_disk(WHAT, disk, &to))
 }
 
-/// A guest that is to leave its image as it is: another cache mode would change nothing, and without the
-/// option it begins to write into the image, which is for its owner to decide and for nothing to be joined with.
+/// A guest with a temporary image: another cache mode would change nothing, and without the option it would write to
+/// the image, which is its owner's decision and is not combined with other changes.
 fn of_a_snapshot(rule: &Rule, disk: &Disk) -> Finding {
     let cause = "The guest's writes go to a temporary image without flushes, which QEMU deletes when it exits \
                  (-snapshot, snapshot=on): right for a guest that begins anew each time, and for no other.";
@@ -90,14 +90,14 @@ fn of_a_snapshot(rule: &Rule, disk: &Disk) -> Finding {
         sets: None,
     };
     let mut finding = rule.advice(disk, &seen![disk; cache], cause, change);
-    // Somebody asked for it, and it is right for a guest that is to begin anew each time.
+    // It was requested, and is right for a guest that begins anew each time.
     finding.severity = Severity::Warning;
     finding.title = "What the guest writes is thrown away at its end".to_owned();
     finding.references = vec!["QEMU, qemu(1), -snapshot; \"Block device options\": snapshot=on".to_owned()];
     finding
 }
 
-/// One finding a disk, with the device's evidence where a durable append ran on it.
+/// One finding for each disk, with device counters where a durable append ran on it.
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let mut all: Vec<Finding> = Vec::new();
     for cell in &m.cells {
@@ -133,16 +133,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        with(Cache::Unsafe)
-    }
-
-    /// Through the host's page cache, too, but flushes are passed on.
-    pub fn silent() -> Facts {
-        with(Cache::Writeback)
-    }
-
-    fn with(cache: Cache) -> Facts {
+    pub fn with(cache: Cache) -> Facts {
         let mut guest = virtio("device", "durable-append");
         if let Some(a) = guest.attachment_mut() {
             (a.cache, a.aio) = (cache, Aio::Threads);
@@ -216,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_devices_evidence_is_cited_once_a_disk() {
-        let found = RULE.check(&fixture::fires());
+        let found = RULE.check(&(RULE.fixture.0)());
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].subject.to_string(), "device/qemu/virtio-blk,unsafe,threads");
         assert!(found[0].cause.contains("the device saw 4.0 KiB and"), "{}", found[0].cause);

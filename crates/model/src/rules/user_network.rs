@@ -1,8 +1,7 @@
-//! A network in user space: slirp (`user`) speaks TCP/IP itself inside of QEMU's main loop; passt does
-//! so in a process of its own. Every packet is copied and every connection made anew. A tap on a
-//! bridge hands packets on as they are.
+//! A network in user space: slirp (`user`) is a TCP/IP stack in QEMU's main loop; passt has its own process. Every
+//! packet is copied and every connection terminated. A tap on a bridge passes packets unchanged.
 
-use super::change::{NicTo, own_nic};
+use super::change::{NicChange, own_nic};
 use super::live::seen;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::Nic;
@@ -34,7 +33,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     );
     let what = "Connect it to a bridge through a tap with vhost, if the guest may be on the host's network (this \
                 needs root once, and gives the guest its own address).";
-    let to = NicTo { virtio: true, tap: true, vhost: true, ..NicTo::default() };
+    let to = NicChange { virtio: true, tap: true, vhost: true, ..NicChange::default() };
     Some(rule.advice(nic, &seen![nic; backend], &cause, own_nic(what, nic, to)))
 }
 

@@ -1,6 +1,5 @@
-//! More vCPUs than processors to run on: more than the host has, more than they are bound to together,
-//! or bound where others are bound who work at the same time. A vCPU that does not run while it holds a lock lets the
-//! guest's other vCPUs spin.
+//! More vCPUs than processors: more than the host has, more than they are bound to together, or bound to processors of
+//! other busy vCPUs. When a vCPU is preempted while it holds a lock, the guest's other vCPUs spin.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +10,7 @@ use super::{Change, Check, Evidence, Finding, Kinds, Need, Rule, Severity};
 use crate::cell::{Actor, Cell};
 use crate::facts::{Changed, Gain, Measured, PlacedThread, Processors, Subject};
 
-/// Any sure gain counts: a binding takes nothing to loosen.
+/// Any significant gain counts: removing a binding costs nothing.
 const GAIN: f64 = 1.0;
 
 pub(super) const RULE: Rule = Rule {
@@ -25,12 +24,13 @@ pub(super) const RULE: Rule = Rule {
     ],
     checks: &[Check::Run(measured), Check::Processors(live)],
     kinds: Kinds::Any,
+    // Silent: where one processor is enough.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::run(5e9), || fixture::run(10e9)),
     ..Rule::PLAIN
 };
 
-/// In a run: the same held to fewer processors than its vCPUs, or to those of others in the cell, and not so.
+/// In a run: the same pinned to fewer processors than its vCPUs, or to those of others in the cell, and not so.
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let freed = |g: &&Gain| crowding(&g.before, m).is_some() && crowding(&g.after, m).is_none();
     let cause = |g: &Gain| {
@@ -50,7 +50,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     })
 }
 
-/// Why the vCPUs of a cell's guests wait for each other or for others in the cell; `None` where they do not.
+/// Why vCPUs of a cell's guests wait for each other or for others in the cell; `None` where they do not.
 fn crowding(cell: &Cell, m: &Measured) -> Option<String> {
     let held: Vec<(&Actor, BTreeSet<u32>)> =
         cell.actors().map(|actor| (actor, actor.side.shape.pins.iter().copied().collect())).collect();
@@ -107,7 +107,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     Some(finding)
 }
 
-/// More vCPUs than the host has processors: no binding helps.
+/// More vCPUs than the host's processors: no binding helps.
 fn fewer(p: &Processors) -> Change {
     let names = Names(&p.place);
     let most = p.host.len();
@@ -124,7 +124,7 @@ fn fewer(p: &Processors) -> Change {
     }
 }
 
-/// Bound too closely: the kernel finds a free processor better than a binding that is shared.
+/// Bound too closely: the scheduler finds a free processor better than a shared binding.
 fn unbound(p: &Processors) -> Change {
     let names = Names(&p.place);
     let all = if p.host.is_empty() { "CPUS".to_owned() } else { list_of(&p.host.iter().map(|cpu| cpu.cpu).collect()) };
@@ -153,16 +153,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, over_bridge};
 
-    pub fn fires() -> Facts {
-        run(5e9)
-    }
-
-    /// Where one processor is enough.
-    pub fn silent() -> Facts {
-        run(10e9)
-    }
-
-    fn run(on_one: f64) -> Facts {
+    pub fn run(on_one: f64) -> Facts {
         let held = |pins: &[u32]| {
             let mut cell = over_bridge(Some("virtio-net"), "iperf3-tcp");
             cell.lead.side.shape.pins = pins.to_vec();

@@ -1,15 +1,15 @@
-//! The two paravirtual disks: virtio-blk has the shorter way for one fast disk; virtio-scsi hangs
-//! many disks on one PCI device and knows more commands.
+//! The two paravirtual disks: virtio-blk has the shorter path for one fast disk; virtio-scsi attaches many disks to one
+//! PCI device and supports more commands.
 
-use super::change::{self, To};
+use super::change::{self, DiskChange};
 use super::live::seen;
 use super::support::{better, driver};
 use super::{Check, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Facts, Gain, GuestId, Measured};
 
-/// A change must gain this much: the two differ little, and changing one renames the guest's disks.
+/// Least gain: the two differ little, and a change renames the guest's disks.
 const GAIN: f64 = 1.1;
-/// From so many virtio-blk disks on a guest runs short of PCI slots (32 on a bus, some taken).
+/// Number of virtio-blk disks from which a guest runs out of PCI slots (32 on a bus, some used).
 const MANY: u32 = 20;
 
 pub(super) const RULE: Rule = Rule {
@@ -19,8 +19,9 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["Proxmox VE, qm.adoc, \"Bus/Controller\"", "QEMU, blog \"virtio-blk and virtio-scsi\" (2021)"],
     checks: &[Check::Run(measured), Check::Guests(live)],
+    // Silent: within a few per cent.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::scsi(9e3), || fixture::scsi(12.5e3)),
     ..Rule::PLAIN
 };
 
@@ -31,22 +32,22 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     })
 }
 
-/// One finding for a guest, at its first such disk.
+/// One finding for each guest, at its first such disk.
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     let many =
         |d: &&Disk| d.driver.as_deref() == Some("virtio-blk") && d.details.alike_in_guest.is_some_and(|n| n >= MANY);
-    let mut told: Vec<&GuestId> = Vec::new();
+    let mut reported: Vec<&GuestId> = Vec::new();
     let mut all = Vec::new();
     for disk in facts.disks.iter().filter(many) {
-        if told.contains(&disk.guest()) {
+        if reported.contains(&disk.guest()) {
             continue;
         }
-        told.push(disk.guest());
+        reported.push(disk.guest());
         let cause = format!(
             "The guest has {} virtio-blk disks, each a separate PCI device with its own interrupts.",
             disk.details.alike_in_guest.unwrap_or_default()
         );
-        let to = To { driver: Some("virtio-scsi"), ..To::default() };
+        let to = DiskChange { driver: Some("virtio-scsi"), ..DiskChange::default() };
         let change = change::own_disk("Attach this disk and similar ones to virtio-scsi controllers.", disk, &to);
         all.push(rule.advice(disk, &seen![disk; driver, details.alike_in_guest], &cause, change));
     }
@@ -66,16 +67,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, guest, native, virtio};
 
-    pub fn fires() -> Facts {
-        scsi(9e3)
-    }
-
-    /// Within a few per cent.
-    pub fn silent() -> Facts {
-        scsi(12.5e3)
-    }
-
-    fn scsi(figure: f64) -> Facts {
+    pub fn scsi(figure: f64) -> Facts {
         Bench::new()
             .cell(native("device", "rand-read-32"), 60e3)
             .cell(guest("device", "virtio-scsi", "rand-read-32"), figure)

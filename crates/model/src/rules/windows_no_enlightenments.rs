@@ -1,5 +1,5 @@
-//! Windows without Hyper-V enlightenments: it reads clocks and timers of emulated hardware, each time a
-//! way out to the hypervisor, and its watchdogs take a pause of the host for a fault.
+//! Windows without Hyper-V enlightenments: it reads clocks and timers of emulated hardware, each with an exit to the
+//! hypervisor, and its watchdogs report a pause of the host as a fault.
 
 use super::change::{AppliesAt, Names};
 use super::live::seen;
@@ -19,12 +19,12 @@ pub(super) const RULE: Rule = Rule {
     ],
     checks: &[Check::Processors(live)],
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::windows(&["+aes"]), || fixture::windows(&["hv_relaxed", "hv_time"])),
     ..Rule::PLAIN
 };
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
-    // Without a model nobody read the flags either; and these are KVM's.
+    // Without a model the flags were not read either; and enlightenments require KVM.
     let windows = p.windows == Some(true) && p.model.is_some() && p.accel == Some(Accel::Kvm);
     let flag =
         |f: &String| f.trim_start_matches('+').starts_with("hv_") || f.trim_start_matches('+').starts_with("hv-");
@@ -66,15 +66,7 @@ mod fixture {
     use crate::facts::{Facts, Processors};
     use crate::testing::{live_processors, of_processors};
 
-    pub fn fires() -> Facts {
-        windows(&["+aes"])
-    }
-
-    pub fn silent() -> Facts {
-        windows(&["hv_relaxed", "hv_time"])
-    }
-
-    fn windows(flags: &[&str]) -> Facts {
+    pub fn windows(flags: &[&str]) -> Facts {
         let flags = flags.iter().map(|f| (*f).into()).collect();
         of_processors(Processors { windows: Some(true).into(), flags, ..live_processors() })
     }

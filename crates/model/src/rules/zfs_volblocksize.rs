@@ -1,5 +1,5 @@
-//! A ZFS volume reads and writes whole blocks (`volblocksize`): a smaller write reads the block,
-//! changes a part and writes it anew, checksums and parity included.
+//! A ZFS volume reads and writes whole blocks (`volblocksize`): a smaller write reads the block, modifies a part and
+//! writes it, with checksums and parity.
 
 use super::change::{AppliesAt, Names, shell, xml};
 use super::live::seen;
@@ -8,8 +8,7 @@ use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::{Disk, Measured, Place};
 use crate::summary::CellRow;
 
-/// Bytes at the device for each byte written, from which on the block is called too large: twice
-/// is what the intent log alone may cost.
+/// Write amplification from which the block is called too large: the intent log alone may double writes.
 const AMPLIFIED: f64 = 3.0;
 /// OpenZFS's default since 2.2; larger ones are a choice for large requests.
 const DEFAULT_BYTES: u64 = 16 * 1024;
@@ -23,8 +22,9 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["OpenZFS, zfsprops(7), volblocksize", "Proxmox VE, \"ZFS over iSCSI\" and zfspool, blocksize"],
     checks: &[Check::Run(measured), Check::Disk(live)],
+    // Silent: the intent log doubles writes.
     #[cfg(test)]
-    fixture: (fixture::fires, fixture::silent),
+    fixture: (|| fixture::written(8.0), || fixture::written(2.0)),
     ..Rule::PLAIN
 };
 
@@ -50,7 +50,7 @@ fn amplified(rule: &Rule, m: &Measured, cell: &CellRow) -> Option<Finding> {
     if cell.cell.target() != Some(ZVOL) || cell.cell.is_native() {
         return None;
     }
-    // Only where it is known to cost.
+    // Only with a known cost.
     let share = m.known_share(&cell.cell).filter(|s| s.share_ratio.surely_below(1.0))?;
     let device = cell.device?;
     let factor = device.write_bytes_per_second.value / cell.disk.as_ref()?.bandwidth_bytes_per_second.value;
@@ -107,16 +107,7 @@ mod fixture {
     use crate::facts::Facts;
     use crate::testing::{Bench, native, virtio};
 
-    pub fn fires() -> Facts {
-        written(8.0)
-    }
-
-    /// The intent log doubles what is written.
-    pub fn silent() -> Facts {
-        written(2.0)
-    }
-
-    fn written(factor: f64) -> Facts {
+    pub fn written(factor: f64) -> Facts {
         let cell = virtio("zvol", "rand-write-32");
         Bench::new().cell(native("zvol", "rand-write-32"), 20e3).cell(cell.clone(), 5e3).moved(&cell, factor).facts()
     }

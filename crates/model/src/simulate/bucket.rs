@@ -1,10 +1,10 @@
-//! A token bucket for packets of one size, as the generic cell rate algorithm (ITU-T I.371, annex
-//! A): instead of tokens it keeps the time at which the next packet is due at the bucket's rate.
+//! A token bucket for packets of one size, as the generic cell rate algorithm (ITU-T I.371, annex A): it stores the
+//! time at which the next packet is due instead of tokens.
 
 use crate::picos::{MILLISECOND, time_of};
 use crate::rate::BitRate;
 
-/// What a bucket lets pass at once after a pause unless something else is asked for: a millisecond's worth.
+/// Default burst after a pause: a millisecond's worth.
 const BURST: u64 = MILLISECOND;
 
 #[derive(Debug, Clone)]
@@ -13,7 +13,7 @@ pub struct Bucket {
     rate: BitRate,
     /// Time of a packet at the rate, in picoseconds.
     gap: u64,
-    /// How long before it is due a packet may pass, in picoseconds; a packet's gap at least.
+    /// How early a packet may pass, in picoseconds; at least one packet's gap.
     burst: u64,
     /// When the next packet is due.
     due: u64,
@@ -25,7 +25,7 @@ impl Bucket {
         Bucket::with_burst(packet_bits, rate, BURST)
     }
 
-    /// One that lets `burst` picoseconds' worth pass at once after a pause.
+    /// A full bucket with a burst of `burst` picoseconds' worth.
     pub fn with_burst(packet_bits: u64, rate: BitRate, burst: u64) -> Bucket {
         Bucket { packet_bits, rate, gap: time_of(packet_bits, rate), burst, due: 0 }
     }
@@ -35,7 +35,7 @@ impl Bucket {
         self.rate
     }
 
-    /// Changes the rate; what was taken in advance stays the same number of bits.
+    /// Changes the rate; the bits taken in advance stay the same.
     pub fn set_rate(&mut self, now: u64, rate: BitRate) {
         if rate == self.rate {
             return;
@@ -46,12 +46,12 @@ impl Bucket {
         (self.rate, self.gap) = (rate, time_of(self.packet_bits, rate));
     }
 
-    /// The first time, from `now`, at which a packet may pass; `u64::MAX` for never.
+    /// The earliest time from `now` on at which a packet may pass; `u64::MAX` for never.
     pub fn next(&self, now: u64) -> u64 {
         if self.gap == u64::MAX {
             return u64::MAX;
         }
-        // At least a packet ahead, or jitter would be taken for excess.
+        // At least one packet early, or jitter would count as excess.
         self.due.saturating_sub(self.gap.max(self.burst)).max(now)
     }
 

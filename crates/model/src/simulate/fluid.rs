@@ -1,7 +1,6 @@
-//! As a fluid, in steps of a period: for more members than packets can be counted of. Rings and
-//! host queues hold bits; what the wire cannot take is shared max-min, as serving the queues in
-//! turn does, or in proportion, as one queue for all does. [`Enforcement::Hierarchy`] shares it
-//! as `exact` does among the leaves of the compiled program.
+//! Fluid simulation in steps of a period, for too many members to simulate packets. Rings and host queues hold bits;
+//! the wire's capacity is shared max-min, like queues served in turn, or in proportion, like one shared queue.
+//! [`Enforcement::Hierarchy`] shares it as `exact` does among the leaves of the compiled program.
 
 use super::htb::Guarded;
 use super::outcome::{Outcome, Recorder};
@@ -21,7 +20,7 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal>
     let (ring_bits, queue_bits) = (u64::from(settings.ring) * packet_bits, u64::from(settings.queue) * packet_bits);
     let mut flows: Vec<Flow> = scenario.vifs.iter().map(|v| Flow::new(&v.source, packet_bits)).collect();
     let (mut rings, mut queues) = (vec![0u64; n], vec![0u64; n]);
-    // The order in which the wire serves: all alike, or by contract.
+    // How the wire serves members: all alike, or by contract.
     let (min, max) = (BitRate::ZERO, BitRate::MAX);
     let all_alike = Member { priority: 1, min, max, weight: 1, hard: false, over_max: false };
     let mut shares: Vec<Member> = match &program {
@@ -44,11 +43,11 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal>
         for i in 0..n {
             let totals = &mut recorder.totals[i];
             let mut offered = flows[i].bits(&scenario.vifs[i].source, now, end);
-            // A scheduler's ceilings act on its queues, below.
+            // A scheduler's ceilings apply to its queues, below.
             let cap = if program.is_some() { BitRate::MAX } else { control.in_force().caps[i] };
             let limit = if cap == BitRate::MAX { u64::MAX } else { bits_of(cap, time) };
             if flows[i].rate.is_some() {
-                // It waits for room instead of losing.
+                // It waits for room and loses nothing.
                 let room = ring_bits.saturating_add(limit) - rings[i];
                 seen[i].held_back = offered > room;
                 offered = offered.min(room);
@@ -58,7 +57,7 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal>
             let passed = there.min(limit);
             rings[i] = (there - passed).min(ring_bits);
             let lost = there - passed - rings[i];
-            // Behind the host's queue the same excess has been copied before it is lost.
+            // Behind the host's queue the same excess was copied before it is dropped.
             match settings.enforcement {
                 Enforcement::Held => totals.never_sent_bits += lost,
                 _ => totals.dropped_bits += lost,
@@ -71,7 +70,7 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal>
         let demands: Vec<Demand> = queues.iter().map(|q| Demand::Rate(rate_of(*q, time))).collect();
         let wire = bits_of(scenario.capacity, time);
         let fits = queues.iter().map(|q| u128::from(*q)).sum::<u128>() <= u128::from(wire);
-        // A hierarchy holds maxima on an empty wire, too.
+        // A hierarchy enforces maxima also on an idle wire.
         let sent: Vec<u64> = if settings.shares_a_queue() {
             in_proportion(&queues, wire)
         } else if fits && settings.enforcement != Enforcement::Hierarchy {
@@ -101,7 +100,7 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal>
             if program.is_some() {
                 seen[i].passed = sent[i];
             }
-            // What waits for a scheduler is held back; before a wire that is served in turn only what is lost is.
+            // With a scheduler waiting packets are held back; before a wire that serves in turn only lost ones are.
             if rest > queues[i] || (program.is_some() && rest > packet_bits) {
                 seen[i].held_back = true;
             }
@@ -114,7 +113,7 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal>
     Ok(recorder.finish(scenario.duration, false))
 }
 
-/// What each has of a room that all share first in, first out: all of it, or in proportion.
+/// Shares of one queue, first in, first out: all that is wanted, or in proportion.
 fn in_proportion(wanted: &[u64], room: u64) -> Vec<u64> {
     let sum: u128 = wanted.iter().map(|w| u128::from(*w)).sum();
     let part = |w: &u64| u64::try_from(u128::from(*w) * u128::from(room) / sum.max(1)).unwrap_or(*w);
@@ -123,9 +122,9 @@ fn in_proportion(wanted: &[u64], room: u64) -> Vec<u64> {
 
 /// A source's state.
 struct Flow {
-    /// Of a TCP-like source.
+    /// Rate of a TCP-like source.
     rate: Option<BitRate>,
-    /// Place in the schedule.
+    /// Index in the schedule.
     place: usize,
 }
 
@@ -138,7 +137,7 @@ impl Flow {
         Flow { rate, place: 0 }
     }
 
-    /// What it wants to send from `now` to `end`, in bits.
+    /// Bits that it offers from `now` to `end`.
     fn bits(&mut self, source: &Source, now: u64, end: u64) -> u64 {
         let Source::OpenLoop(schedule) = source else { return bits_of(self.rate.unwrap_or_default(), end - now) };
         let mut bits = 0;
@@ -158,7 +157,7 @@ impl Flow {
         bits
     }
 
-    /// After a step: half when something was dropped, else a packet more a round trip.
+    /// After a step: half the rate when something was dropped, else a packet more each round trip.
     fn turn(&mut self, source: &Source, dropped: bool, time: u64, packet_bits: u64, limit: BitRate) {
         if let (Some(rate), Source::Aimd { rtt }) = (&mut self.rate, source) {
             let packet = rate_of(packet_bits, *rtt);

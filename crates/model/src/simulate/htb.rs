@@ -1,9 +1,9 @@
-//! A program as Linux' HTB runs it (net/sched/sch_htb.c), for packets of one size: two levels of token
-//! buckets, priorities, and turns of a quantum inside one.
+//! A program as Linux's HTB runs it (net/sched/sch_htb.c), for packets of one size: two levels of token buckets,
+//! priorities, and turns of a quantum within one.
 //!
-//! A leaf with tokens of its own is served first, by priority, whatever the root has. One without borrows
-//! from the root while that has tokens, by priority again. Nobody is served beyond his ceiling. Whatever is
-//! sent is paid out of all buckets above it; what is borrowed is not paid out of the leaf's own.
+//! A leaf with tokens is served first, by priority, whatever the root has. Without tokens it borrows from the root
+//! while that has some, again by priority. No leaf exceeds its ceiling. Every packet is charged to all buckets above
+//! it; a borrowed one is not charged to the leaf's own.
 
 use super::bucket::Bucket;
 use super::{Enforcement, Scenario, Settings};
@@ -14,13 +14,13 @@ use crate::policy::compile::{Refusal, compile};
 use crate::policy::pool::{MemberKind, Pool, PoolMember};
 use crate::policy::program::{Framing, Hierarchy, Leaf as Told, Program};
 
-/// Priorities that the scheduler has (`TC_HTB_NUMPRIO`).
+/// Number of the scheduler's priorities (`TC_HTB_NUMPRIO`).
 const PRIORITIES: usize = 8;
 
-/// The loop, and what it stands round.
+/// The loop with its program.
 pub struct Guarded {
     pub control: Control,
-    /// Where limits act in the host's scheduler: what that runs.
+    /// The scheduler's program, where it enforces limits.
     pub program: Option<Hierarchy>,
 }
 
@@ -43,7 +43,7 @@ impl Guarded {
             uplink: "uplink".into(),
             direction: Direction::GuestTx,
             capacity: scenario.capacity,
-            // A packet has the size that it has on the wire.
+            // A packet's size is that on the wire.
             framing: Framing::NONE,
             seats,
         };
@@ -60,7 +60,7 @@ pub struct Scheduler {
     root: Bucket,
     leaves: Vec<Leaf>,
     packet_bytes: i64,
-    /// By level (own, borrowed) and priority: whose turn it is.
+    /// By level (own, borrowed) and priority: the leaf whose turn it is.
     turns: [[usize; PRIORITIES]; 2],
 }
 
@@ -96,7 +96,7 @@ impl Scheduler {
         }
     }
 
-    /// What the loop sets.
+    /// Applies the loop's limits.
     pub fn set(&mut self, in_force: &AppliedLimits, now: u64) {
         self.root.set_rate(now, in_force.root);
         for (leaf, cap) in self.leaves.iter_mut().zip(&in_force.caps) {
@@ -104,7 +104,7 @@ impl Scheduler {
         }
     }
 
-    /// Who of those that have packets is served now, or when to ask again (`u64::MAX`: nobody has any).
+    /// The leaf with packets that is served now, or the time to ask again (`u64::MAX` without packets).
     pub fn next(&mut self, now: u64, has_packets: impl Fn(usize) -> bool) -> Result<usize, u64> {
         let opens = |bucket: &Bucket| bucket.next(now);
         let (mut best, mut retry) = (None, u64::MAX);
@@ -116,7 +116,7 @@ impl Scheduler {
                     retry = retry.min(at);
                     continue;
                 }
-                // The first at or after the one whose turn it is.
+                // The first from the one whose turn it is.
                 let n = self.leaves.len();
                 let turn = (index + n - self.turns[level][leaf.priority]) % n;
                 let key = (leaf.priority, turn);

@@ -1,5 +1,5 @@
-//! A published experiment measured on real machines, in the words of its simulation: the scenario scaled to the link and the
-//! time of a run, and what came of each of its cells as an [`Outcome`], so that the two can stand beside each other.
+//! A published experiment measured on real machines: its scenario scaled to the link and duration of a run, and each
+//! cell's result as an [`Outcome`], to compare with the simulation.
 
 use serde_json::Value;
 
@@ -12,42 +12,42 @@ use crate::result::{CpuUse, Sample as Taken, Watched, WorkloadResult};
 use crate::run::Run;
 use crate::study::Study;
 
-/// Points of a measured series, at most.
+/// Most points of a measured series.
 const POINTS: u64 = 120;
-/// And the shortest time that one covers.
+/// Shortest time of a point.
 const SHORTEST: u64 = 100 * MILLISECOND;
-/// The settings that make a system of a cell.
+/// The settings that select a cell's system.
 const RATE: &str = "rate";
 const GUARD: &str = "guard";
-/// How much of the link's rate waits in its one queue, in milliseconds.
+/// Queue of the link, in milliseconds of its rate.
 const WAIT_MS: u64 = 50;
 
-/// A cell of such an experiment.
+/// A cell of the experiment.
 #[derive(Debug, Clone)]
 pub struct Trial {
     /// The leading actor's side.
     pub side: Side,
-    /// The guard's policy; `None` where nobody shapes.
+    /// The guard's policy; `None` without a guard.
     pub guard: Option<String>,
-    /// How often it ran; what was measured is the mean of these.
+    /// Number of rounds, whose mean the outcome is.
     pub rounds: usize,
-    /// What it was made from, scaled.
+    /// Its scaled scenario.
     pub scenario: Scenario,
-    /// How that is simulated.
+    /// Settings of its simulation.
     pub settings: Settings,
-    /// What was measured.
+    /// Its measured outcome.
     pub measured: Outcome,
-    /// What the generator of any actor was late with at worst, as a share of its packets.
+    /// Largest share of late packets of any actor's generator.
     pub late_ratio: f64,
-    /// Packets that came to the host and did not leave it by the uplink, as a share of those that came; `None` where
-    /// that was not counted.
+    /// Packets that came to the host and did not leave by the uplink, as a share of those that came; `None` without
+    /// counters.
     pub host_drop_ratio: Option<f64>,
-    /// Processor time of all hypervisors, as so many processors; `None` without one.
+    /// Processor time of all hypervisors, in processors; `None` without one.
     pub hypervisor_cpus: Option<f64>,
 }
 
 impl Scenario {
-    /// The same on another link for another time: rates in proportion to the one, times to the other.
+    /// The same on another link for another time: rates scaled to the one, times to the other.
     #[must_use]
     pub fn scaled(&self, capacity: BitRate, duration: u64) -> Scenario {
         let part = |value: u64, of: u64, to: u64| {
@@ -67,7 +67,7 @@ impl Scenario {
     }
 }
 
-/// The cells of a run that are the experiment, in the order of the study.
+/// The cells of a run that are this experiment, in the order of the study.
 pub fn trials(run: &Run, study: &Study, scenario: &Scenario) -> Vec<Trial> {
     let of = |cell: &Cell| {
         let taken: Vec<&Taken> = run.samples.iter().filter(|sample| sample.cell == *cell).collect();
@@ -116,12 +116,12 @@ fn trial(taken: &[&Taken], study: &Study, scenario: &Scenario) -> Option<Trial> 
     })
 }
 
-/// What one actor's reports say, in bits as the link counts them.
+/// An actor's reports, in bits as the link counts them.
 struct Member {
     totals: Totals,
     late_ratio: f64,
     packet_bytes: u32,
-    /// Received, in bit/s, from the start on.
+    /// Received, in bit/s, from the start.
     series: Vec<f64>,
 }
 
@@ -130,22 +130,22 @@ fn members(sample: &Taken, duration: u64) -> Option<Vec<Member>> {
 }
 
 fn member(result: &WorkloadResult, duration: u64) -> Option<Member> {
-    let (sent, heard) = (&result.raw["sender"], &result.raw["receiver"]);
-    let mine = heard["senders"].as_array()?.iter().find(|one| one["sender"] == sent["sender"])?;
+    let (sent, receiver) = (&result.raw["sender"], &result.raw["receiver"]);
+    let mine = receiver["senders"].as_array()?.iter().find(|one| one["sender"] == sent["sender"])?;
     let whole = |of: &Value, key: &str| of[key].as_u64();
     let bytes = whole(sent, "bytes")?;
     let figure = |name: &str| scalar(&result.figures, name);
-    // What the workload counts for each bit of payload: headers, where its rate is one of frames.
+    // Counted bits for each bit of payload: includes headers where the workload counts frames.
     let counted = figure("bandwidth")? * result.seconds / (figure("moved")? * 8.0);
     let packet_bytes = (bytes as f64 * counted).round();
     let bits = |packets: u64| (packets as f64 * packet_bytes * 8.0) as u64;
     let (scheduled, went, came) = (whole(sent, "scheduled")?, whole(sent, "sent")?, whole(mine, "received")?);
-    let window = heard["window_seconds"].as_f64().filter(|s| *s > 0.0)?;
+    let window = receiver["window_seconds"].as_f64().filter(|s| *s > 0.0)?;
     let windows: Vec<u64> = mine["bytes_by_window"].as_array()?.iter().filter_map(Value::as_u64).collect();
     let step = step(duration) as f64 / SECOND as f64;
     let mut series = vec![0.0; duration.div_ceil(self::step(duration)) as usize];
     for (i, bytes) in windows.iter().enumerate() {
-        // A window may lie in two points.
+        // A window may overlap two points.
         let (from, to) = (i as f64 * window / step, (i + 1) as f64 * window / step);
         for point in from as usize..=to as usize {
             let part = (to.min(point as f64 + 1.0) - from.max(point as f64)) / (to - from);
@@ -168,7 +168,7 @@ fn member(result: &WorkloadResult, duration: u64) -> Option<Member> {
     })
 }
 
-/// What a point covers, in picoseconds.
+/// Duration of a point, in picoseconds.
 fn step(duration: u64) -> u64 {
     (duration / POINTS).max(SHORTEST)
 }
@@ -205,12 +205,12 @@ fn outcome(rounds: &[Vec<Member>], scenario: &Scenario) -> Outcome {
     }
 }
 
-/// Of what came to the host by all links but the uplink, which share did not leave by that.
+/// Share of packets received on all other links that did not leave by the uplink.
 fn dropped_on_host(sample: &Taken) -> Option<f64> {
     let links = || sample.seen.iter().filter_map(|seen| Some((link(&seen.watched)?, &seen.figures)));
     let packets = |figures: &[Reading], way: &str| {
         let is = |r: &&Reading| r.figure == "packets" && r.labels.get("way").is_some_and(|w| w == way);
-        figures.iter().find(is).and_then(|r| r.value.typical())
+        figures.iter().find(is).map(|r| r.value.typical())
     };
     let left = links().find(|(name, _)| *name == UPLINK).and_then(|(_, figures)| packets(figures, "sent"))?;
     let ports = links().filter(|(name, _)| *name != UPLINK);
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(paper().scaled(1000 * M, 300 * SECOND), paper(), "as it is");
     }
 
-    /// 2 s of 1,000 packets of 1,250 bytes, whose headers of 250 bytes more count; half of them arrived.
+    /// 2 s of 1,000 packets of 1,250 bytes, which count 250 bytes more for headers; half of them arrived.
     fn result() -> WorkloadResult {
         let windows: Vec<u64> = vec![6_250; 200];
         let raw = json!({

@@ -1,36 +1,35 @@
-//! What came of a run: totals and rates over time.
+//! Outcome of a simulation: totals and rates over time.
 
 use super::Scenario;
 use crate::picos::{MILLISECOND, bits_of, rate_of};
 use crate::rate::BitRate;
 
-/// Minima are judged over windows of so many picoseconds.
+/// Length of the windows in which minima are judged, in picoseconds.
 const WINDOW: u64 = 100 * MILLISECOND;
-/// Points of a series.
+/// Most points of a series.
 const POINTS: u64 = 600;
-/// Series are kept of so many members, the first ones.
+/// Number of members with a series.
 const SERIES: usize = 16;
 
-/// What happened to one member's traffic.
+/// Totals of a member's traffic.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Totals {
-    /// Bits that the generator scheduled (a TCP-like source: what it sent).
+    /// Bits that the generator scheduled (for a TCP-like source: sent).
     pub scheduled_bits: u64,
-    /// Never sent: the guest's ring was full. Costs the host nothing.
+    /// Never sent, since the guest's ring was full. Costs the host nothing.
     pub never_sent_bits: u64,
     /// Dropped on the host, after the copy.
     pub dropped_bits: u64,
     /// Received at the far end of the uplink.
     pub received_bits: u64,
-    /// Windows of 100 ms in which it got its minimum, or all that it asked for.
+    /// Windows of 100 ms in which it had its minimum, or all that it offered.
     pub windows_met: u32,
-    /// Windows in all.
+    /// Number of windows.
     pub windows: u32,
 }
 
 impl Totals {
-    /// 1 - received / scheduled; what is still under way at the end counts as lost. 0 where
-    /// nothing was scheduled.
+    /// 1 - received / scheduled; bits in flight at the end count as lost. 0 where nothing was scheduled.
     pub fn loss_ratio(&self) -> f64 {
         if self.scheduled_bits == 0 {
             return 0.0;
@@ -38,16 +37,16 @@ impl Totals {
         1.0 - self.received_bits as f64 / self.scheduled_bits as f64
     }
 
-    /// Share of the time in which the minimum was met.
+    /// Share of windows in which the minimum was met.
     pub fn met_ratio(&self) -> f64 {
         if self.windows == 0 { 1.0 } else { f64::from(self.windows_met) / f64::from(self.windows) }
     }
 }
 
-/// One point of the series of all members that have one.
+/// A point of all members' series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// End of what it covers, in picoseconds from the start.
+    /// End of the point, in picoseconds from the start.
     pub at: u64,
     /// Received, by member.
     pub received: Vec<BitRate>,
@@ -57,7 +56,7 @@ pub struct Sample {
     pub caps: Vec<BitRate>,
 }
 
-/// What came of a run.
+/// Outcome of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// By member.
@@ -66,11 +65,11 @@ pub struct Outcome {
     pub series: Vec<Sample>,
     /// Simulated time, in picoseconds.
     pub duration: u64,
-    /// Whether it went packet by packet.
+    /// Whether it was simulated packet by packet.
     pub packets: bool,
 }
 
-/// Collects an outcome while a run goes on.
+/// Collects an outcome during a simulation.
 pub struct Recorder {
     pub totals: Vec<Totals>,
     minima: Vec<BitRate>,
@@ -96,12 +95,12 @@ impl Recorder {
         }
     }
 
-    /// When [`Self::look`] has something to do next.
+    /// Time of the next call of [`Self::look`].
     pub fn next(&self) -> u64 {
         (self.window.0 + WINDOW).min(self.sample.0 + self.step)
     }
 
-    /// Notes what is due at `now`; call it at [`Self::next`] or as near after as there is a step.
+    /// Records what is due at `now`, which is [`Self::next`] or the next step after it.
     pub fn look(&mut self, now: u64, caps: &[BitRate]) {
         if now >= self.window.0 + WINDOW {
             let time = now - self.window.0;
@@ -109,7 +108,7 @@ impl Recorder {
                 let all = &mut self.totals[i];
                 let asked = all.scheduled_bits - before.scheduled_bits;
                 let owed = bits_of(self.minima[i], time).min(asked);
-                // Packets under way, and a bucket's rounding, are no breach.
+                // Packets in flight, and a bucket's rounding, are no violation.
                 let got = all.received_bits - before.received_bits + 8 * self.packet_bits + owed / 100;
                 all.windows += 1;
                 all.windows_met += u32::from(got >= owed);

@@ -1,9 +1,9 @@
-//! Packet by packet. A packet comes from its source, waits in the guest's ring for the limit
-//! (where limits hold in the guest), then in its member's queue on the host, until the wire takes
-//! it. All packets have one size, so a ring or queue is a number.
+//! Packet simulation. A packet comes from its source, waits in the guest's ring for the limit (where limits are
+//! enforced in the guest), then in its member's queue on the host for the wire. All packets have one size, so rings and
+//! queues are counters.
 //!
-//! Time goes from event to event; with at most [`super::PACKET_MEMBERS`] members the next one is
-//! found by looking at all. Events at one time are taken in a fixed order.
+//! Time advances from event to event; with at most [`super::PACKET_MEMBERS`] members the next one is found by checking
+//! all. Simultaneous events have a fixed order.
 
 use std::collections::VecDeque;
 
@@ -20,14 +20,14 @@ use crate::rate::BitRate;
 
 struct Path<'a> {
     source: Running<'a>,
-    /// When its next packet comes.
+    /// Time of its next packet.
     comes: u64,
     ring: u32,
     queue: u32,
     bucket: Bucket,
-    /// When the ring's next packet may leave; `u64::MAX` when it is empty.
+    /// Time at which the ring's next packet may leave; `u64::MAX` when it is empty.
     leaves: u64,
-    /// Its queue on the host was empty at some time of this period.
+    /// Whether its queue on the host was empty at some time of this period.
     was_empty: bool,
     seen: PeriodSample,
 }
@@ -40,15 +40,15 @@ struct World<'a> {
     packet_bits: u64,
     packet_time: u64,
     capacity: BitRate,
-    /// The host's scheduler, where limits act in it.
+    /// The host's scheduler, where it enforces limits.
     scheduler: Option<Scheduler>,
-    /// Whose packets wait in the queue that all share, where they share one.
+    /// Members of the packets in a shared queue.
     shared: Option<VecDeque<usize>>,
-    /// Who is on the wire, until when.
+    /// Member whose packet is on the wire, and until when.
     wire: Option<(usize, u64)>,
-    /// When a waiting queue may be looked at again, with limits behind the queues.
+    /// Time to check waiting queues again, with limits behind the queues.
     retry: u64,
-    /// Whose turn it was last.
+    /// Member served last.
     turn: usize,
 }
 
@@ -135,7 +135,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A source has a packet.
+    /// A packet of a source arrives.
     fn comes(&mut self, i: usize, now: u64) {
         let path = &mut self.paths[i];
         let totals = &mut self.recorder.totals[i];
@@ -161,7 +161,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The ring's first packet passes the limit now, or it is known when it may.
+    /// Lets the ring's first packet pass the limit, or sets the time when it may.
     fn leave_or_wait(&mut self, i: usize, now: u64) {
         while self.paths[i].ring > 0 {
             let path = &mut self.paths[i];
@@ -245,13 +245,13 @@ impl<'a> World<'a> {
         self.wire = Some((i, now + self.packet_time));
     }
 
-    /// The first after the one whose turn it was that may go.
+    /// The next member in turn that may send.
     fn in_turn(&self, may: impl Fn(&Path<'_>) -> bool) -> Option<usize> {
         let n = self.paths.len();
         (1..=n).map(|k| (self.turn + k) % n).find(|i| may(&self.paths[*i]))
     }
 
-    /// Whoever the host's scheduler serves.
+    /// The member that the host's scheduler serves.
     fn by_scheduler(&mut self, now: u64) -> Option<usize> {
         let paths = &self.paths;
         match self.scheduler.as_mut()?.next(now, |i| paths[i].queue > 0) {
@@ -267,7 +267,7 @@ impl<'a> World<'a> {
     fn tick(&mut self, control: &mut Control, now: u64) {
         let by_scheduler = self.scheduler.is_some();
         let seen = |p: &mut Path<'_>| {
-            // A scheduler lets everybody wait a little; who has waited all the time wants more than it gives.
+            // With a scheduler packets always wait a little; a member that waited all the time wants more.
             p.seen.held_back |= by_scheduler && !std::mem::replace(&mut p.was_empty, p.queue == 0);
             std::mem::take(&mut p.seen)
         };
@@ -285,7 +285,7 @@ impl<'a> World<'a> {
                 self.paths[i].bucket.set_rate(now, control.in_force().caps[i]);
                 self.leave_or_wait(i, now);
             } else if self.paths[i].ring > 0 {
-                // Still waiting from the period before.
+                // Still waiting since the last period.
                 self.paths[i].seen.held_back = true;
             }
         }

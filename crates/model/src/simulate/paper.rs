@@ -1,5 +1,5 @@
-//! What a published experiment's file says beside its scenario: the figures that are printed in
-//! the paper, each of which can be found in an outcome of the simulation as well.
+//! Published figures in an experiment's file, beside its scenario, each of which can be calculated from an outcome of
+//! the simulation.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,41 +13,41 @@ pub struct Paper {
     pub key: String,
     /// What to cite.
     pub citation: String,
-    /// Where in it.
+    /// Section.
     pub section: String,
-    /// Figures that are printed there.
+    /// Its published figures.
     pub published: Vec<Published>,
-    /// Where it contradicts itself.
+    /// Its contradictions.
     pub footnote: Vec<Footnote>,
 }
 
-/// One printed figure.
+/// A published figure.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Published {
-    /// Of which system.
+    /// Its system.
     pub system: System,
-    /// What it is.
+    /// Its kind.
     pub what: What,
-    /// Of which member.
+    /// Its member.
     pub vm: String,
-    /// The figure, in the unit that `what` names.
+    /// Its value, in the unit of `what`.
     pub value: f64,
-    /// While the members offer so many Mbit/s, in their order; empty for the whole run.
+    /// Offered Mbit/s of the members, in order, while it holds; empty for the whole run.
     #[serde(default)]
     pub while_offered_mbit: Vec<u64>,
 }
 
-/// Which of the systems compared.
+/// Systems compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum System {
     /// Without an allocator.
     Native,
-    /// With the published one.
+    /// With the published allocator.
     Dba,
 }
 
-/// What a figure is.
+/// Kind of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -60,14 +60,14 @@ pub enum What {
 /// A remark on a figure.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub struct Footnote {
-    /// Which figure.
+    /// The figure concerned.
     pub about: String,
     /// The remark.
     pub text: String,
 }
 
 impl Published {
-    /// The same where a rate is so many times what it was there.
+    /// The same with rates multiplied by this factor.
     #[must_use]
     pub fn scaled(&self, ratio: f64) -> Published {
         let value = if self.what == What::ThroughputMbit { self.value * ratio } else { self.value };
@@ -75,8 +75,8 @@ impl Published {
         Published { value, while_offered_mbit: offered, ..self.clone() }
     }
 
-    /// The same figure in an outcome; `None` where the scenario has no such member or moment. A
-    /// throughput is the mean over all the time with these offers, the first second of each left out.
+    /// The same figure of an outcome; `None` where the scenario lacks the member or moment. A throughput is the mean
+    /// over all the time with these offers, without the first second of each.
     pub fn simulated(&self, scenario: &Scenario, outcome: &Outcome) -> Option<f64> {
         let i = scenario.vifs.iter().position(|v| v.name == self.vm)?;
         match self.what {
@@ -99,8 +99,8 @@ impl Published {
     }
 }
 
-/// The part of what a member offers over the whole scenario that lies above its maximum, and so
-/// cannot be received under a limit; `None` of a source without a schedule, or an empty one.
+/// The share of a member's offered traffic above its maximum, which a limit cannot let pass; `None` for a source
+/// without a schedule, or an empty one.
 pub fn above_maximum_ratio(scenario: &Scenario, vif: &Vif) -> Option<f64> {
     let Source::OpenLoop(schedule) = &vif.source else { return None };
     let ends = schedule.iter().skip(1).map(|s| s.0).chain([u64::MAX]);

@@ -1,5 +1,5 @@
-//! A small seeded generator: SplitMix64 (G. Steele, D. Lea, C. Flood, *Fast Splittable Pseudorandom
-//! Number Generators*, OOPSLA 2014). Its stream is part of what makes outcomes repeatable.
+//! A seeded generator: SplitMix64 (G. Steele, D. Lea, C. Flood, *Fast Splittable Pseudorandom Number Generators*,
+//! OOPSLA 2014). Its stream makes outcomes repeatable.
 
 pub struct Random(u64);
 
@@ -15,13 +15,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to `end`, which it never is; 0 for 0.
+    /// From 0 to `end`, exclusive; 0 for 0.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Of an exponential distribution with this mean, by comparisons alone (J. von Neumann, *Various Techniques Used in
-    /// Connection with Random Digits*, 1951): no logarithm, so every machine gives the same.
+    /// Exponentially distributed with this mean, by comparisons only (J. von Neumann, *Various Techniques Used in
+    /// Connection with Random Digits*, 1951): without a logarithm every machine gives the same.
     pub fn exponential(&mut self, mean: u64) -> u64 {
         let mut whole = 0u64;
         loop {

@@ -1,6 +1,5 @@
-//! What is simulated: an uplink, its members and what they send. Read from TOML (keys in
-//! `docs/guard-simulate.md`; the published experiment `papers/amamou2012.toml` is one), or made of
-//! a planned pool of a policy.
+//! Scenarios: an uplink, its members and their traffic. Parsed from TOML (keys in `docs/guard-simulate.md`; the
+//! published experiment `papers/amamou2012.toml` is one), or made from a planned pool of a policy.
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -12,9 +11,9 @@ use crate::problem::TextError;
 use crate::rate::{BitRate, MBIT};
 use crate::toml_reader::{self, Reader, Section, value_span};
 
-/// Bytes of a packet where a scenario does not say.
+/// Default packet size in bytes.
 pub const PACKET_BYTES: u32 = 1500;
-/// Most that a schedule may say, in Mbit/s: 100 Tbit/s.
+/// Highest rate of a schedule, in Mbit/s: 100 Tbit/s.
 const MAX_MBIT: u32 = 100_000_000;
 /// Longest simulated time, in seconds.
 const MAX_SECONDS: u32 = 86_400;
@@ -22,20 +21,20 @@ const MAX_SECONDS: u32 = 86_400;
 /// An uplink with its members, in order of creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
-    /// Of the uplink.
+    /// Capacity of the uplink.
     pub capacity: BitRate,
-    /// Of every packet.
+    /// Size of all packets.
     pub packet_bytes: u32,
     /// Simulated time, in picoseconds.
     pub duration: u64,
-    /// The loop's period that the scenario was written for, in picoseconds.
+    /// Period of the loop for which the scenario was written, in picoseconds.
     pub period: u64,
     /// The members.
     pub vifs: Vec<Vif>,
 }
 
 impl Scenario {
-    /// Reads a scenario; `file` names it in messages.
+    /// Parses a scenario; `file` names it in messages.
     ///
     /// # Errors
     /// Every problem with its line and key.
@@ -50,7 +49,7 @@ const KEYS: [&str; 10] = [
     "packet_bytes",
     "duration_s",
     "vm",
-    // Of a published experiment: see `super::paper`.
+    // Keys of a published experiment: see `super::paper`.
     "key",
     "citation",
     "section",

@@ -1,29 +1,29 @@
-//! Sources: when the next packet comes.
+//! Arrival times of sources' packets.
 
 use super::Source;
 use super::random::Random;
 use crate::picos::{SECOND, time_of};
 use crate::rate::BitRate;
 
-/// A source that is running.
+/// State of a source.
 pub struct Running<'a> {
     source: &'a Source,
     packet_bits: u64,
-    /// Packets come at random times.
+    /// Whether packets arrive at random times.
     at_random: bool,
-    /// Of a TCP-like source.
+    /// Rate of a TCP-like source.
     rate: BitRate,
-    /// Until then a TCP-like source takes no further drop as news.
+    /// Until this time a TCP-like source ignores further drops.
     deaf_until: u64,
-    /// When the next packet is scheduled, without jitter.
+    /// Time of the next packet, without jitter.
     nominal: u64,
-    /// Place in the schedule.
+    /// Index in the schedule.
     place: usize,
 }
 
 impl<'a> Running<'a> {
-    /// `at_random`: an open loop's packets come as a Poisson process. Sources that send like clockwork share a full
-    /// queue by how their gaps meet, not by what they offer.
+    /// With `at_random` an open loop's packets arrive as a Poisson process. With constant gaps sources share a full
+    /// queue by the phase of their gaps, not by their rates.
     pub fn new(source: &'a Source, packet_bits: u64, at_random: bool) -> Running<'a> {
         let at_random = at_random && matches!(source, Source::OpenLoop(_));
         let (rate, nominal) = match source {
@@ -34,8 +34,8 @@ impl<'a> Running<'a> {
         Running { source, packet_bits, at_random, rate, deaf_until: 0, nominal, place: 0 }
     }
 
-    /// Time of the packet that is next: within half a gap behind its scheduled time, or at that time where packets come
-    /// at random.
+    /// Time of the next packet: up to half a gap after its scheduled time, or exactly then where packets arrive at
+    /// random.
     pub fn next(&mut self, random: &mut Random) -> u64 {
         let rate = self.scheduled();
         if self.nominal == u64::MAX {
@@ -47,7 +47,7 @@ impl<'a> Running<'a> {
         self.nominal + random.below(time_of(self.packet_bits, rate).min(SECOND) / 2)
     }
 
-    /// The rate at the scheduled time, after going past all that is over and all pauses.
+    /// The rate at the scheduled time, after skipping past steps and pauses.
     fn scheduled(&mut self) -> BitRate {
         let Source::OpenLoop(schedule) = self.source else { return self.rate };
         loop {
@@ -66,7 +66,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// The packet that was next has come: schedules the one after it.
+    /// Schedules the packet after the one that arrived.
     pub fn advance(&mut self, random: &mut Random) {
         let mut gap = time_of(self.packet_bits, self.scheduled());
         if self.at_random {
@@ -81,10 +81,10 @@ impl<'a> Running<'a> {
         self.nominal = after.min(change);
     }
 
-    /// One packet got through to the host: a TCP-like source grows by a packet each round trip.
+    /// A packet reached the host: a TCP-like source grows by a packet each round trip.
     pub fn sent(&mut self, limit: BitRate) {
         if let Source::Aimd { rtt } = self.source {
-            // A round trip holds rate x rtt / packet packets; each adds its part of packet / rtt.
+            // A round trip has rate x rtt / packet packets; each adds its part of packet / rtt.
             let each = u128::from(self.packet_bits).pow(2) * u128::from(SECOND).pow(2)
                 / (u128::from(*rtt).pow(2) * u128::from(self.rate)).max(1);
             self.rate = self.rate.saturating_add(BitRate::of_sum(each)).min(limit);

@@ -10,7 +10,7 @@ fn amamou() -> Scenario {
     Scenario::from_toml("amamou2012.toml", include_str!("../../../../papers/amamou2012.toml")).unwrap()
 }
 
-/// The published scenario, each second of it in a tenth.
+/// The published scenario in a tenth of its time.
 fn short() -> Scenario {
     let mut scenario = amamou();
     scenario.duration /= 10;
@@ -35,7 +35,7 @@ fn near(got: &[f64], want: &[f64], by: f64) -> bool {
     got.iter().zip(want).all(|(g, w)| (g - w).abs() <= by)
 }
 
-/// Every bit that was scheduled is received, lost at a known place, or still under way.
+/// Every scheduled bit is received, lost at a known place, or in flight.
 fn accounts(scenario: &Scenario, settings: &Settings, outcome: &Outcome) {
     let packet = u64::from(scenario.packet_bytes) * 8;
     for t in &outcome.totals {
@@ -96,7 +96,7 @@ fn unshaped_in_turns_serves_all_alike_and_drops_on_the_host() {
     }
 }
 
-/// One queue for all serves offers in proportion: of MV1's 180 Gbit 1000/2400 of 800 arrive for 150 s, 1000/1800 of
+/// One shared queue serves in proportion to offers: of MV1's 180 Gbit 1000/2400 of 800 arrive for 150 s, 1000/1800 of
 /// 200 for 60, 1000/2200 of 600 for 30 and 1000/2100 of 500 for 60. The loss of 56.0 % is the published 55.87 %.
 #[test]
 fn unshaped_in_one_queue_is_the_published_native_system() {
@@ -120,7 +120,7 @@ fn a_queued_limit_drops_on_the_host() {
     assert!(outcome.totals.iter().all(|t| t.never_sent_bits == 0) && outcome.totals[0].dropped_bits > 0);
 }
 
-/// What a scheduler cannot hold, a hard reserve and rates beyond maxima, the loop does.
+/// The loop adds hard reserves and rates beyond maxima, which a scheduler lacks.
 #[test]
 fn figure_4_by_the_program_of_a_scheduler() {
     let settings =
@@ -131,14 +131,14 @@ fn figure_4_by_the_program_of_a_scheduler() {
         assert!(near(&all, &[600.0, 300.0, 100.0], 6.0), "packets {}: {all:?}", outcome.packets);
         assert!(near(&idle, &[200.0, 500.0, 200.0], 8.0), "packets {}: {idle:?}", outcome.packets);
     }
-    // A loop that hardly ever looks leaves the program as it was compiled: maxima are not exceeded.
+    // With a very long period the program stays as compiled: maxima are not exceeded.
     let asleep = Settings { period: 100 * SECOND, ..settings };
     let outcome = packet::run(&short(), &asleep).unwrap();
     assert!(near(&mean(&outcome, 11.0, 13.9), &[200.0, 300.0, 100.0], 6.0));
 }
 
-/// By hand: 100 Mbit/s, minima 40 and 10; of the 50 that are left priority 1 has up to its maximum, 20, and of
-/// the 30 after that weights 2 and 1 of priority 2 get 20 and 10.
+/// Calculated by hand: 100 Mbit/s, minima 40 and 10; of the remaining 50 priority 1 has up to its maximum, 20, and of
+/// the next 30 weights 2 and 1 of priority 2 get 20 and 10.
 #[test]
 fn a_program_serves_minima_then_priorities_then_weights() {
     let vif = |name: &str, priority: u8, min: u64, max: u64, weight: u32| Vif {
@@ -255,7 +255,7 @@ fn many_members_go_as_a_fluid() {
     assert!(outcome.totals.iter().all(|t| t.met_ratio() == 1.0));
     let received: u64 = outcome.totals.iter().map(|t| t.received_bits).sum();
     assert!(received > 1_800_000_000, "{received}");
-    // 2.7 Gbit are offered to 2: the limits hold what is too much in the guests.
+    // 2.7 Gbit are offered to 2: the limits keep the excess in the guests.
     let dropped: u64 = outcome.totals.iter().map(|t| t.dropped_bits).sum();
     assert!(dropped < 20_000_000, "{dropped}");
 }

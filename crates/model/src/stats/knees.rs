@@ -1,20 +1,20 @@
-//! Where a rate changes for good: the level of a series before and after, as the caps and burst buckets of a provider
-//! show ("so fast for so long, then less").
+//! Lasting changes of a rate: the levels of a series before and after, as caused by caps and burst buckets of a
+//! provider.
 //!
-//! A stretch of a series (with its beginning, with its end, or within it) is cut out where its mean differs most from that of
-//! the rest by Student's t with a common variance. It counts where that t is improbable for parts that do not differ, times the
-//! number of stretches that there are (Bonferroni's bound), and where the levels differ by [`LEAST`] at least, so that no drift
-//! of a few percent is one. Each part is then looked at likewise: circular binary segmentation (Olshen, Venkatraman, Lucito and
-//! Wigler, Biostatistics 5, 2004), which finds a level between two like ones where a single cut would not. A level has
-//! [`PART`] values at least: one odd value is none.
+//! A stretch of a series (at its beginning, at its end, or within it) is cut out where its mean differs most from that
+//! of the rest by Student's t with a common variance. It counts where that t is improbable for equal parts, times the
+//! number of possible stretches (Bonferroni's bound), and where the levels differ by at least [`LEAST`], so that a
+//! drift of a few per cent does not count. Each part is then searched in the same way: circular binary segmentation
+//! (Olshen, Venkatraman, Lucito and Wigler, Biostatistics 5, 2004), which finds a level between two equal ones where a
+//! single cut would not. A level has at least [`PART`] values, so that a single outlier is none.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Values that a level has at least.
+/// Fewest values of a level.
 pub const PART: usize = 3;
-/// Difference of two levels, as a share of the higher one, at least.
+/// Least difference of two levels, as a share of the higher one.
 pub const LEAST: f64 = 0.10;
-/// How often a series without a change is cut, at most, as far as its values are independent and normal.
+/// Highest probability of a cut in a series without a change, for independent, normal values.
 const CHANCE: f64 = 0.001;
 
 /// A change of level.
@@ -22,13 +22,13 @@ const CHANCE: f64 = 0.001;
 pub struct Knee {
     /// Index of the first value of the new level.
     pub at: usize,
-    /// Mean from the knee before on.
+    /// Mean since the previous knee.
     pub before: f64,
     /// Mean up to the next knee.
     pub after: f64,
 }
 
-/// The changes of level of a series, in its order; none where a value is not a number.
+/// The changes of level of a series, in order; empty where a value is not a number.
 pub fn knees(values: &[f64]) -> Vec<Knee> {
     if !values.iter().all(|value| value.is_finite()) {
         return Vec::new();
@@ -37,7 +37,7 @@ pub fn knees(values: &[f64]) -> Vec<Knee> {
     look(values, 0, &mut cuts);
     loop {
         let found = levels(values, &cuts);
-        // A later cut may have taken from a level what made it one.
+        // A later cut may have removed the difference of two levels.
         match found.iter().position(|knee| !differ(knee.before, knee.after)) {
             None => return found,
             Some(less) => drop(cuts.remove(less)),
@@ -45,7 +45,7 @@ pub fn knees(values: &[f64]) -> Vec<Knee> {
     }
 }
 
-/// The knees at these places.
+/// The knees at these indices.
 fn levels(values: &[f64], cuts: &[usize]) -> Vec<Knee> {
     let ends = cuts.iter().copied().skip(1).chain([values.len()]);
     let begins = [0].into_iter().chain(cuts.iter().copied());
@@ -57,7 +57,7 @@ fn levels(values: &[f64], cuts: &[usize]) -> Vec<Knee> {
     begins.zip(cuts).zip(ends).map(knee).collect()
 }
 
-/// Cuts a part that begins at this index, then what is left of it.
+/// Cuts a part that begins at this index, then its rest.
 fn look(part: &[f64], begin: usize, cuts: &mut Vec<usize>) {
     let Some((from, to)) = stretch(part) else { return };
     let ends: Vec<usize> = [0, from, to, part.len()].into_iter().collect();
@@ -69,10 +69,10 @@ fn look(part: &[f64], begin: usize, cuts: &mut Vec<usize>) {
     }
 }
 
-/// The stretch of a part that is cut out, if any is.
+/// The stretch of a part to cut out, if any.
 fn stretch(part: &[f64]) -> Option<(usize, usize)> {
     let n = part.len();
-    // About the mean, so that squares of large numbers take no digits.
+    // Relative to the mean, so that squares of large numbers lose no digits.
     let centre = mean(part);
     let mut sums = vec![(0.0, 0.0)];
     for value in part {
@@ -95,7 +95,8 @@ fn stretch(part: &[f64]) -> Option<(usize, usize)> {
     (chance < CHANCE).then_some((from, to))
 }
 
-/// Student's t of a stretch and the rest, without its sign, by the sums of values and of their squares up to each index.
+/// Absolute value of Student's t of a stretch and the rest, from the sums of values and of their squares up to each
+/// index.
 fn t(sums: &[(f64, f64)], from: usize, to: usize) -> f64 {
     let (all, squares) = sums[sums.len() - 1];
     let (n, m) = ((to - from) as f64, (sums.len() - 1 - (to - from)) as f64);
@@ -105,7 +106,7 @@ fn t(sums: &[(f64, f64)], from: usize, to: usize) -> f64 {
     if apart == 0.0 { 0.0 } else { apart / (within / (n + m - 2.0) * (1.0 / n + 1.0 / m)).sqrt() }
 }
 
-/// Whether two levels are two.
+/// Whether two levels differ.
 fn differ(one: f64, other: f64) -> bool {
     (one - other).abs() >= LEAST * one.abs().max(other.abs()) && one != other
 }
@@ -124,7 +125,7 @@ mod tests {
         knees(values).iter().map(|knee| knee.at).collect()
     }
 
-    /// Levels with their lengths, each value off by its part of the noise.
+    /// Levels with their lengths, and noise on each value.
     fn series(levels: &[(f64, usize)], noise: &[f64]) -> Vec<f64> {
         let all = levels.iter().flat_map(|(level, length)| std::iter::repeat_n(*level, *length));
         all.zip(noise.iter().cycle()).map(|(level, off)| level * (1.0 + off)).collect()
@@ -150,12 +151,12 @@ mod tests {
         assert_eq!(places(&[9.0, 9.0, 9.0, 9.0, 1.0, 9.0, 9.0, 9.0, 9.0]), Vec::<usize>::new(), "one odd value");
         assert_eq!(places(&[0.0; 20]), Vec::<usize>::new());
         assert_eq!(places(&[9.0, 9.0, 9.0, f64::NAN, 1.0, 1.0, 1.0]), Vec::<usize>::new());
-        // It stands still for good.
+        // It stops for good.
         assert_eq!(places(&[9.0, 9.0, 9.0, 0.0, 0.0, 0.0]), [3]);
     }
 
     proptest! {
-        /// Whatever its order, what stays within a tenth has no knee.
+        /// A series within a tenth has no knee, in any order.
         #[test]
         fn a_steady_rate_has_none(level in 1e-3..1e12, length in 0usize..200, noise in noise(0.05)) {
             prop_assert_eq!(places(&series(&[(level, length)], &noise)), Vec::<usize>::new());
@@ -176,7 +177,7 @@ mod tests {
             }
             let values = series(&levels, &noise);
             let found = knees(&values);
-            // A small change beside a large one may hide in what that one leaves.
+            // A large change may hide a small one next to it.
             if factors.len() == 1 {
                 prop_assert_eq!(found.iter().map(|knee| knee.at).collect::<Vec<_>>(), at.clone());
             }
@@ -186,7 +187,7 @@ mod tests {
             }
         }
 
-        /// Units change nothing, nor does the direction of time.
+        /// Units and the direction of time do not matter.
         #[test]
         fn units_and_the_direction_of_time_change_nothing(
             one in 1.0..100.0, other in 1.0..100.0, lengths in (3usize..30, 3usize..30), noise in noise(0.03), unit in 1e-6..1e6,

@@ -1,15 +1,15 @@
-//! What is asked of effects that are judged together: a p-value of each, corrected for their number, and the noise
-//! below which nothing counts as one.
+//! Effects that are judged together: a p-value of each, corrected for their number, and the noise below which none
+//! counts.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::{CONFIDENCE, Pair, grouped, half_width, log_ratio};
 
-/// What a corrected p-value must be below: what the intervals leave out.
+/// Significance level of corrected p-values, as of the intervals.
 pub const LEVEL: f64 = 1.0 - CONFIDENCE;
 
-/// Two-sided p-value of "the ratio is `bound`", by the model of [`super::paired_ratio`]: it is below [`LEVEL`] exactly
-/// where that ratio's interval does not hold the bound. `None` where there is no interval.
+/// Two-sided p-value of "the ratio is `bound`", by the model of [`super::paired_ratio`]: below [`LEVEL`] exactly where
+/// that ratio's interval does not contain the bound. `None` without an interval.
 pub fn p_value(pairs: &[Pair], bound: f64) -> Option<f64> {
     let logs: Vec<(u32, f64)> = pairs.iter().filter_map(|p| Some((p.boot, log_ratio(p)?))).collect();
     let of = grouped(&logs)?;
@@ -22,10 +22,10 @@ pub fn p_value(pairs: &[Pair], bound: f64) -> Option<f64> {
     Some((2.0 * student.sf(far / variance.sqrt())).clamp(0.0, 1.0))
 }
 
-/// P-values corrected for being judged together, in the same order: the chance that any of the effects called shown is
-/// none stays below the level, whatever they have to do with each other. Holm, *A Simple Sequentially Rejective Multiple
-/// Test Procedure*, Scandinavian Journal of Statistics 6 (1979), 65 to 70: the i-th smallest of m is multiplied by
-/// m - i + 1, and is never less than one before it.
+/// P-values corrected for multiple tests, in the same order: the probability that any effect called significant is
+/// absent stays below the level, whatever their dependence. Holm, *A Simple Sequentially Rejective Multiple Test
+/// Procedure*, Scandinavian Journal of Statistics 6 (1979), 65 to 70: the i-th smallest of m is multiplied by m - i +
+/// 1, and is at least the one before it.
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
@@ -38,10 +38,10 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// How far from 1, as the logarithm, the ratio of two cells that are alike may lie by chance, with so many pairs, where
-/// each scatters from round to round as these figures do: the half width of its 95 % interval,
-/// `t(n - 1) * s * sqrt(2 / pairs)` with the standard deviation `s` of the logarithms. What both sides of a pair have
-/// in common would cancel out and is counted here, so it is rather too large. `None` with fewer than two figures.
+/// Logarithm of the largest ratio of two equal cells by chance, with this number of pairs, where each scatters from
+/// round to round as these figures do: the half width of its 95 % interval, `t(n - 1) * s * sqrt(2 / pairs)` with the
+/// standard deviation `s` of the logarithms. Disturbances common to both sides of a pair would cancel out and are
+/// included here, so it is an upper estimate. `None` with fewer than two figures.
 pub fn rounds_noise(figures: &[f64], pairs: u32) -> Option<f64> {
     let logs: Vec<f64> = figures.iter().filter(|x| **x > 0.0).map(|x| x.ln()).filter(|x| x.is_finite()).collect();
     if logs.len() < 2 || pairs == 0 {
@@ -63,13 +63,13 @@ mod tests {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12)
     }
 
-    /// By hand, as in Holm's table of critical levels: 0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1, which is not less than
-    /// the one before it. R's `p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")` gives the same.
+    /// Calculated by hand, as in Holm's table of critical levels: 0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1, which is
+    /// at least the one before it. R's `p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")` gives the same.
     #[test]
     fn holm_of_known_values() {
         assert!(close(&holm(&[0.01, 0.04, 0.03, 0.005]), &[0.03, 0.06, 0.06, 0.02]));
         assert!(close(&holm(&[0.01, 0.02, 0.03, 0.04]), &[0.04, 0.06, 0.06, 0.06]));
-        // Never more than 1; one alone is as it is.
+        // At most 1; a single one is unchanged.
         assert!(close(&holm(&[0.5, 0.6]), &[1.0, 1.0]));
         assert!(close(&holm(&[0.04]), &[0.04]));
         assert!(holm(&[]).is_empty());
@@ -85,7 +85,7 @@ mod tests {
         assert!(p < 0.01 && p > 0.005, "{p}");
         let at = |t: f64| p_value(&pairs, (4.0 - t * (28.0f64 / 30.0).sqrt()).exp()).unwrap();
         assert!((at(4.0321) - 0.01).abs() < 2e-6 && (at(2.5706) - 0.05).abs() < 2e-6, "{} {}", at(4.0321), at(2.5706));
-        // The interval holds what is not below the level, and nothing else.
+        // The interval contains exactly the bounds with p-values above the level.
         let interval = paired_ratio(&pairs).unwrap().interval.unwrap();
         for bound in [interval.low * 0.999, interval.low * 1.001, interval.high * 0.999, interval.high * 1.001] {
             assert_eq!(interval.contains(bound), p_value(&pairs, bound).unwrap() >= LEVEL, "{bound}");

@@ -16,24 +16,23 @@ pub const SLOPE: f64 = 0.10;
 /// Rounds after which the specification gives up.
 pub const MOST_ROUNDS: u32 = 25;
 
-/// What a window shows.
+/// Figures of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Window {
     /// Most less least, over the mean.
     pub range_ratio: f64,
-    /// How far the fitted line rises (above 0) or falls across the window, over the mean.
+    /// Rise (above 0) or fall of the fitted line across the window, over the mean.
     pub slope_ratio: f64,
 }
 
 impl Window {
-    /// Whether both bounds are kept.
+    /// Whether both limits are met.
     fn is_steady(&self) -> bool {
         self.range_ratio <= RANGE && self.slope_ratio.abs() <= SLOPE
     }
 }
 
-/// The window that ends with the last value; `None` with fewer than [`WINDOW`] values or where
-/// their mean is not above 0.
+/// The window that ends with the last value; `None` with fewer than [`WINDOW`] values or a mean that is not above 0.
 pub fn window(values: &[f64]) -> Option<Window> {
     let last = &values[values.len().checked_sub(WINDOW)?..];
     let n = WINDOW as f64;
@@ -49,7 +48,7 @@ pub fn window(values: &[f64]) -> Option<Window> {
     Some(Window { range_ratio: (high - low) / mean, slope_ratio: slope * (n - 1.0) / mean })
 }
 
-/// The least number of rounds after which the last [`WINDOW`] are steady, with that window.
+/// The fewest rounds after which the last [`WINDOW`] are steady, with that window.
 pub fn reached(values: &[f64]) -> Option<(usize, Window)> {
     (WINDOW..=values.len()).find_map(|n| Some((n, window(&values[..n]).filter(Window::is_steady)?)))
 }
@@ -74,7 +73,7 @@ mod tests {
         assert_eq!(window(&[0.0; 5]), None);
     }
 
-    /// A new flash disk: fast until its spare blocks are used up, then level.
+    /// A new flash disk: fast until its spare blocks are used up, then constant.
     #[test]
     fn it_is_reached_when_the_cliff_has_left_the_window() {
         let mut series = vec![900.0, 850.0, 700.0, 500.0, 400.0, 310.0, 300.0, 305.0, 300.0, 298.0, 302.0];

@@ -41,7 +41,7 @@ fn random_effects_by_hand() {
     assert_eq!((r.pairs, r.boots), (6, 2));
 }
 
-/// The same six figures as if from one boot: plain t, s^2 = 28/5, Var = 28/30, five degrees.
+/// The same six figures in one boot: plain t, s^2 = 28/5, Var = 28/30, five degrees.
 #[test]
 fn one_boot_is_a_plain_t_interval() {
     let pairs = [1.0, 2.0, 3.0, 5.0, 6.0, 7.0f64].map(|l| Pair { boot: 4, base: 1.0, test: l.exp() });
@@ -49,7 +49,7 @@ fn one_boot_is_a_plain_t_interval() {
     assert!(close(r.interval.unwrap().high.ln() - 4.0, 2.570_58 * (28.0f64 / 30.0).sqrt(), 1e-4));
 }
 
-/// Simulates experiments with a known ratio and counts how often the interval holds it.
+/// Simulates experiments with a known ratio and returns the share of intervals that contain it.
 fn coverage(sizes: &[u32], between: f64, within: f64) -> f64 {
     const EXPERIMENTS: u32 = 2000;
     const TRUTH: f64 = 0.6;
@@ -60,7 +60,7 @@ fn coverage(sizes: &[u32], between: f64, within: f64) -> f64 {
         for (boot, &size) in sizes.iter().enumerate() {
             let luck = between * random.normal();
             for _ in 0..size {
-                // Drift that hits both sides alike must not matter.
+                // Drift of both sides must not matter.
                 let base = (500.0 + 100.0 * random.uniform()) * 1e6;
                 let test = base * TRUTH * (luck + within * random.normal()).exp();
                 pairs.push(Pair { boot: boot as u32, base, test });
@@ -90,8 +90,8 @@ fn the_interval_holds_the_truth_as_often_as_it_says() {
     }
 }
 
-/// Stopping as soon as the interval is narrow picks lucky moments: the price of not measuring
-/// for ever. Rounds go on until the share converged, twelve at most, as in the quick study.
+/// Stopping once the interval is narrow prefers lucky moments. Rounds continue until the share converged, twelve at
+/// most, as in the quick study.
 #[test]
 fn stopping_at_convergence_costs_little_coverage() {
     let rule = Convergence::default();
@@ -117,7 +117,7 @@ fn stopping_at_convergence_costs_little_coverage() {
     assert!(stopped > 1000 && share > 0.9, "{held} of {stopped}");
 }
 
-/// What the boots are for: taken as independent, the same data would be wrong far too often.
+/// Without boots in the model the intervals of the same data would be wrong far too often.
 #[test]
 fn ignoring_the_boots_would_lie() {
     let mut random = Lcg(1);
@@ -162,7 +162,7 @@ fn convergence_needs_width_pairs_and_boots() {
     assert!(!converged(&ratio(0.051, 5, 3), &rule));
     assert!(!converged(&ratio(0.01, 4, 3), &rule));
     assert!(!converged(&ratio(0.01, 50, 2), &rule));
-    // Of a share of 5 % a quarter is 1.25 points; of one of 80 % the points are less.
+    // Of a share of 5 % a quarter is 1.25 points; of 80 % the points are less.
     let part = Convergence { half_width_ratio: Some(0.25), ..rule };
     let small = |half: f64| Ratio {
         value: 0.05,
@@ -172,7 +172,7 @@ fn convergence_needs_width_pairs_and_boots() {
     assert!(converged(&small(0.0124), &part) && !converged(&small(0.0126), &part) && converged(&small(0.0126), &rule));
     assert!(converged(&ratio(0.049, 5, 3), &part) && !converged(&ratio(0.051, 5, 3), &part));
     assert!(!converged(&Ratio { interval: None, ..ratio(0.0, 9, 9) }, &rule));
-    // What is too wide is told apart from what has no interval that counts, however narrow or wide.
+    // Too wide is distinguished from too few pairs, however narrow or wide.
     assert_eq!(known(&ratio(0.051, 5, 3), &rule), RatioPrecision::TooWide);
     for early in [ratio(0.01, 4, 3), ratio(0.9, 4, 3), ratio(0.9, 9, 2), Ratio { interval: None, ..ratio(0.0, 9, 9) }] {
         assert_eq!(known(&early, &rule), RatioPrecision::NotYet, "{early:?}");
@@ -187,9 +187,9 @@ fn outliers_are_named_and_kept() {
     assert_eq!(outliers(&values), [] as [usize; 0]);
     values.push(250.0);
     assert_eq!(outliers(&values), [7]);
-    // No scale to measure by.
+    // Without a scale.
     assert_eq!(outliers(&[1.0, 1.0, 1.0, 9.0]), [] as [usize; 0]);
-    // A disturbance of both sides is none of the ratio.
+    // A disturbance of both sides does not affect the ratio.
     let mut pairs: Vec<Pair> = values[..7].iter().map(|v| Pair { boot: 0, base: 100.0, test: *v }).collect();
     pairs.push(Pair { boot: 0, base: 10.0, test: 10.0 });
     assert_eq!(outlying_pairs(&pairs), [] as [usize; 0]);

@@ -1,43 +1,41 @@
-//! From a study to its cells.
+//! The cells of a study.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Disks, Matrix, NamedCell, Paths, Study};
 use crate::cell::{Attachment, Cell, Kind, Nic, Settings, Shape, Side, State, Subject};
 
-/// Most cells that a study may name: in a round of that many each has less than a minute of a week.
+/// Most cells of a study: with that many each has less than a minute of a week.
 pub const MOST_CELLS: u64 = 10_000;
 
 impl Study {
-    /// Cells that it names, each as often as it does, reckoned and not made: a few lines multiply out to more than
-    /// any memory holds.
+    /// Number of named cells, duplicates included, calculated without making them: a few lines can multiply to more
+    /// than fits in memory.
     pub fn named_count(&self) -> u64 {
         let of_matrices = self.matrix.iter().fold(0, |sum: u64, matrix| sum.saturating_add(matrix.count()));
         of_matrices.saturating_add(self.named.len() as u64)
     }
 
-    /// All cells, each once, in a stable order: by subject and workload as the study first names
-    /// them, the baseline at the head of its group, then what is compared with it. Each cell's
-    /// baseline is among them whether the study names it or not. One that names more than [`MOST_CELLS`], which no
-    /// study that was read does and one that was stored may, has none.
+    /// All cells, each once, in a stable order: by subject and workload as first named, the baseline first in its
+    /// group. Baselines are included, named or not. Empty for more than [`MOST_CELLS`], which a stored study may name.
     pub fn cells(&self) -> Vec<Cell> {
         self.groups().into_iter().flatten().collect()
     }
 
-    /// All but those whose keys are among these.
+    /// The cells without these keys.
     pub fn cells_but(&self, skipped: &BTreeSet<String>) -> Vec<Cell> {
         self.cells().into_iter().filter(|cell| !skipped.contains(&cell.key())).collect()
     }
 
-    /// The cells as the study names them, each as often as it does.
+    /// The cells as named, with duplicates.
     pub(crate) fn named_cells(&self) -> impl Iterator<Item = Cell> {
         let fits = self.named_count() <= MOST_CELLS;
         let (matrix, named) = if fits { (&self.matrix[..], &self.named[..]) } else { (&[][..], &[][..]) };
         matrix.iter().flat_map(Matrix::cells).chain(named.iter().filter_map(NamedCell::cell))
     }
 
-    /// The cells by what they are compared with: the cells of a group run next to each other. Where nothing is
-    /// compared a group has what does the same work on the same thing.
+    /// The cells by baseline, whose groups run together. Without a baseline a group has the cells with the same work on
+    /// the same subject.
     pub fn groups(&self) -> Vec<Vec<Cell>> {
         let mut seen = BTreeSet::new();
         let mut groups: Vec<Vec<Cell>> = Vec::new();
@@ -57,7 +55,7 @@ impl Study {
         groups
     }
 
-    /// All cells of the groups that these are of.
+    /// All cells of these groups' kind.
     pub(super) fn groups_of(&self, some: &[Vec<Cell>]) -> impl Iterator<Item = Cell> {
         let of = |group: &Vec<Cell>| some.iter().flatten().any(|cell| group.contains(cell));
         self.groups().into_iter().filter(of).flatten().collect::<Vec<_>>().into_iter()
@@ -65,8 +63,7 @@ impl Study {
 }
 
 impl Matrix {
-    /// The cells of one side on one target: a guest with this attachment, or the native side with
-    /// none.
+    /// The cells of one side on one target: a guest with this attachment, or the native side without one.
     pub fn of(target: &str, side: &str, attachment: Option<&Attachment>, workloads: &[String]) -> Matrix {
         let disks = Disks {
             targets: vec![target.to_owned()],
@@ -80,7 +77,7 @@ impl Matrix {
         Matrix { sides: vec![side.to_owned()], disks: Some(disks), workloads: workloads.to_vec(), ..Matrix::default() }
     }
 
-    /// Cells that it multiplies out to, at most.
+    /// Upper limit of its number of cells.
     pub(super) fn count(&self) -> u64 {
         let places = self.disks.as_ref().map_or(0, |d| product([d.targets.len(), d.states.len().max(1)]))
             + self.paths.as_ref().map_or(0, |p| product([p.networks.len(), p.peers.len()]))
@@ -123,7 +120,7 @@ impl Matrix {
             for shape in shapes {
                 let shape = if Kind::of(kind).shares_kernel { shape.natively() } else { shape.clone() };
                 let side = Side { shape, ..Side::of(kind.clone()) };
-                // Shapes that differ in what only a machine has are one under the host's kernel.
+                // Shapes that differ in properties of a machine only are one under the host's kernel.
                 if !all.contains(&side) {
                     all.push(side);
                 }
@@ -132,7 +129,7 @@ impl Matrix {
         all
     }
 
-    /// The subjects as the native side has them.
+    /// The subjects for the native side.
     fn places(&self) -> Vec<Subject> {
         let mut all = Vec::new();
         if let Some(disks) = &self.disks {
@@ -151,7 +148,7 @@ impl Matrix {
         all
     }
 
-    /// A subject as a side sees it, in each way that the matrix names.
+    /// A subject with each attachment or card of the matrix, for a side.
     fn seen_from(&self, side: &Side, place: &Subject) -> Vec<Subject> {
         match (place, &self.disks, &self.paths) {
             _ if side.shares_kernel() => {
@@ -171,7 +168,7 @@ impl Matrix {
         }
     }
 
-    /// Each combination of settings.
+    /// All combinations of settings.
     fn each_settings(&self) -> Vec<Settings> {
         let mut all = vec![Settings::new()];
         for (name, values) in &self.settings {
@@ -189,7 +186,7 @@ impl Matrix {
     }
 }
 
-/// The product of lengths, at most the greatest number.
+/// The product of lengths, saturating.
 fn product(lengths: impl IntoIterator<Item = usize>) -> u64 {
     lengths.into_iter().fold(1, |product: u64, length| product.saturating_mul(length as u64))
 }

@@ -1,10 +1,9 @@
-//! Control cells: cells that ask for exactly what reached the disk from a guest.
+//! Control cells, whose requests are those that reached the disk from a guest.
 //!
-//! A guest whose requests arrive smaller than those of its baseline loses for two reasons that
-//! the share cannot tell apart: small requests are slow on any disk, and virtualisation costs.
-//! shafer2010 (section 3.3) tells them apart by running natively at the guest's request size. Here
-//! the way from the baseline to the guest is a chain in which each link changes one thing:
-//!
+//! A guest whose requests arrive smaller than its baseline's loses for two reasons that the share cannot distinguish:
+//! small requests are slow on any disk, and virtualisation costs. shafer2010 (section 3.3) distinguishes them by
+//! running natively at the guest's request size. Here a chain from the baseline to the guest changes one thing at each
+//! link:
 //! ```text
 //! the workload natively
 //!   reference  fio, native, direct, what reached the disk of it  -> what its program does
@@ -14,11 +13,11 @@
 //! the workload in the guest                                      -> what its program does there
 //! ```
 //!
-//! Its ends are the guest cell's baseline and the guest cell, so the product of the links is the
-//! guest's share ([`crate::summary::explain`]).
+//! Its ends are the guest cell's baseline and the guest cell, so the product of the links is the guest's share
+//! ([`crate::summary::explain`]).
 //!
-//! Which cells these are follows from the samples of round 0 alone, so a resumed run has the
-//! same. They run from round 1 on, next to the cells that they explain.
+//! The cells follow from the samples of round 0 alone, so a resumed run has the same. They run from round 1 on, next to
+//! the cells that they explain.
 
 use std::collections::BTreeMap;
 
@@ -29,24 +28,24 @@ use crate::cell::Cell;
 use crate::read_at::{LOGICAL_BLOCK_BYTES, ReadAt};
 use crate::result::Sample;
 
-/// Of which workloads guests get control cells (`[control]`).
+/// Workloads for which guests get control cells (`[control]`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Controlled {
-    /// Entries of `workloads/`, each of which the matrix names.
+    /// Entries of `workloads/`, all of them in the matrix.
     pub workloads: Vec<String>,
 }
 
-/// What a control cell has in common with the guest, and with it all that those before it have.
+/// What a control cell has in common with the guest, in addition to the links before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Link {
-    /// Nothing: request size and depth are those of the native baseline.
+    /// Nothing: request size and depth are the native baseline's.
     Reference,
     /// The request size.
     Size,
     /// Request size and queue depth.
     Depth,
-    /// The guest itself: it runs the job of the last native link.
+    /// All: the guest runs the job of the last native link.
     Guest,
 }
 
@@ -55,31 +54,30 @@ pub enum Link {
 pub struct Control {
     /// The guest cell.
     pub of: Cell,
-    /// What runs: natively, and as the last link in the guest itself.
+    /// The control cell: native, or as the last link in the guest itself.
     pub cell: Cell,
     /// Its place in the chain.
     pub link: Link,
-    /// Bytes a request.
+    /// Request size in bytes.
     pub request_bytes: u64,
-    /// Requests in flight.
+    /// Queue depth.
     pub depth: u32,
-    /// Why it runs, in a sentence with the figures.
+    /// The reason, in a sentence with figures.
     pub why: String,
 }
 
-/// A guest's requests count as smaller than its baseline's below this share of their size.
+/// Below this share of the baseline's size a guest's requests count as smaller.
 const SMALLER: f64 = 0.8;
-/// Bytes that requests are rounded to where a target's logical block is not known: a sector.
+/// Logical block size where a target's is not known.
 const SECTOR: u64 = 512;
-/// Largest request of a control cell: what the workloads made from their names take at most.
+/// Largest request of a control cell: the limit of workloads made from their names.
 const MOST_BYTES: u64 = 4 << 20;
 /// Most bytes in flight, for the same reason.
 const MOST_IN_FLIGHT: u64 = 64 << 20;
 /// Greatest depth, for the same reason.
 const MOST_DEPTH: u64 = 1024;
 
-/// What a target's native side can do, by its name: `logical_block_bytes` of
-/// [`crate::run::Run::effective`].
+/// Logical block sizes by target: `logical_block_bytes` of [`crate::run::Run::effective`].
 pub fn logical_blocks(effective: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeMap<String, u64> {
     let block = |settings: &BTreeMap<String, String>| settings.get(LOGICAL_BLOCK_BYTES)?.parse().ok();
     let targets = effective.iter().filter_map(|(key, settings)| match ReadAt::of(key) {
@@ -89,13 +87,14 @@ pub fn logical_blocks(effective: &BTreeMap<String, BTreeMap<String, String>>) ->
     targets.collect()
 }
 
-/// The control cells that the samples of each group's first round call for, in the study's order of cells. `blocks`
-/// holds the logical block size of targets in bytes: see [`logical_blocks`].
+/// The control cells that the samples of each group's first round require, in the study's order. `blocks` has the
+/// targets' logical block sizes in bytes: see [`logical_blocks`].
 pub fn controls(study: &Study, samples: &[Sample], blocks: &BTreeMap<String, u64>) -> Vec<Control> {
     let Some(controlled) = &study.control else { return Vec::new() };
     let first = |cell: &Cell| samples.iter().filter(|s| s.cell == *cell).map(|s| s.round).min();
-    let seen =
-        |cell: &Cell, round: u32| samples.iter().find(|s| s.round == round && s.cell == *cell).and_then(Seen::of);
+    let seen = |cell: &Cell, round: u32| {
+        samples.iter().find(|s| s.round == round && s.cell == *cell).and_then(DiskRequests::of)
+    };
     let wanted = |c: &Cell| c.disk().is_some_and(|d| controlled.workloads.iter().any(|w| w == d.workload));
     let cells = study.cells().into_iter().filter(|c| !c.is_native() && wanted(c));
     cells
@@ -108,21 +107,21 @@ pub fn controls(study: &Study, samples: &[Sample], blocks: &BTreeMap<String, u64
         .collect()
 }
 
-/// What reached the disk in the workload's own direction.
+/// Requests that reached the disk in the workload's direction.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct DiskRequests {
     writes: bool,
     request_bytes: f64,
     queue_depth: f64,
 }
 
-impl Seen {
-    fn of(sample: &Sample) -> Option<Seen> {
+impl DiskRequests {
+    fn of(sample: &Sample) -> Option<DiskRequests> {
         let (device, work) = (sample.device()?, sample.work());
         let writes = work.write_bytes > work.read_bytes;
         let (bytes, ios) =
             if writes { (device.write_bytes, device.write_ios) } else { (device.read_bytes, device.read_ios) };
-        (bytes > 0 && ios > 0).then(|| Seen {
+        (bytes > 0 && ios > 0).then(|| DiskRequests {
             writes,
             request_bytes: bytes as f64 / ios as f64,
             queue_depth: device.queue_depth,
@@ -130,7 +129,7 @@ impl Seen {
     }
 }
 
-fn chain(guest: &Cell, base: Seen, seen: Seen, block: u64) -> Option<Vec<Control>> {
+fn chain(guest: &Cell, base: DiskRequests, seen: DiskRequests, block: u64) -> Option<Vec<Control>> {
     if seen.request_bytes >= SMALLER * base.request_bytes {
         return None;
     }
@@ -174,13 +173,13 @@ fn chain(guest: &Cell, base: Seen, seen: Seen, block: u64) -> Option<Vec<Control
     Some(all)
 }
 
-/// The job of the last native link, in the guest that it explains: by its own disk, so nothing else is booted for it.
+/// The job of the last native link in the guest that it explains, on its own disk, so no other guest is booted.
 fn in_guest(last: &Control) -> Control {
     let why = format!("the same job in {}: its own workload is another program", last.of.place_key());
     Control { cell: last.of.clone().running(last.cell.workload()), link: Link::Guest, why, ..last.clone() }
 }
 
-/// The nearest multiple of the block that a workload can ask for.
+/// The nearest multiple of the block that a workload can use.
 fn rounded(bytes: f64, block: u64) -> u64 {
     let block = block.max(SECTOR);
     let blocks = (bytes / block as f64).round().max(1.0) as u64;
@@ -191,7 +190,7 @@ fn whole(depth: f64) -> u32 {
     depth.round().clamp(1.0, MOST_DEPTH as f64) as u32
 }
 
-/// A size as in a workload's name: the largest unit that divides it.
+/// A size as in workload names: in the largest unit that divides it.
 fn size(bytes: u64) -> String {
     match bytes {
         b if b % (1 << 20) == 0 => format!("{}m", b >> 20),

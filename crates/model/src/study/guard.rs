@@ -1,5 +1,5 @@
-//! `[guard.NAME]`: a policy that `vmio guard run` keeps in force around a cell. The study says the classes and who is in
-//! which; vmio adds the uplinks, with the rate of the link that the cell is on, and the interfaces.
+//! `[guard.NAME]`: a policy that `vmio guard run` keeps in force around a cell. The study has the classes and the class
+//! of each actor; vmio adds uplinks, with the rate of the cell's link, and interfaces.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,33 +8,33 @@ use crate::control::Allocator;
 use crate::policy::{Links, Policy, PolicyError};
 use crate::rate::BitRate;
 
-/// A policy, and how it is kept.
+/// A policy and its options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardPolicy {
-    /// What `vmio guard run` is told beside it, such as `--algorithm dba`.
+    /// Options of `vmio guard run`, such as `--algorithm dba`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// The class of each actor's interface, in their order.
     pub classes: Vec<String>,
-    /// The policy without uplinks and interfaces. `{30%}` in it is that part of the link's rate.
+    /// The policy without uplinks and interfaces. `{30%}` in it is that share of the link's rate.
     pub policy: String,
 }
 
-/// What `vmio guard run` may be told by a study: with each, whether a word follows.
+/// Options of `vmio guard run` that a study may use, and whether each has a value.
 pub const OPTIONS: [(&str, bool); 2] = [("--algorithm", true), ("--measures", true)];
 
-/// An interface of an actor, and the link that it shares.
+/// An actor's interface and uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plugged {
     /// Its name on the host.
     pub interface: String,
-    /// The uplink's name there.
+    /// Its uplink on the host.
     pub uplink: String,
-    /// What the link carries.
+    /// Rate of the link.
     pub carries: BitRate,
 }
 
-/// What is wrong with a policy of a study.
+/// Why a study's policy is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum GuardError {
@@ -57,10 +57,10 @@ pub enum GuardError {
 }
 
 impl GuardPolicy {
-    /// The whole policy for these actors, in their order.
+    /// The whole policy for these actors, in order.
     ///
     /// # Errors
-    /// What does not fit, or what the policy's reader refuses.
+    /// What does not fit, or what the policy's parser refuses.
     pub fn whole(&self, actors: &[Plugged]) -> Result<String, GuardError> {
         if actors.len() != self.classes.len() {
             return Err(GuardError::Actors { classes: self.classes.len(), actors: actors.len() });
@@ -86,7 +86,7 @@ impl GuardPolicy {
         Ok(text)
     }
 
-    /// Who sets the limits, and how often, in picoseconds; `None` of one that [`GuardPolicy::check`] refuses.
+    /// Allocator and period in picoseconds; `None` where [`GuardPolicy::check`] refuses it.
     pub fn kept(&self) -> Option<(Allocator, u64)> {
         let value = |name: &str| self.options.iter().skip_while(|word| *word != name).nth(1).map(String::as_str);
         let measures = if value("--measures") == Some("offered") { Measures::Offered } else { Measures::Passed };
@@ -96,17 +96,17 @@ impl GuardPolicy {
         Some((allocator, u64::try_from(policy.guard.period.as_nanos()).ok()?.saturating_mul(1000)))
     }
 
-    /// As many actors as it has classes for.
+    /// Made-up actors, one for each class.
     fn anybody(&self) -> Vec<Plugged> {
         let carries = BitRate::new(1_000_000_000);
         let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), carries };
         (0..self.classes.len()).map(plugged).collect()
     }
 
-    /// Whether it is sound, whatever cell it is put around.
+    /// Whether it is valid around any cell.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first problem.
     pub fn check(&self) -> Result<(), GuardError> {
         let mut words = self.options.iter();
         while let Some(word) = words.next() {
@@ -121,10 +121,10 @@ impl GuardPolicy {
     }
 }
 
-/// Puts the part of a rate for each `{30%}`.
+/// Replaces each `{30%}` by that share of a rate.
 fn shares(text: &str, rate: BitRate) -> Result<String, GuardError> {
     let (mut out, mut rest) = (String::new(), text);
-    // A table of TOML has braces, too: only what ends with `%}` is a share.
+    // TOML tables have braces, too: only what ends with `%}` is a share.
     while let Some(end) = rest.find("%}") {
         let begin = rest[..end].rfind('{').ok_or(GuardError::NoBrace)?;
         let number = &rest[begin + 1..end];
@@ -178,16 +178,16 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told() {
-        let told = |guard: GuardPolicy| guard.check().unwrap_err().to_string();
+        let problem = |guard: GuardPolicy| guard.check().unwrap_err().to_string();
         let both = [plugged("tap0", M), plugged("tap1", 2 * M)];
         assert_eq!(guard().whole(&both), Err(GuardError::Rates));
         let refused = guard().whole(&both[..1]).unwrap_err().to_string();
         assert!(refused.contains("for 2 actors, and the cell has 1"), "{refused}");
-        assert!(told(GuardPolicy { policy: "[class.a]\nmin = \"{x%}\"".into(), ..guard() }).contains("`{x%}`"));
-        assert!(told(GuardPolicy { policy: "min = \"30%}\"".into(), ..guard() }).contains("lacks its `{`"));
-        assert!(told(GuardPolicy { policy: "[class.a]\nmim = \"1bit\"".into(), ..guard() }).contains("mim"));
+        assert!(problem(GuardPolicy { policy: "[class.a]\nmin = \"{x%}\"".into(), ..guard() }).contains("`{x%}`"));
+        assert!(problem(GuardPolicy { policy: "min = \"30%}\"".into(), ..guard() }).contains("lacks its `{`"));
+        assert!(problem(GuardPolicy { policy: "[class.a]\nmim = \"1bit\"".into(), ..guard() }).contains("mim"));
         let options =
-            |words: &[&str]| told(GuardPolicy { options: words.iter().map(|w| (*w).into()).collect(), ..guard() });
+            |words: &[&str]| problem(GuardPolicy { options: words.iter().map(|w| (*w).into()).collect(), ..guard() });
         assert!(options(&["--listen", "1.2.3.4:5"]).contains("--algorithm"));
         assert!(options(&["--algorithm"]).contains("lacks its value"));
         assert!(options(&["--algorithm", "--measures"]).contains("lacks its value"));

@@ -1,4 +1,4 @@
-//! The resources of a host whose speed is measured; a report has a headline for each.
+//! Measured resources of a host; a report has a headline for each.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,10 +10,10 @@ use super::{SubjectKind, WordError};
 use crate::cell::Cell;
 use crate::result::WorkloadTraits;
 
-/// Groups of workloads ([`WorkloadTraits::group`]) that memory is the limit of.
+/// Groups of workloads ([`WorkloadTraits::group`]) that memory limits.
 pub const OF_MEMORY: [&str; 2] = ["memory", "stream"];
 
-/// What a workload needs of the host, by its subject, and on the machine itself by its group.
+/// Resource that a workload measures, by its subject, and on the machine itself by its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Nature")]
@@ -22,18 +22,18 @@ pub enum HostResource {
     Storage,
     /// Paths of networks.
     Network,
-    /// The machine itself, by what is in no group of memory.
+    /// The machine itself, except groups of memory.
     Cpu,
-    /// The machine itself, by the groups of memory.
+    /// The machine itself, groups of memory.
     Memory,
 }
 
 impl HostResource {
-    /// All, in the order in which they are shown.
+    /// In display order.
     pub const ALL: [HostResource; 4] =
         [HostResource::Storage, HostResource::Network, HostResource::Cpu, HostResource::Memory];
 
-    /// Of a workload of this group, if it is in any, on a subject of this kind.
+    /// The resource of a workload, by its kind of subject and its group.
     pub fn of(kind: SubjectKind, group: Option<&str>) -> HostResource {
         match kind {
             SubjectKind::Disk => HostResource::Storage,
@@ -43,13 +43,13 @@ impl HostResource {
         }
     }
 
-    /// Of a cell, by what its leading actor does.
+    /// The resource of a cell, by its leading actor.
     pub fn of_cell(cell: &Cell, workloads: &[WorkloadTraits]) -> HostResource {
         let traits = workloads.iter().find(|w| w.name == cell.workload());
         HostResource::of(SubjectKind::of(&cell.lead.subject), traits.and_then(|w| w.group.as_deref()))
     }
 
-    /// Its word on the command line.
+    /// Name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             HostResource::Storage => "storage",
@@ -59,7 +59,7 @@ impl HostResource {
         }
     }
 
-    /// As it is headed in reports.
+    /// Heading in reports.
     pub fn heading(self) -> &'static str {
         match self {
             HostResource::Storage => "Storage",

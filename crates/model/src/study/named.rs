@@ -1,4 +1,4 @@
-//! Cells whose actors are named one by one (`[[cell]]`), in the words of the file.
+//! Cells whose actors are named one by one (`[[cell]]`), as written.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,22 +7,22 @@ use crate::cell::{Actor, Attachment, Cell, Millis, Nic, Settings, Shape, Side, S
 /// A cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NamedCell {
-    /// Its actors; never empty. The first one leads.
+    /// Its actors, the leading one first; never empty.
     pub actors: Vec<NamedActor>,
-    /// What is set around it.
+    /// Its settings.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
 }
 
-/// An actor. One of `disk`, `path` and `machine` is there.
+/// An actor, with one of `disk`, `path` and `machine`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NamedActor {
     /// Entry of `guests/`.
     pub side: String,
-    /// Which guest of its shape, from 1.
+    /// Number of the guest among those of its shape, from 1.
     #[serde(default = "first", skip_serializing_if = "is_first")]
     pub nth: u32,
-    /// What of the guest is not as `[guest]` says.
+    /// Differences from `[guest]`.
     #[serde(default, skip_serializing_if = "Shape::is_plain")]
     pub shape: Shape,
     /// A disk.
@@ -36,10 +36,10 @@ pub struct NamedActor {
     pub machine: bool,
     /// Entry of `workloads/`.
     pub workload: String,
-    /// Seconds from the start of the cell until it starts.
+    /// Start, in seconds after the cell's.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub start_seconds: f64,
-    /// Seconds that it works; `None`: `repeat.seconds`.
+    /// Duration in seconds; `None` for `repeat.seconds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }
@@ -49,10 +49,10 @@ pub struct NamedActor {
 pub struct NamedDisk {
     /// Entry of `disks/targets/`.
     pub target: String,
-    /// What is found on it; `None`: what the workload needs.
+    /// State; `None` for the workload's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// How the guest sees it; `None` on the native side.
+    /// How the guest sees it; `None` natively.
     #[serde(flatten)]
     pub attachment: Option<Attachment>,
 }
@@ -62,21 +62,21 @@ pub struct NamedDisk {
 pub struct NamedPath {
     /// Entry of `nets/`.
     pub network: String,
-    /// The other end.
+    /// The peer.
     pub peer: String,
-    /// Device model; `None` on the native side.
+    /// Card model; `None` natively.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nic: Option<String>,
-    /// Carried by the host's kernel.
+    /// Whether the host's kernel moves the packets.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub vhost: bool,
-    /// Queues.
+    /// Number of queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,
-    /// Descriptors of the receive ring.
+    /// Size of the receive ring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring: Option<u32>,
-    /// A third end, which sends to the peer as the actor does.
+    /// A co-sender's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub co_sender: Option<String>,
 }

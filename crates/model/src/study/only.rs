@@ -1,15 +1,15 @@
-//! Another form of a study: what of it is of some resources, and the same with other guests.
+//! Variants of a study: the cells of some resources, and the same cells with other guests.
 
 use super::{Disks, Matrix, Names, Paths, Study, SubjectKind};
 use crate::cell::{Aio, Cache, Kind, Options};
 use crate::study::HostResource;
 
-/// The share of a study's time in which guests boot: as often for few cells as for many.
+/// Share of a study's time for booting guests, which does not depend on the number of cells.
 const BOOTS: f64 = 0.1;
 
 impl Study {
-    /// The study with those of its cells alone that are of these resources; `None` where none is. It keeps [`BOOTS`] of
-    /// its time, and of the rest as much as they are of its cells. The groups of workloads are asked of `names`.
+    /// The study with the cells of these resources only; `None` without any. It keeps [`BOOTS`] of its time, and of the
+    /// rest as much as its share of the cells. `names` has the groups of workloads.
     pub fn only(&self, resources: &[HostResource], names: &Names) -> Option<Study> {
         let wanted = |kind: SubjectKind, workload: &str| {
             let traits = names.traits.and_then(|of| of(workload));
@@ -29,7 +29,7 @@ impl Study {
         part.in_the_time_of(self)
     }
 
-    /// Leaves out what only cells on disks have need of, and may name, where none is on one.
+    /// Removes what only disks require or allow, where no cell is on a disk.
     pub(crate) fn drop_what_only_disks_need(&mut self) {
         if !self.has_disks() {
             (self.size, self.repeat.max_gib_written) = (None, None);
@@ -37,8 +37,8 @@ impl Study {
         self.repeat.steady_state &= self.can_become_steady();
     }
 
-    /// The study with guests of these kinds in place of its own, each against what its own are against; `None` where it is not
-    /// about guests that vmio starts. Its time grows, and shrinks, with its cells; what it may write does not.
+    /// The study with guests of these kinds in place of its own, with the same baselines; `None` where it has no guests
+    /// that vmio starts. Its time changes with the number of cells; its write budget does not.
     pub fn with_guests(&self, kinds: &[&str]) -> Option<Study> {
         let is_guest = |kind: &String| Kind::of(kind).is_guest();
         let mut other = self.clone();
@@ -55,7 +55,7 @@ impl Study {
         other.in_the_time_of(self).filter(|_| self.named.is_empty())
     }
 
-    /// With as much of another's time as it has of its cells; `None` where it has none.
+    /// Scales the time by the number of cells relative to another study; `None` without cells.
     fn in_the_time_of(mut self, whole: &Study) -> Option<Study> {
         let (own, all) = (self.cells().len(), whole.cells().len());
         self.repeat.max_minutes = whole.repeat.max_minutes * (BOOTS + (1.0 - BOOTS) * own as f64 / all as f64);
@@ -64,7 +64,7 @@ impl Study {
 }
 
 impl Matrix {
-    /// Without a word on how guests see their disks and paths, as the study of those that have no machine is written.
+    /// Removes attachments and cards, for guests without a machine.
     fn give_no_devices(&mut self) {
         if let Some(disks) = &mut self.disks {
             let (targets, states) = (std::mem::take(&mut disks.targets), std::mem::take(&mut disks.states));

@@ -1,5 +1,5 @@
-//! Reading a study. Every problem in the file is found in one pass and says
-//! `file:line: key: what is wrong; what was probably meant`.
+//! Parses a study. All problems of a file are found in one pass, as `file:line: key: what is wrong; what was probably
+//! meant`.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -17,13 +17,13 @@ mod parts;
 mod sense;
 mod settings;
 
-/// Least memory of a guest: with less, Debian's fio and its libraries do not start in it.
+/// Least memory of a guest: with less, Debian's fio with its libraries does not start.
 const MIN_MEMORY_MIB: u32 = 192;
 
-/// What is said of a key that only disks need.
+/// Message for a key that requires disks.
 const NO_DISK: &str = "no cell is on a disk: drop it";
 
-/// Unknown keys are told first: what is missing is often one of them, misspelt.
+/// Unknown keys come first: a missing one is often misspelt.
 pub(super) fn parse(file: &str, text: &str, names: &Names) -> Result<Study, TextError> {
     toml_reader::read(file, text, |reader, top| reader.study(top, names)).map_err(|mut error| {
         error.problems.sort_by_key(|p| !p.is_unknown_key);
@@ -31,8 +31,8 @@ pub(super) fn parse(file: &str, text: &str, names: &Names) -> Result<Study, Text
     })
 }
 
-/// Whether a cell is on a disk, as far as the text says, whatever else is wrong in it: only then are sizes
-/// and a write budget asked for.
+/// Whether a cell is on a disk, as far as the text says, whatever else is wrong: only then sizes and a write budget are
+/// required.
 fn asks_for_disks(top: &DeTable<'_>) -> bool {
     let tables = |key: &str| match top.get(key).map(Spanned::get_ref) {
         Some(DeValue::Array(items)) => items.iter().map(Spanned::get_ref).collect(),
@@ -100,7 +100,7 @@ impl Reader<'_> {
         Some(Resources { vcpus: vcpus?, memory_mib: memory_mib? })
     }
 
-    /// Whether this many cells more are no more than a study may have; said once, where they become too many.
+    /// Whether this many more cells are within the limit; reported once, where they exceed it.
     fn fits(&mut self, s: &Section<'_, '_>, count: &mut u64, more: u64) -> bool {
         let before = *count;
         *count = count.saturating_add(more);
@@ -114,7 +114,7 @@ impl Reader<'_> {
         *count <= MOST_CELLS
     }
 
-    /// `[size]`: where a cell is on a disk.
+    /// `[size]`, where a cell is on a disk.
     fn size(&mut self, top: &Section<'_, '_>, guest: Option<Resources>, disks: bool) -> Option<Option<Size>> {
         if !disks && !top.table.contains_key("size") {
             return Some(None);
@@ -149,7 +149,7 @@ impl Reader<'_> {
             "steady_state",
         ];
         self.known_keys(s, &keys);
-        // One pair or one boot has no interval, so a share could never count as known.
+        // One pair or one boot has no interval, so no share could converge.
         let min_pairs = self.whole(s, "min_pairs", 2, 1000);
         let max_pairs = self.whole(s, "max_pairs", 2, 1000);
         let min_boots = self.whole(s, "min_boots", 1, 100);

@@ -1,5 +1,5 @@
-//! What a study will cost, before anything is measured. Every assumption is a named field of
-//! [`Rates`]: assumed by the caller, or measured by a short probe.
+//! Estimates the cost of a study before it is measured. All assumptions are fields of [`Rates`]: assumed by the caller,
+//! or measured by a short probe.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,104 +13,101 @@ use crate::result::WorkloadTraits;
 
 pub mod spans;
 
-/// How fast things go on the machine: the assumptions behind a plan.
+/// Speeds of the machine: the assumptions of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rates {
-    /// Bytes a second that sequential writing reaches at most, on either side.
+    /// Highest rate of sequential writes in bytes a second, on either side.
     pub write_bytes_per_second: f64,
-    /// Bytes a second that sequential reading reaches.
+    /// Rate of sequential reads in bytes a second.
     pub read_bytes_per_second: f64,
-    /// Requests a second that small writes (random, durable append) reach at most at depth 1;
-    /// at greater depth the sequential rate bounds the bytes.
+    /// Highest rate of small writes (random, durable append) at depth 1, in requests a second; at greater depth the
+    /// sequential rate limits them.
     pub small_ios_per_second: f64,
-    /// Seconds that a cell takes beside its measured part: starting the tool, readings before
-    /// and after.
+    /// Seconds of a cell besides its measured part: starting the tool, readings before and after.
     pub cell_overhead_seconds: f64,
-    /// Seconds until a guest is ready.
+    /// Seconds to boot a guest.
     pub boot_seconds: f64,
-    /// Bytes that a workload moves whatever the time, by name: `dd`'s. The others run for `repeat.seconds`.
+    /// Bytes that a workload moves regardless of time, by name: `dd`'s. The others run for `repeat.seconds`.
     pub fixed_bytes: BTreeMap<String, u64>,
-    /// Targets that are written out in full once before the first cell, by name
-    /// (preallocated file, scratch volume behind the whole device).
+    /// Targets that are fully written once before the first cell, by name (preallocated file, scratch volume behind the
+    /// whole device).
     pub written_targets: Vec<String>,
-    /// Targets that take or are written more than their size once, by name.
+    /// Targets that use, or whose making writes, more than their size, by name.
     #[serde(default)]
     pub target_space: BTreeMap<String, TargetSpace>,
-    /// Targets that lose their data when a cell writes to them afresh, by name: each reading cell
-    /// may have to write them out again (sparse file).
+    /// Targets that lose their data before each write of a fresh target, by name: each reading cell may have to write
+    /// them again (sparse file).
     pub refilled_targets: Vec<String>,
-    /// What share of the reckoned space is kept free on top (0.2 is 20 %).
+    /// Share of the calculated space that is kept free in addition (0.2 is 20 %).
     pub spare_ratio: f64,
-    /// Bytes that are written to the same device beside targets and cells: a guest image that has to be
-    /// built, the store.
+    /// Bytes written to the same device besides targets and cells: a guest image to build, the store.
     #[serde(default)]
     pub beside_bytes: u64,
-    /// Each workload runs natively once more, for a moment: `--gentle` finds its cap so.
+    /// Whether each workload runs natively once more for a moment, by which `--gentle` finds its cap.
     #[serde(default)]
     pub probed: bool,
 }
 
-/// What a target costs beside the cells.
+/// Cost of a target besides the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetSpace {
-    /// Bytes that it takes at the same time, at most.
+    /// Bytes that it uses at most.
     pub taken_bytes: u64,
-    /// Bytes that are written before the first cell.
+    /// Bytes written before the first cell.
     pub prepared_bytes: u64,
 }
 
-/// What a study will cost. Space is an upper bound under the `rates`; `max_bytes_written` is one whatever
-/// the rates, since a run keeps to `spans` and does nothing that could take it over its budget.
+/// Cost of a study. Space is an upper bound under the `rates`; `max_bytes_written` is an upper bound under any rates,
+/// since a run keeps to `spans` and does nothing that could exceed its budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plan {
-    /// Cells in a round, native ones included.
+    /// Cells of a round, native ones included.
     pub cells: u32,
-    /// Of these, native ones.
+    /// Native cells of a round.
     pub native_cells: u32,
-    /// Control cells at most in a round from the second on; how many there are the first one says.
+    /// Most control cells of a round from the second on; the first round decides their number.
     pub control_cells: u32,
-    /// Rounds until the first share can count as known.
+    /// Rounds until the first share can converge.
     pub min_rounds: u32,
-    /// Rounds at most.
+    /// Most rounds.
     pub max_rounds: u32,
-    /// Guests booted at each boot: one a side.
+    /// Guests of each boot: one for each side.
     pub guests_per_boot: u32,
-    /// Seconds until every cell ran once: when the first figures are there.
+    /// Seconds of the first round, after which there are figures.
     pub first_round_seconds: f64,
     /// Seconds for the fewest rounds.
     pub min_seconds: f64,
-    /// Seconds at most: the most rounds, or the time budget.
+    /// Most seconds: for the most rounds, or the time budget.
     pub max_seconds: f64,
-    /// Bytes written by one round.
+    /// Bytes written in a round.
     pub round_bytes_written: u64,
     /// Bytes written before the first round.
     pub prepare_bytes_written: u64,
-    /// Of these, to bring flash into its steady state; each group's part before its own first round.
+    /// The part of them that brings flash into its steady state, for each group before its first round.
     #[serde(default)]
     pub precondition_bytes_written: u64,
-    /// Of them, before anything is measured or probed: targets, and what is written beside them.
+    /// The part of them before anything is measured or probed: targets, and other writes.
     #[serde(default)]
     pub making_bytes_written: u64,
-    /// Bytes written at most, targets included: the most rounds, or the write budget.
+    /// Most bytes written, targets included: for the most rounds, or the write budget.
     pub max_bytes_written: u64,
-    /// Bytes that the fewest rounds write by the `rates`, targets included.
+    /// Bytes written in the fewest rounds at the `rates`, targets included.
     #[serde(default)]
     pub likely_bytes_written: u64,
-    /// The least write budget with which the fewest rounds can be measured, however little each cell writes.
+    /// Least write budget for the fewest rounds, however little each cell writes.
     #[serde(default)]
     pub least_bytes_written: u64,
     /// The write budget in bytes; `None` where no cell is on a disk.
     #[serde(default)]
     pub budget_bytes: Option<u64>,
-    /// How much of its target a writing cell writes at most, by workload: so much that the fewest rounds
-    /// fit into the write budget.
+    /// Span of each writing workload: so large that the fewest rounds fit into the write budget.
     #[serde(default)]
     pub spans: BTreeMap<String, u64>,
-    /// Space taken at the same time, spare included.
+    /// Space used at the same time, spare included.
     pub peak_space_bytes: u64,
-    /// Cores that each side has; the largest, where they differ.
+    /// Processors of each side; the largest number, where they differ.
     pub vcpus: u32,
-    /// Memory that each side has, in bytes; the largest, where they differ.
+    /// Memory of each side, in bytes; the largest, where they differ.
     pub memory_bytes: u64,
     /// Whether even the fewest rounds do not fit the time budget.
     pub over_time: bool,
@@ -120,15 +117,14 @@ pub struct Plan {
     pub rates: Rates,
 }
 
-/// Reckons what the study costs. Workloads without traits count as if they wrote sequentially:
-/// the most expensive case.
+/// Estimates the cost of a study. Workloads without traits count as sequential writers, the most expensive case.
 pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan {
     let cells = study.cells();
     let making_bytes: u64 = made_bytes(study, &cells, rates) + rates.beside_bytes;
     let (spans, least_bytes) = spans::of(study, &cells, traits, rates, making_bytes);
     let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates, &spans)).collect();
-    // Cells that no guest is compared with run the fewest rounds; the rest up to the most.
-    // With steady state those that write may go on, too.
+    // Cells without a guest to compare run the fewest rounds; the others up to the most. With steady state writing ones
+    // may continue, too.
     let lone: Vec<Cell> = study
         .groups()
         .into_iter()
@@ -149,7 +145,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let prepare_bytes = making_bytes + precondition_bytes + spans.probes(&cells, rates);
     let prepare_seconds = writing_seconds(prepare_bytes, rates);
     let seconds = |rounds: u32| {
-        // With steady state each group has rounds of its own.
+        // With steady state each group has its own rounds.
         let turns = if study.repeat.steady_state { study.groups().len() as u32 } else { 1 };
         let boots = (rounds * turns).div_ceil(study.repeat.rounds_per_boot());
         let without_lone = f64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_seconds;
@@ -197,19 +193,19 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     }
 }
 
-/// Guests that are booted, and run at the same time (a container takes no time to start): one of a side carries the subjects of all its cells.
+/// Guests that run at the same time (containers start at once): one for each side, with the subjects of all its cells.
 fn guests(cells: &[Cell]) -> u32 {
     let actors = cells.iter().flat_map(Cell::with_neighbours).filter(|a| !a.side.shares_kernel());
     actors.map(|actor| actor.side).collect::<BTreeSet<Side>>().len() as u32
 }
 
-/// Seconds of writing so much; what is not written takes none, whatever the rate.
+/// Seconds to write this much; nothing takes none, at any rate.
 fn writing_seconds(bytes: u64, rates: &Rates) -> f64 {
     if bytes == 0 { 0.0 } else { bytes as f64 / rates.write_bytes_per_second }
 }
 
-/// Control cells of a round, their seconds and the bytes that they write, at most: the first of a
-/// chain is common to the guests of a baseline, the others are each guest's own.
+/// Control cells of a round, their seconds and written bytes, at most: the first of a chain is shared by a baseline's
+/// guests, the others are each guest's own.
 fn control_costs(
     study: &Study,
     cells: &[Cell],
@@ -233,7 +229,7 @@ fn control_costs(
     (count, f64::from(count) * (study.repeat.seconds + rates.cell_overhead_seconds), bytes)
 }
 
-/// Control cells that are a guest's own at most: at its request size, at its depth, and the job in the guest itself.
+/// Most control cells of a guest's own: at its request size, at its depth, and the job in the guest itself.
 const OWN_CONTROLS: u32 = 3;
 
 fn space_of(study: &Study, target: &str, rates: &Rates) -> TargetSpace {
@@ -244,8 +240,8 @@ fn space_of(study: &Study, target: &str, rates: &Rates) -> TargetSpace {
 }
 
 impl Study {
-    /// The targets that are written once more before the first round of a group: when steady state is asked for, those
-    /// that its cells write to. A target that loses its data before each write keeps no state.
+    /// The targets that are written once more before the first round of a group: with steady state, those that its
+    /// cells write to. A target that loses its data before each write has no state to keep.
     pub fn preconditions(&self, group: &[Cell], traits: &[WorkloadTraits], refilled: &[String]) -> BTreeSet<String> {
         if !self.repeat.steady_state {
             return BTreeSet::new();
@@ -255,17 +251,17 @@ impl Study {
     }
 }
 
-/// Whether a workload writes; one without traits counts as if it did.
+/// Whether a workload writes; one without traits counts as writing.
 fn writes(traits: &[WorkloadTraits], workload: &str) -> bool {
     traits.iter().find(|t| t.name == workload).is_none_or(WorkloadTraits::writes)
 }
 
-/// Whether it is to find its target fresh, so that one that loses its data does.
+/// Whether it requires a fresh target, so that some targets lose their data.
 fn empties(traits: &[WorkloadTraits], job: &Job<'_>) -> bool {
     job.actor.state().map_or_else(|| writes(traits, job.workload), |state| state == State::Fresh)
 }
 
-/// What an actor does on a disk.
+/// An actor's work on a disk.
 #[derive(Debug, Clone, Copy)]
 struct Job<'a> {
     actor: &'a Actor,
@@ -273,7 +269,7 @@ struct Job<'a> {
     workload: &'a str,
 }
 
-/// What the actors of a cell do on disks.
+/// The work of a cell's actors on disks.
 fn jobs(cell: &Cell) -> impl Iterator<Item = Job<'_>> {
     cell.actors().filter_map(|actor| Some(Job { actor, target: actor.target()?, workload: &actor.workload }))
 }
@@ -283,7 +279,7 @@ fn targets(cells: &[Cell]) -> Vec<&str> {
     cells.iter().flat_map(Cell::targets).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Bytes of writing targets out again in a round: at most before each cell that is to find data.
+/// Bytes for writing targets again in a round: at most before each cell that needs data.
 fn refills(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rates: &Rates) -> u64 {
     let on = |name: &String| {
         let mine = cells.iter().flat_map(jobs).filter(|job| job.target == name);
@@ -293,7 +289,7 @@ fn refills(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rates: &Rat
     rates.refilled_targets.iter().map(on).sum::<u64>() * study.target_bytes()
 }
 
-/// Bytes that making the targets writes.
+/// Bytes written to make the targets.
 fn made_bytes(study: &Study, cells: &[Cell], rates: &Rates) -> u64 {
     targets(cells).iter().map(|t| space_of(study, t, rates).prepared_bytes).sum()
 }
@@ -304,12 +300,12 @@ fn precondition_bytes(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -
     study.groups().iter().map(of).sum::<u64>() * study.target_bytes()
 }
 
-/// The write budget in bytes; no end where no cell is on a disk.
+/// The write budget in bytes; the maximum where no cell is on a disk.
 pub fn budget_bytes(study: &Study) -> u64 {
     study.repeat.max_gib_written.map_or(u64::MAX, |gib| (gib * super::GIB as f64) as u64)
 }
 
-/// Seconds and bytes written of one cell. No cell goes over its span twice.
+/// Seconds and written bytes of a cell, which goes over its span once at most.
 fn cell_cost(study: &Study, cell: &Cell, traits: &[WorkloadTraits], rates: &Rates, spans: &Spans) -> (f64, u64) {
     let each = cell.actors().map(|actor| {
         let (seconds, bytes) = actor_cost(study, actor, traits, rates, spans);
@@ -319,7 +315,7 @@ fn cell_cost(study: &Study, cell: &Cell, traits: &[WorkloadTraits], rates: &Rate
     (seconds + rates.cell_overhead_seconds, bytes)
 }
 
-/// Seconds that an actor works where its workload runs for a time.
+/// Seconds of an actor whose workload runs for a time.
 fn seconds_of(study: &Study, actor: &Actor) -> f64 {
     actor.duration.map_or(study.repeat.seconds, Millis::seconds)
 }
@@ -330,7 +326,7 @@ fn actor_cost(study: &Study, actor: &Actor, traits: &[WorkloadTraits], rates: &R
         return (timed, 0);
     }
     if actor.is_warm() {
-        // What is to be in a page cache is read once before, and by dd once again, from there.
+        // Warm data are read once before, and by dd once more from the cache.
         let warming = study.warm_bytes(actor) as f64 / rates.read_bytes_per_second;
         let working = if rates.fixed_bytes.contains_key(&actor.workload) { 0.0 } else { timed };
         return (warming + working, 0);
@@ -352,5 +348,5 @@ fn actor_cost(study: &Study, actor: &Actor, traits: &[WorkloadTraits], rates: &R
     (if rate > 0.0 { bytes as f64 / rate } else { timed }, if writes { bytes } else { 0 })
 }
 
-/// Blocks up to this size count as small: a request's fixed cost, not its bytes, bounds the rate.
+/// Blocks up to this size are small: the fixed cost of a request limits their rate, not their bytes.
 const SMALL_BLOCK: u64 = 16 * 1024;

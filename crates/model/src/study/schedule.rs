@@ -1,13 +1,12 @@
-//! What to run next: a pure function of the study and of what the store holds, so that a run
-//! broken off by any means is resumed by asking again.
+//! The next step of a run: a pure function of the study and the store, so that an interrupted run is resumed by calling
+//! it again.
 //!
-//! A **round** runs each open cell once. The cells of one baseline (itself and all that are compared
-//! with it) run next to each other, so that drift hits both sides alike. Every second
-//! round is the mirror image of the one before it, so that over two rounds each cell of a group
-//! ran as often before as after each other; the pair's own order is drawn from the seed.
-//! A study that asks for steady state runs one group after another instead, each until it is done.
-//! Rounds are dealt to boots in blocks ([`super::Repeat::rounds_per_boot`]): changing the side
-//! means a boot, and what a boot brings by luck must differ between the pairs.
+//! A **round** runs each open cell once. The cells of one baseline (itself and all that are compared with it) run next
+//! to each other, so that drift affects both sides alike. Every second round is the reverse of the one before it, so
+//! that over two rounds each cell of a group ran as often before as after each other; the pair's own order is drawn
+//! from the seed. A study with steady state runs one group after another instead, each until it is done. Rounds are
+//! assigned to boots in blocks ([`super::Repeat::rounds_per_boot`]): changing the side takes a boot, and the effect of
+//! a boot must differ between the pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +20,7 @@ use crate::stats::{Ratio, converged};
 /// Seed of the order of the cells; a constant, so that a resumed run keeps its order.
 const SEED: u64 = 0x766d_696f;
 
-/// A sample that was taken, or attempted and given up: either way it is not run again.
+/// A sample that was taken, or failed: either way it is not repeated.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SampleKey {
     /// [`Cell::key`] of its cell.
@@ -32,7 +31,7 @@ pub struct SampleKey {
     pub boot: u32,
 }
 
-/// What the run has cost so far, earlier parts of a resumed run included.
+/// Cost of the run so far, earlier parts of a resumed run included.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Spent {
     /// Seconds of measuring.
@@ -41,32 +40,32 @@ pub struct Spent {
     pub bytes_written: u64,
 }
 
-/// Where the run stands.
+/// State of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress<'a> {
     /// Samples in the store.
     pub done: &'a [SampleKey],
-    /// Keys of cells that cannot run here (requirements unmet, guest never booted).
+    /// Keys of cells that cannot run here (requirements unmet, guest did not boot).
     pub skipped: &'a BTreeSet<String>,
-    /// Share of its baseline so far of each compared cell, by key: see [`crate::summary::share_of`].
+    /// Share so far of each compared cell, by key: see [`crate::summary::share_of`].
     pub shares: &'a BTreeMap<String, Ratio>,
-    /// Control cells that a group's first round called for ([`super::controls`]); they run from its second on.
+    /// Control cells that a group's first round required ([`super::controls`]); they run from its second on.
     pub controls: &'a [Control],
-    /// Keys of native writing cells whose disk is not steady yet; empty unless the study asks for
-    /// steady state: see [`crate::summary::steady`].
+    /// Keys of native writing cells whose disk is not steady yet; empty without steady state in the study: see
+    /// [`crate::summary::steady`].
     pub unsteady: &'a BTreeSet<String>,
     /// Cost so far.
     pub spent: Spent,
-    /// The boot whose guests run now; `None` at the start and after a resume.
+    /// The current boot; `None` at the start and after resuming.
     pub boot: Option<u32>,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, Clone, PartialEq)]
 // There is one at a time.
 #[allow(clippy::large_enum_variant)]
 pub enum Step {
-    /// End the guests that run and boot new ones; from now on this is the boot's number.
+    /// End the running guests and boot new ones, with this number of the boot.
     Boot {
         /// Its number, from 0.
         boot: u32,
@@ -80,25 +79,25 @@ pub enum Step {
         /// The boot to store it under.
         boot: u32,
     },
-    /// Nothing is left to do.
+    /// End of the run.
     Done(DoneReason),
 }
 
-/// Why a run ended by itself.
+/// Why a run ended regularly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DoneReason {
-    /// Every share is known well enough.
+    /// Every share converged.
     Converged,
-    /// Nothing is compared, so there is no share: each cell ran the fewest rounds.
+    /// Without comparisons there are no shares: each cell ran the fewest rounds.
     FewestRounds,
-    /// What could be measured is there, and some cells could not.
+    /// Everything possible was measured, and some cells were skipped.
     LeftOut,
     /// Some cells reached the most pairs without converging.
     MaxPairs,
-    /// `max_minutes` is spent.
+    /// `max_minutes` is used up.
     TimeBudget,
-    /// `max_gib_written` is spent.
+    /// `max_gib_written` is used up.
     ByteBudget,
     /// No cell of the study can run here.
     NothingToRun,
@@ -118,7 +117,7 @@ impl std::fmt::Display for DoneReason {
     }
 }
 
-/// Which budget is spent, if any.
+/// The budget that is used up, if any.
 pub fn budget(study: &Study, spent: Spent) -> Option<DoneReason> {
     if spent.seconds >= study.repeat.max_minutes * 60.0 {
         return Some(DoneReason::TimeBudget);
@@ -127,7 +126,7 @@ pub fn budget(study: &Study, spent: Spent) -> Option<DoneReason> {
     most.is_some_and(|most| spent.bytes_written as f64 >= most).then_some(DoneReason::ByteBudget)
 }
 
-/// The next step. Budgets are checked before each step, so they can be overrun by one cell.
+/// The next step. Budgets are checked before each step, so one cell can exceed them.
 pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     let groups: Vec<Vec<Cell>> = study.groups().into_iter().map(|g| runnable(study, g, progress.skipped)).collect();
     if groups.iter().all(Vec::is_empty) {
@@ -149,13 +148,13 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     Step::Done(DoneReason::MaxPairs)
 }
 
-/// What takes its turn together: all that is open, round by round; in a study that asks for steady state one group after
-/// another, each until it is done, since what one workload leaves behind is another's past.
+/// Groups that run together: all open ones, round by round; with steady state one group after another, each until it is
+/// done, since workloads affect each other's disk state.
 fn turns(study: &Study, open: Vec<Vec<Cell>>) -> Vec<Vec<Vec<Cell>>> {
     if study.repeat.steady_state { open.into_iter().map(|group| vec![group]).collect() } else { vec![open] }
 }
 
-/// The next cell of a turn and its round; `None` where it had its most rounds.
+/// The next cell of these groups and its round; `None` after the most rounds.
 fn in_turn(study: &Study, open: &[Vec<Cell>], progress: &Progress<'_>) -> Option<(Cell, u32)> {
     let controlled = with_controls(open, progress);
     let own: BTreeSet<String> = if study.repeat.steady_state {
@@ -181,7 +180,7 @@ fn in_turn(study: &Study, open: &[Vec<Cell>], progress: &Progress<'_>) -> Option
     (round - first < study.repeat.max_pairs).then(|| Some((missing(round, &BTreeSet::new())?, round)))?
 }
 
-/// Why no group is open: all is known, unless cells were left out.
+/// Why no group is open: all are converged, unless cells were left out.
 fn nothing_open(study: &Study, progress: &Progress<'_>) -> DoneReason {
     let (cells, rule) = (study.cells(), study.repeat.convergence());
     let compared: Vec<String> = cells.iter().filter(|cell| study.compares(cell)).map(Cell::key).collect();
@@ -195,8 +194,8 @@ fn nothing_open(study: &Study, progress: &Progress<'_>) -> DoneReason {
     }
 }
 
-/// The boot for this round, and whether it must be started first. A boot ends after its block
-/// of rounds, never inside one; a resumed run starts with a new one.
+/// The boot of this round, and whether it must be started. A boot ends after its block of rounds, never within one; a
+/// resumed run starts a new boot.
 fn boot_for(study: &Study, progress: &Progress<'_>, round: u32) -> (u32, bool) {
     let Some(current) = progress.boot else {
         return (progress.done.iter().map(|s| s.boot.saturating_add(1)).max().unwrap_or(0), true);
@@ -206,7 +205,7 @@ fn boot_for(study: &Study, progress: &Progress<'_>, round: u32) -> (u32, bool) {
     if full { (current.saturating_add(1), true) } else { (current, false) }
 }
 
-/// Cells of a group that can run. One without its baseline would yield no pair.
+/// Cells of a group that can run. Without the baseline there would be no pairs.
 fn runnable(study: &Study, group: Vec<Cell>, skipped: &BTreeSet<String>) -> Vec<Cell> {
     if group.first().is_some_and(|head| study.baseline.is(head) && skipped.contains(&head.key())) {
         return Vec::new();
@@ -214,12 +213,12 @@ fn runnable(study: &Study, group: Vec<Cell>, skipped: &BTreeSet<String>) -> Vec<
     group.into_iter().filter(|cell| !skipped.contains(&cell.key())).collect()
 }
 
-/// Cells of a group that need more rounds: those whose share is not known yet, with their
-/// baseline. A group in which nothing is compared stands for itself: it runs the fewest rounds.
+/// Cells of a group that need more rounds: those without a converged share, and their baseline. A group without
+/// comparisons runs the fewest rounds.
 fn open(study: &Study, group: Vec<Cell>, progress: &Progress<'_>) -> Vec<Cell> {
     let rule = study.repeat.convergence();
     let rounds = |cell: &Cell| progress.done.iter().filter(|s| s.cell == cell.key()).count() as u32;
-    // A cell with controls goes on until there are the fewest rounds in which its whole chain ran.
+    // A cell with controls continues until its whole chain ran in the fewest rounds.
     let explained = |cell: &Cell| {
         let own = progress.controls.iter().filter(|c| c.of == *cell && runs(&c.cell, progress)).map(|c| c.cell.key());
         let own: BTreeSet<String> = own.collect();
@@ -234,7 +233,7 @@ fn open(study: &Study, group: Vec<Cell>, progress: &Progress<'_>) -> Vec<Cell> {
         };
         return group.into_iter().filter(|cell| rounds(cell) < most(cell)).collect();
     }
-    // A disk that is not steady yet has no figures to converge.
+    // Figures of a disk that is not steady yet do not count.
     if group.first().is_some_and(|baseline| progress.unsteady.contains(&baseline.key())) {
         return group;
     }
@@ -242,7 +241,7 @@ fn open(study: &Study, group: Vec<Cell>, progress: &Progress<'_>) -> Vec<Cell> {
     if group.iter().any(compared) { group } else { Vec::new() }
 }
 
-/// Rounds in which all of these cells ran.
+/// Number of rounds in which all of these cells ran.
 fn common_rounds(done: &[SampleKey], keys: &BTreeSet<String>) -> usize {
     let mut rounds: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
     for sample in done.iter().filter(|s| keys.contains(&s.cell)) {
@@ -255,7 +254,7 @@ fn runs(cell: &Cell, progress: &Progress<'_>) -> bool {
     !progress.skipped.contains(&cell.key())
 }
 
-/// The groups with the control cells of their own.
+/// The groups with their control cells.
 fn with_controls(groups: &[Vec<Cell>], progress: &Progress<'_>) -> Vec<Vec<Cell>> {
     let mut groups = groups.to_vec();
     for group in &mut groups {
@@ -268,11 +267,11 @@ fn with_controls(groups: &[Vec<Cell>], progress: &Progress<'_>) -> Vec<Vec<Cell>
     groups
 }
 
-/// The cells of a round in the order in which they run.
+/// The cells of a round in order.
 fn order(groups: &[Vec<Cell>], round: u32) -> Vec<&Cell> {
     let pair = u64::from(round / 2);
     let mut groups: Vec<Vec<&Cell>> = groups.iter().map(|g| g.iter().collect()).collect();
-    // The first two rounds keep the study's order of groups: it names first what is shown first.
+    // The first two rounds keep the study's order of groups, in which results are shown.
     if pair > 0 {
         shuffle(&mut groups, |g| mix(SEED ^ pair, &g[0].natively().key()));
     }
@@ -286,12 +285,12 @@ fn order(groups: &[Vec<Cell>], round: u32) -> Vec<&Cell> {
     cells
 }
 
-/// Sorts by a hash: a shuffle in which a cell that closes does not change the others' order.
+/// Sorts by a hash: a shuffle in which closing a cell does not change the order of the others.
 fn shuffle<T>(items: &mut [T], hash: impl Fn(&T) -> u64) {
     items.sort_by_key(|item| hash(item));
 }
 
-/// FNV-1a over the key, finished by splitmix64's mixer.
+/// FNV-1a of the key, followed by splitmix64's mixer.
 fn mix(seed: u64, key: &str) -> u64 {
     let mut h = key.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

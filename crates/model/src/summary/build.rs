@@ -1,6 +1,6 @@
-//! From a run to its summary, and what its stored study says of it.
+//! Makes a run's summary.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::rows::row;
 use super::shares::{cells, share};
@@ -11,7 +11,7 @@ use crate::modelled::ModelledDisk;
 use crate::result::Accel;
 use crate::run::Run;
 
-/// What may and may not be concluded from guests under software emulation, those that work on disks or not.
+/// What may and may not be concluded from emulated guests, with or without disks.
 fn of_emulated(on_disks: bool) -> String {
     let reach = if on_disks { "which settings, request sizes and queue depths reach the device, and " } else { "" };
     format!(
@@ -52,23 +52,26 @@ fn statement(run: &Run) -> Option<String> {
     (!all.is_empty()).then(|| all.join(" "))
 }
 
-/// Judges a run. The study stored with the run decides when a share counts as known.
+/// Judges a run. Its study decides when a share is converged.
 pub fn summarise(run: &Run) -> Summary {
     let convergence = run.study.repeat.convergence();
-    // Controls were chosen by the first round, whether it counts or not.
+    // The first round chose the controls, whether it counts or not.
     let controls = explain::of_run(run);
     let first: BTreeSet<&Cell> = run.samples.iter().filter(|s| s.round == 0).map(|s| &s.cell).collect();
     let named = run.study.cells();
     let steady = if run.study.repeat.steady_state { steady::states(&run.samples, &run.workloads) } else { Vec::new() };
     let run = &*steady::settled_run(run);
-    let ran = cells(&run.samples);
+    // As the study names them, so that every table has the same order; what it does not name comes last.
+    let mut ran = cells(&run.samples);
+    let places: BTreeMap<&Cell, usize> = named.iter().zip(0..).collect();
+    ran.sort_by_key(|cell| places.get(cell).copied().unwrap_or(usize::MAX));
     let mut rows: Vec<CellRow> = ran.iter().map(|cell| row(run, cell)).collect();
-    // One that the study names, or that ran in the first round, is its own too.
+    // A cell named by the study, or of the first round, is not only a control.
     for row in rows.iter_mut().filter(|row| controls.iter().any(|control| control.cell == row.cell)) {
         row.control = !first.contains(&row.cell) && !named.contains(&row.cell);
     }
     let baseline = run.study.baseline.clone();
-    // What explains a share has none of its own: the study did not ask for it.
+    // Controls explain shares and have none of their own.
     let asked_for = |cell: &Cell| !rows.iter().any(|row| row.control && row.cell == *cell);
     let own = ran.iter().filter(|cell| asked_for(cell));
     let shares: Vec<Share> = own.filter_map(|cell| share(run, cell, &baseline, &convergence)).collect();
@@ -99,8 +102,8 @@ pub fn summarise(run: &Run) -> Summary {
     }
 }
 
-/// Whether a run answers anything of what its study asked: with a share where cells are compared, where each is
-/// set against itself (A/A) with a sample of one that would be, else with any sample.
+/// Whether a run has any result that its study asked for: a share where cells are compared, for a comparison with
+/// itself (A/A) a sample of such a cell, else any sample.
 pub fn answers(run: &Run, summary: &Summary) -> bool {
     let compares = run.study.cells().iter().any(|cell| run.study.compares(cell));
     match &run.kind {

@@ -1,4 +1,4 @@
-//! Two runs against each other: what differed around them first, then cell by cell.
+//! Comparison of two runs: differences of their environments first, then cell by cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use crate::stats::{Ratio, independent_ratio};
 use super::judge::judge_of;
 use super::shares::{cells, comparable};
 
-/// One thing that was not the same around the two runs.
+/// A difference between the two runs' environments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
-    /// What: a field of the environment, or an effective disk setting.
+    /// A field of the environment, or a disk setting in force.
     pub what: String,
     /// In the first run.
     pub a: String,
@@ -33,25 +33,25 @@ pub struct CellComparison {
     pub key: String,
     /// The cell.
     pub cell: Cell,
-    /// Name of the figure that it is judged by.
+    /// Name of the figure by which it is judged.
     pub figure: String,
     /// Which way is better.
     #[serde(default = "more")]
     pub better: Better,
-    /// Second run over first, of a figure of which less is better the first over the second: above 1 is faster.
+    /// Second run over first, or where less is better the first over the second: above 1 is faster.
     pub figure_ratio: Ratio,
-    /// Whether the interval excludes "equal".
+    /// Whether the interval excludes 1.
     pub differs: bool,
     /// `faster`, `slower` or `no difference shown`.
     pub verdict: String,
 }
 
-/// The same cell in both runs, whose figures say nothing of each other.
+/// The same cell in both runs, with figures that cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Uncompared {
     /// Key of the cell.
     pub key: String,
-    /// Name of the figure that it is judged by.
+    /// Name of the figure by which it is judged.
     pub figure: String,
     /// Why.
     pub why: String,
@@ -61,7 +61,7 @@ fn more() -> Better {
     Better::More
 }
 
-/// Run B against run A.
+/// Run B compared with run A.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     /// Version of this document.
@@ -70,16 +70,16 @@ pub struct Comparison {
     pub a: i64,
     /// Number of the second run.
     pub b: i64,
-    /// What was not the same around them. Read this first: each may be the cause.
+    /// Differences of their environments. Read this first: each may be the cause.
     pub differences: Vec<Difference>,
-    /// Cells that both have, in the order of the first.
+    /// Cells of both, in the order of the first.
     pub cells: Vec<CellComparison>,
-    /// Cells that both have, and that cannot be compared.
+    /// Cells of both that cannot be compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncompared: Vec<Uncompared>,
-    /// Keys that only the first has.
+    /// Keys of the first run only.
     pub only_a: Vec<String>,
-    /// Keys that only the second has.
+    /// Keys of the second run only.
     pub only_b: Vec<String>,
 }
 
@@ -114,7 +114,7 @@ pub fn compare(a: &Run, b: &Run) -> Comparison {
 fn cell(a: &Run, b: &Run, cell: &Cell) -> Result<CellComparison, Uncompared> {
     let judge = judge_of(&a.workloads, cell);
     let not = |why: String| Uncompared { key: cell.key(), figure: judge.figure.name.clone(), why };
-    // What is summed up is every actor's.
+    // A sum is over all actors.
     let actors = cell.actors().take(if judge.is_sum() { usize::MAX } else { 1 });
     for actor in actors {
         if let Some(why) = otherwise(a, b, &judge.figure, &actor.workload) {
@@ -144,7 +144,7 @@ fn cell(a: &Run, b: &Run, cell: &Cell) -> Result<CellComparison, Uncompared> {
     })
 }
 
-/// In which way the second run declares a figure of a workload otherwise than the first, which is judged by it.
+/// How the second run declares the figure of a workload differently from the first, which is judged by it.
 fn otherwise(a: &Run, b: &Run, figure: &Figure, workload: &str) -> Option<String> {
     let all = figures_of(&b.workloads, workload);
     let Some(other) = all.iter().find(|other| other.name == figure.name) else {
@@ -160,7 +160,6 @@ fn otherwise(a: &Run, b: &Run, figure: &Figure, workload: &str) -> Option<String
     let form = |form: Form| match form {
         Form::Scalar => "one number",
         Form::Distribution => "a distribution",
-        Form::Series => "a series",
     };
     Some(if other.unit != figure.unit {
         format!("run {a} counts it in {} and run {b} in {}", figure.unit.word(), other.unit.word())
@@ -177,8 +176,7 @@ fn otherwise(a: &Run, b: &Run, figure: &Figure, workload: &str) -> Option<String
     })
 }
 
-/// Environments field by field, then the effective settings. By way of the
-/// JSON form, so that a field added to the environment is compared too.
+/// Environments field by field, then the settings in force, compared as JSON, so that new fields are included.
 fn differences(a: &Run, b: &Run) -> Vec<Difference> {
     let mut all = Vec::new();
     let object = |run: &Run| match serde_json::to_value(&run.environment) {
@@ -186,9 +184,9 @@ fn differences(a: &Run, b: &Run) -> Vec<Difference> {
         _ => serde_json::Map::new(),
     };
     let (ea, eb) = (object(a), object(b));
-    // In words, and without how well each run kept its model: that is no other disk.
+    // In words, without the model's accuracy in each run, which does not make it another disk.
     let disk = |run: &Run| run.environment.modelled.as_ref().map_or_else(|| "(none)".into(), |d| d.to_string());
-    // A field that says nothing is left out of its own run's.
+    // An empty field is left out of its run's JSON.
     for key in ea.keys().chain(eb.keys().filter(|key| !ea.contains_key(*key))) {
         let of = |map: &serde_json::Map<String, serde_json::Value>| map.get(key).cloned().unwrap_or_default();
         let (x, y) = (of(&ea), of(&eb));
@@ -214,14 +212,14 @@ fn differences(a: &Run, b: &Run) -> Vec<Difference> {
     all
 }
 
-/// A value without the numbers of loop devices: which was free says nothing of a machine.
+/// A value without the numbers of loop devices, which depend on those in use.
 fn unnumbered(value: &str) -> String {
     let mut parts = value.split(LOOP);
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |all, part| all + LOOP + part.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
-/// How a loop device is called, before its number.
+/// Prefix of loop devices.
 const LOOP: &str = "/dev/loop";
 
 fn plain(value: &serde_json::Value) -> String {

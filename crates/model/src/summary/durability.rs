@@ -1,9 +1,8 @@
-//! Is what a durable append acknowledged on the device? fdatasync(2) may return only when the data
-//! is on stable storage. The evidence is what the backing device counted during the cell: the bytes
-//! that it was given, and the flushes of its volatile cache. A disk without such a cache
-//! (`queue/write_cache` is `write through`; kernel document ABI/stable/sysfs-block) is sent no
-//! flushes: there the bytes alone are the evidence. Of a file server only the client's calls are
-//! seen (RFC 8881, section 18.3, COMMIT), which say nothing of the disk behind it.
+//! Whether acknowledged durable appends are on the device. fdatasync(2) may return only when the data are on stable
+//! storage. The evidence is what the backing device counted during the cell: written bytes, and flushes of its volatile
+//! cache. A disk without such a cache (`queue/write_cache` is `write through`; kernel document ABI/stable/sysfs-block)
+//! gets no flushes: there only the bytes count. For a file server only the client's calls are known (RFC 8881, section
+//! 18.3, COMMIT), which say nothing about the disk behind it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,10 +12,9 @@ use crate::read_at::{FILE_SERVER, ReadAt, WRITE_CACHE};
 use crate::result::{IOPS, Mark, Sample, WorkloadTraits};
 use crate::run::Run;
 
-/// Of one flush for each append this much must be seen; likewise of the bytes. Appends are in
-/// flight when the cell begins and ends.
+/// Required share of one flush for each append, and of the bytes. Appends are in flight when the cell begins and ends.
 const SEEN: f64 = 0.9;
-/// Others' flushes come on top: up to this many for each append in every sample are the cell's own.
+/// Others' flushes are added: up to this many for each append in every sample count as the cell's own.
 const OWN: f64 = 1.5;
 
 /// Whether each write is made durable before the next (runs of old versions name no engine).
@@ -27,26 +25,26 @@ pub(super) fn durable(w: &WorkloadTraits) -> bool {
     })
 }
 
-/// What became of acknowledged appends.
+/// State of acknowledged appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// They reached the device, and its volatile cache was flushed.
     Durable,
-    /// They did not.
+    /// They are not.
     NotDurable,
-    /// The counters do not tell.
+    /// The counters do not show it.
     NotVisible,
 }
 
-/// The evidence of a durable cell, over all of its samples.
+/// The evidence for a durable cell, over all of its samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Durability {
-    /// Appends that were acknowledged.
+    /// Acknowledged appends.
     pub appends: u64,
-    /// Flushes at the device for each; `None` where the device cannot be seen.
+    /// Flushes at the device for each; `None` without counters.
     pub flushes_per_append: Option<f64>,
-    /// Bytes written to the device for each, metadata and journal included; `None` likewise.
+    /// Bytes written to the device for each, metadata and journal included; `None` without counters.
     pub bytes_per_append: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
@@ -54,14 +52,13 @@ pub struct Durability {
     pub text: String,
 }
 
-/// Judges a cell; `None` where its workload is no durable append, or others work at the same time, whose writes
-/// and flushes cannot be told from its own.
+/// Judges a cell; `None` where its workload is no durable append, or others write at the same time.
 pub(super) fn durability(run: &Run, cell: &Cell, samples: &[&Sample]) -> Option<Durability> {
     let on = cell.disk()?;
     let traits = run.workloads.iter().find(|w| w.name == on.workload).filter(|w| durable(w))?.disk.as_ref()?;
     let seen: Vec<(&Sample, crate::result::DeviceUse)> =
         samples.iter().filter_map(|s| Some((*s, s.device()?))).collect();
-    // An imported run may claim anything.
+    // An imported run may hold any number.
     let sum = |all: &mut dyn Iterator<Item = u64>| all.fold(0u64, u64::saturating_add);
     let appends = sum(&mut seen.iter().map(|(s, _)| s.work().ios));
     let per = |amount: u64| (appends > 0).then(|| amount as f64 / appends as f64);
@@ -70,8 +67,8 @@ pub(super) fn durability(run: &Run, cell: &Cell, samples: &[&Sample]) -> Option<
     let own = |s: &Sample, flushes: u64| (SEEN..=OWN).contains(&(flushes as f64 / s.work().ios as f64));
     let all_own = seen.iter().all(|(s, d)| own(s, d.flush_ios));
     let busy = !all_own && 2 * samples.iter().filter(|s| s.marks.contains(&Mark::HostBusy)).count() > samples.len();
-    let told = run.effective.get(&ReadAt::target(on.target).to_string());
-    let fact = |key: &str| told.and_then(|settings| settings.get(key));
+    let in_force = run.effective.get(&ReadAt::target(on.target).to_string());
+    let fact = |key: &str| in_force.and_then(|settings| settings.get(key));
     let on_server = fact(FILE_SERVER).is_some();
     let dropped = on.attachment.is_some_and(|a| a.cache.no_flush());
     let (verdict, why) = judge(&Evidence {
@@ -104,11 +101,11 @@ struct Evidence {
     /// Flushes and bytes for each append.
     counted: Option<(f64, f64)>,
     block_bytes: f64,
-    /// Whether the device has a volatile cache, where that is known.
+    /// Whether the device has a volatile cache, if known.
     volatile: Option<bool>,
-    /// It lies on a file server, and what was counted are calls to it.
+    /// It is on a file server, and calls to it were counted.
     on_server: bool,
-    /// Others wrote to the device in most samples, and their flushes cannot be told from the cell's.
+    /// Others wrote to the device in most samples, and their flushes cannot be separated.
     busy: bool,
     /// `cache=unsafe`.
     dropped: bool,
@@ -197,7 +194,7 @@ mod tests {
         let d = on(Cache::None, server, 1.0, 1.1);
         assert_eq!(d.verdict, Verdict::NotVisible);
         assert!(d.text.contains("the server acknowledged it") && d.text.contains("1.00 COMMIT calls"), "{}", d.text);
-        // What did not even reach the server is lost with this host.
+        // Data that did not reach the server are lost with this host.
         assert_eq!(on(Cache::None, server, 1.0, 0.3).verdict, Verdict::NotDurable);
         assert_eq!(on(Cache::Unsafe, server, 1.0, 1.0).verdict, Verdict::NotDurable);
     }

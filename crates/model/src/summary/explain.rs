@@ -1,5 +1,5 @@
-//! What control cells ([`crate::study::control`]) say: how much of a guest's loss its program, small requests
-//! and a shallow queue would cost without any guest, and what is left for virtualisation.
+//! Results of control cells ([`crate::study::control`]): the parts of a guest's loss that its program, small requests
+//! and a shallow queue cause also natively, and the rest for virtualisation.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,21 @@ use crate::study::control::{Control, Link, controls, logical_blocks};
 
 /// A cell of the chain from the baseline to a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Asked {
+#[schemars(rename = "Asked")]
+pub struct ChainCell {
     /// Key of the cell.
     pub key: String,
-    /// Bytes a request that it asks for.
+    /// Its request size in bytes.
     pub request_bytes: u64,
-    /// Requests that it keeps in flight.
+    /// Its queue depth.
     pub depth: u32,
 }
 
-/// The one thing in which a cell of a chain differs from the one before it.
+/// The difference between a cell of a chain and the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Differs {
-    /// The program, on the same side: the workload's own against fio with the requests that reached the disk.
+    /// The program, on the same side: the workload's own and fio with the requests that reached the disk.
     Program,
     /// The request size.
     Size,
@@ -36,7 +37,7 @@ pub enum Differs {
     Depth,
     /// The side: the same job natively and in the guest.
     Virtualisation,
-    /// Side and program at once, of a run that has no cell between them.
+    /// Side and program together, in a run without a cell between them.
     Rest,
 }
 
@@ -54,58 +55,56 @@ pub struct Step {
     pub ratio: Option<Ratio>,
 }
 
-/// Why a guest cell gets what it gets. All ratios are of bandwidth, paired by round; below 1 is a
-/// loss.
+/// Causes of a guest cell's share. All ratios are of bandwidth, paired by round; below 1 is a loss.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// Key of the guest cell.
     pub key: String,
     /// The guest cell.
     pub cell: Cell,
-    /// What was seen in the first round, in a sentence.
+    /// What the first round showed, in a sentence.
     pub why: String,
     /// Native, direct, at the baseline's own request size and queue depth.
-    pub reference: Asked,
+    pub reference: ChainCell,
     /// The same at the guest's request size.
-    pub size: Asked,
-    /// The same at the guest's request size and queue depth; `None` where that depth was the
-    /// baseline's own.
-    pub depth: Option<Asked>,
-    /// The last native one's job in the guest; `None` where it was not measured.
+    pub size: ChainCell,
+    /// The same at the guest's request size and queue depth; `None` where that depth was the baseline's.
+    pub depth: Option<ChainCell>,
+    /// The last native job in the guest; `None` where it was not measured.
     #[serde(default)]
-    pub guest: Option<Asked>,
-    /// The chain from the baseline to the guest cell. Its ratios are of the very same rounds, so where all are there
-    /// their product is `share_ratio`.
+    pub guest: Option<ChainCell>,
+    /// The chain from the baseline to the guest cell. Its ratios are of the same rounds, so if all are known their
+    /// product is `share_ratio`.
     #[serde(default)]
     pub links: Vec<Step>,
     /// The guest cell over its baseline in the rounds of `links`.
     #[serde(default)]
     pub share_ratio: Option<Ratio>,
-    /// Cost of the small requests: `size` over `reference`, in all rounds that have both.
+    /// Cost of small requests: `size` over `reference`, in all rounds with both.
     pub small_requests_ratio: Option<Ratio>,
-    /// Cost of the shallow queue: `depth` over `size`, in all rounds that have both.
+    /// Cost of a shallow queue: `depth` over `size`, in all rounds with both.
     pub shallow_queue_ratio: Option<Ratio>,
-    /// The guest cell over the native cell that asks for the same, in all rounds that have both.
+    /// The guest cell over the native cell with the same requests, in all rounds with both.
     pub rest_ratio: Option<Ratio>,
-    /// Whether these three come, as far as there are such cells, from the fewest pairs and boots.
+    /// Whether these three, as far as they exist, have the fewest pairs and boots.
     pub enough: bool,
-    /// Whether all of `links` were measured, in rounds enough.
+    /// Whether all of `links` were measured in enough rounds.
     #[serde(default)]
     pub links_enough: bool,
 }
 
 impl Explanation {
-    /// The native cell that asks for what the guest asked the disk for.
-    pub fn nearest(&self) -> &Asked {
+    /// The native cell with the guest's requests.
+    pub fn nearest(&self) -> &ChainCell {
         self.depth.as_ref().unwrap_or(&self.size)
     }
 
-    /// Rounds that the chain's ratios are of.
+    /// Number of rounds of the chain's ratios.
     pub fn rounds(&self) -> u32 {
         self.share_ratio.map_or(0, |ratio| ratio.pairs)
     }
 
-    /// Whether the links multiply up to the share: each was measured.
+    /// Whether all links were measured, so that their product is the share.
     pub fn is_whole(&self) -> bool {
         self.share_ratio.is_some() && self.links.iter().all(|link| link.ratio.is_some())
     }
@@ -116,7 +115,7 @@ pub(super) fn of_run(run: &Run) -> Vec<Control> {
     controls(&run.study, &run.samples, &logical_blocks(&run.effective))
 }
 
-/// Explains the guest cells that have controls, in the order in which these were chosen.
+/// Explains the guest cells with controls, in the order of their choice.
 pub(super) fn explain(run: &Run, controls: &[Control], rule: &Convergence) -> Vec<Explanation> {
     let chains = controls.chunk_by(|a, b| a.of == b.of);
     chains.filter_map(|chain| one(run, chain, rule)).collect()
@@ -129,7 +128,7 @@ fn one(run: &Run, chain: &[Control], rule: &Convergence) -> Option<Explanation> 
     let ratio = |base: &Cell, test: &Cell| {
         paired_ratio(&unrounded(&pairs(&run.samples, base, test, |s| s.result.figure(BANDWIDTH))))
     };
-    let asked = |c: &Control| Asked { key: c.cell.key(), request_bytes: c.request_bytes, depth: c.depth };
+    let asked = |c: &Control| ChainCell { key: c.cell.key(), request_bytes: c.request_bytes, depth: c.depth };
     let chained = Chained::of(run, chain, guest);
     let (links, share_ratio) = (chained.links(), chained.share());
     let small_requests_ratio = ratio(&reference.cell, &size.cell);
@@ -156,8 +155,8 @@ fn one(run: &Run, chain: &[Control], rule: &Convergence) -> Option<Explanation> 
     })
 }
 
-/// The cells of a chain from the baseline to the guest cell, with their bandwidth in the rounds that all of them
-/// have that ran at all.
+/// The cells of a chain from the baseline to the guest cell, with their bandwidth in the rounds that all of them have,
+/// those that never ran excepted.
 struct Chained<'a> {
     cells: Vec<(Differs, &'a Cell)>,
     first: Cell,
@@ -174,7 +173,7 @@ impl<'a> Chained<'a> {
             Link::Guest => Differs::Virtualisation,
         };
         let first = guest.natively();
-        // An older vmio had no cell of the guest in its chains; before the second round, all are to come.
+        // Older versions had no guest cell in chains; before the second round all cells are outstanding.
         let later = |s: &crate::result::Sample| s.round > 0 && chain.iter().any(|c| c.cell == s.cell);
         let older = run.samples.iter().any(later);
         let there = |c: &&Control| c.link != Link::Guest || !older || ran(run, &c.cell);
@@ -222,7 +221,7 @@ fn ran(run: &Run, cell: &Cell) -> bool {
     run.samples.iter().any(|s| s.cell == *cell)
 }
 
-/// Bandwidth by round, with the boot; rounds that have none are left out, as in [`paired_ratio`].
+/// Bandwidth by round, with the boot; rounds without one are left out, as in [`paired_ratio`].
 fn figures(run: &Run, cell: &Cell) -> BTreeMap<u32, (u32, f64)> {
     let of = run.samples.iter().filter(|s| s.cell == *cell);
     let figure = |s: &crate::result::Sample| s.result.figure(BANDWIDTH).filter(|x| *x > 0.0 && x.is_finite());

@@ -1,4 +1,4 @@
-//! How far a share can be relied on, at a glance, and what a run's machine can tell apart at all.
+//! How far a share can be relied on, and the smallest differences that a run's machine resolves.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +16,16 @@ use crate::stats::{Convergence, Ratio};
 /// How far a share can be relied on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Grade {
-    /// Known to the wanted width, with no reservation.
+    /// Converged, without reservation.
     A,
-    /// Known to the wanted width, with [`Reservation`]s.
+    /// Converged, with [`Reservation`]s.
     B,
-    /// Not known to the wanted width.
+    /// Not converged.
     C,
 }
 
 impl Grade {
-    /// All grades, the best one first.
+    /// The best one first.
     pub const ALL: [Grade; 3] = [Grade::A, Grade::B, Grade::C];
 }
 
@@ -39,28 +39,28 @@ impl std::fmt::Display for Grade {
     }
 }
 
-/// Why a share is to be read with care.
+/// A reservation about a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reservation {
-    /// Samples of the cell or its baseline bear a mark: others at work, a cache, a stall.
+    /// Samples of the cell or its baseline have a mark: others at work, a cache, a stall.
     Marks,
     /// The ratio of a round is an outlier.
     Outliers,
-    /// The baseline scatters from round to round by more than the wanted width.
+    /// The baseline scatters from round to round by more than the required width.
     Noise,
 }
 
-/// What a share is graded by.
+/// Grade of a share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Graded {
     /// The grade.
     pub grade: Grade,
-    /// Why it is no better, of one that is known to the wanted width; of one that is not they are told as well.
+    /// Reservations, also for a share that is not converged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reservations: Vec<Reservation>,
-    /// Two cells like the baseline that are alike may by chance have this ratio in as many rounds, or one over it; `None`
-    /// with fewer than two rounds.
+    /// Ratio (or its inverse) of two cells like the baseline by chance, in as many rounds; `None` with fewer than two
+    /// rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_ratio: Option<f64>,
 }
@@ -85,24 +85,24 @@ pub(super) fn grade(
     Graded { grade, reservations, noise_ratio: noise.map(f64::exp) }
 }
 
-/// The logarithm of the noise of a cell's rounds, judged by its figure.
+/// Logarithm of the noise of a cell's rounds, by the figure that judges it.
 fn noise(run: &Run, cell: &Cell, rounds: u32) -> Option<f64> {
     let judge = judge_of(&run.workloads, cell);
     cell_noise(run, cell, rounds, |s| judge.rising(s))
 }
 
-/// The logarithm of the noise of a cell's rounds by a figure: see [`rounds_noise`].
+/// Logarithm of the noise of a cell's rounds by a figure: see [`rounds_noise`].
 pub(crate) fn cell_noise(run: &Run, cell: &Cell, rounds: u32, figure: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
     let all: Vec<f64> = run.samples.iter().filter(|s| s.cell == *cell).filter_map(figure).collect();
     rounds_noise(&all, rounds)
 }
 
-/// What a run's machine can tell apart, by the spread of its baselines' rounds.
+/// Smallest differences that a run's machine resolves, by the scatter of its baselines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TellsApart {
-    /// The baseline that scattered the least.
+    /// The baseline with the least scatter.
     pub finest: CellNoiseRatio,
-    /// The one that scattered the most.
+    /// The baseline with the most scatter.
     pub coarsest: CellNoiseRatio,
     /// The same in a sentence.
     pub text: String,
@@ -113,11 +113,11 @@ pub struct TellsApart {
 pub struct CellNoiseRatio {
     /// Key of the cell.
     pub key: String,
-    /// Two cells alike may by chance have this ratio in as many rounds as it had, or one over it.
+    /// Ratio (or its inverse) of two such cells by chance, in as many rounds.
     pub noise_ratio: f64,
 }
 
-/// What the run can tell apart; `None` where no baseline of its shares has two rounds.
+/// The smallest differences of a run; `None` where no baseline of its shares has two rounds.
 pub(super) fn tells_apart(run: &Run, shares: &[Share], baseline: &Baseline) -> Option<TellsApart> {
     let bases: BTreeSet<Cell> = shares.iter().filter_map(|share| baseline.of(&share.cell)).collect();
     let of = |cell: &Cell| {
@@ -127,8 +127,8 @@ pub(super) fn tells_apart(run: &Run, shares: &[Share], baseline: &Baseline) -> O
     let mut all: Vec<CellNoiseRatio> = bases.iter().filter_map(of).collect();
     all.sort_by(|a, b| a.noise_ratio.total_cmp(&b.noise_ratio));
     let (finest, coarsest) = (all.first()?.clone(), all.last()?.clone());
-    let told = |noise: &CellNoiseRatio| format!("{} ({})", percent(noise.noise_ratio - 1.0), noise.key);
-    let range = if finest == coarsest { told(&finest) } else { format!("{} to {}", told(&finest), told(&coarsest)) };
+    let shown = |noise: &CellNoiseRatio| format!("{} ({})", percent(noise.noise_ratio - 1.0), noise.key);
+    let range = if finest == coarsest { shown(&finest) } else { format!("{} to {}", shown(&finest), shown(&coarsest)) };
     let graded = |share: &Share, grade| share.graded.as_ref().is_some_and(|graded| graded.grade == grade);
     let grades: Vec<String> = Grade::ALL
         .into_iter()
@@ -145,7 +145,7 @@ pub(super) fn tells_apart(run: &Run, shares: &[Share], baseline: &Baseline) -> O
     Some(TellsApart { finest, coarsest, text })
 }
 
-/// Up to so much, in whole points where that says enough.
+/// An upper limit in per cent, in whole points where that is exact enough.
 fn percent(ratio: f64) -> String {
     match ratio * 100.0 {
         small if small < 10.0 => format!("{small:.1} %"),
@@ -183,7 +183,7 @@ mod tests {
             sample.marks.push(Mark::Cached);
             assert_eq!((graded(&marked).grade, graded(&marked).reservations), (Grade::B, vec![Reservation::Marks]));
         }
-        // Both sides hit alike: the share is known, and the host was restless all the same.
+        // Both sides vary alike: the share is converged, and the noise is still reported.
         let mut restless = run(0.005);
         for s in &mut restless.samples {
             let factor = [1.0, 1.6][s.round as usize % 2];
@@ -200,8 +200,8 @@ mod tests {
     fn what_can_be_told_apart_is_said_from_the_spread_of_the_baselines() {
         let mut run = run(0.005);
         let of = |run: &Run| summarise(run).tells_apart;
-        let told = of(&run).unwrap();
-        assert!(told.finest == told.coarsest && told.text.contains("Shares by grade: 1 A"), "{told:?}");
+        let found = of(&run).unwrap();
+        assert!(found.finest == found.coarsest && found.text.contains("Shares by grade: 1 A"), "{found:?}");
         let other: Vec<Sample> = run.samples.clone();
         for mut s in other {
             s.cell = s.cell.running("seq-write");
@@ -209,9 +209,9 @@ mod tests {
             s.result.amend(|w| w.seconds *= if s.cell.is_native() { factor } else { 1.0 });
             run.samples.push(s);
         }
-        let told = of(&run).unwrap();
-        assert_eq!((&*told.finest.key, &*told.coarsest.key), ("device/native/seq-read", "device/native/seq-write"));
-        assert!(told.coarsest.noise_ratio > 1.1 && told.text.contains("device/native/seq-write"), "{told:?}");
+        let found = of(&run).unwrap();
+        assert_eq!((&*found.finest.key, &*found.coarsest.key), ("device/native/seq-read", "device/native/seq-write"));
+        assert!(found.coarsest.noise_ratio > 1.1 && found.text.contains("device/native/seq-write"), "{found:?}");
         run.samples.retain(|s| s.round == 0);
         assert_eq!(of(&run), None);
     }

@@ -1,5 +1,5 @@
-//! The headlines, one for each resource of the host and kind of guest: what the best guest that one would make by
-//! default gets of this host; where the study compares with something else, what its first cells get of that.
+//! The headlines, one for each resource and kind of guest: the share of the best default guest; with another baseline
+//! that of the study's first cells.
 
 use super::shares::{overall, verdict};
 use super::{CellRow, Headline, Share};
@@ -9,15 +9,15 @@ use crate::run::Run;
 use crate::stats::{Convergence, Ratio, converged};
 use crate::study::HostResource;
 
-/// The set-up that a headline prefers: a paravirtual disk on the whole device.
+/// The preferred set-up: a paravirtual disk on the whole device.
 const TARGET: &str = "device";
 /// See [`TARGET`].
 const DRIVER: &str = "virtio-blk";
 
-/// How far an attachment is from what one would make by default; smaller is nearer.
+/// Distance of an attachment from the default; smaller is nearer.
 fn distance(target: &str, a: &Attachment) -> u32 {
     let unlike = |differs: bool, weight: u32| if differs { weight } else { 0 };
-    // What is not durable is no guest that one would make.
+    // A guest without durability is no default.
     unlike(a.cache.no_flush(), 32)
         + unlike(target != TARGET, 16)
         + unlike(a.driver != DRIVER, 8)
@@ -26,14 +26,14 @@ fn distance(target: &str, a: &Attachment) -> u32 {
         + unlike(a.iothread, 1)
 }
 
-/// The guest that stands for the host's guests: on a disk the nearest to the default by `virtio-blk`, else the
-/// first one, those with a paravirtual device before others. One that had the host for itself.
+/// The reference guest, which had the host for itself: on a disk the one nearest to the default with `virtio-blk`, else
+/// the first one, paravirtual devices preferred.
 fn reference<'a>(shares: &[&'a Share]) -> Option<&'a Share> {
     let alone = || shares.iter().copied().filter(|s| s.cell.is_alone());
     if alone().any(|s| s.cell.attachment().is_some()) {
         let far = |s: &&Share| {
             let distance = distance(s.cell.target()?, s.cell.attachment()?);
-            // What a page cache served comes last.
+            // Cells that a page cache served come last.
             Some((s.cell.is_warm(), distance, s.cell.settings.len()))
         };
         let by_default = |s: &&Share| s.cell.attachment().is_some_and(|a| a.driver == DRIVER);
@@ -45,10 +45,10 @@ fn reference<'a>(shares: &[&'a Share]) -> Option<&'a Share> {
     })
 }
 
-/// From this share of a cap on a guest reaches it.
+/// Share of a cap from which a guest reaches it.
 const REACHES: f64 = 0.95;
 
-/// The headlines of a run, one of each resource and kind of guest of which there is a pair of what it would be about.
+/// The headlines of a run, one for each resource and kind of guest with a pair.
 pub(super) fn headlines(
     run: &Run,
     cells: &[CellRow],
@@ -60,14 +60,14 @@ pub(super) fn headlines(
     let of = |nature| {
         let own = |share: &&Share| HostResource::of_cell(&share.cell, &run.workloads) == nature;
         let own: Vec<&Share> = shares.iter().filter(own).collect();
-        // Against something else than the host the first cells stand for all.
+        // With another baseline the first cells represent all.
         let kinds = if baseline.is_native() { kinds(&own) } else { vec![own] };
         kinds.into_iter().filter_map(move |own| headline(run, cells, (nature, &own), baseline, rule, emulated))
     };
     HostResource::ALL.into_iter().flat_map(of).collect()
 }
 
-/// The shares by the kind of guest that they are of: those with a machine first, else in the order in which they come.
+/// The shares by kind of guest: kinds with a machine first, else in order of appearance.
 fn kinds<'a>(shares: &[&'a Share]) -> Vec<Vec<&'a Share>> {
     let mut kinds: Vec<Vec<&Share>> = Vec::new();
     for share in shares {
@@ -96,7 +96,7 @@ fn headline(
     let known = converged(&ratio, rule);
     let workloads: Vec<String> = of.iter().map(|s| workload(s, baseline)).collect();
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
-    let figure = if enough || ratio.told_interval().is_some() {
+    let figure = if enough || ratio.usable_interval().is_some() {
         percent(&ratio)
     } else {
         format!("{:.0} %", ratio.value * 100.0)
@@ -105,13 +105,13 @@ fn headline(
     let contained = best.cell.lead.side.shares_kernel();
     let who = if contained { "A container" } else { "A reference guest" };
     let emulation = if emulated && !contained { " under software emulation (TCG)" } else { "" };
-    // Of the host's own disk it says nothing.
+    // A modelled disk says nothing about the host's own.
     let host = run.environment.modelled.as_ref().map_or_else(|| "this host".to_owned(), ModelledDisk::headline);
-    // With --gentle both sides ran under a cap: a share of the host it is not.
+    // With --gentle both sides ran under a cap, so it is no share of the host.
     let cap = run.environment.cap_ratio.map(|cap| format!("a cap of {:.0} % of {host} (--gentle)", cap * 100.0));
     let seen_by = best.cell.lead.subject.seen_by().unwrap_or_else(|| best.cell.lead.side.to_string());
     let at = format!("{seen_by} on {}", best.cell.lead.subject.place());
-    let told = if !baseline.is_native() {
+    let sentence = if !baseline.is_native() {
         format!(
             "{guest} gets {figure} of what {} gets{emulation}{}",
             compared.first()?.1.place_key(),
@@ -122,7 +122,7 @@ fn headline(
             },
         )
     } else if cap.is_some() && enough && ratio.value >= REACHES {
-        // What the guest gets beyond it is not known.
+        // Its speed above the cap is not known.
         format!(
             "{who} made by vmio reaches {}: at least that much it gets{emulation}; {at} got {figure} of \
              the cap",
@@ -139,17 +139,17 @@ fn headline(
         share_ratio: ratio,
         converged: known,
         cells: of.iter().map(|s| s.key.clone()).collect(),
-        text: format!("{told}, geometric mean over {}{doubt}.", workloads.join(", ")),
+        text: format!("{sentence}, geometric mean over {}{doubt}.", workloads.join(", ")),
         about_interval: about_interval(&of, &ratio),
         lines: of.iter().map(|s| line(s, baseline, cells)).collect(),
     })
 }
 
-/// That the interval is of the mean alone, and from where to where the shares reach.
+/// A note that the interval is of the mean, with the range of the shares.
 fn about_interval(of: &[&Share], mean: &Ratio) -> Option<String> {
     let shares = || of.iter().map(|s| s.share_ratio.value);
     let (low, high) = (shares().fold(f64::INFINITY, f64::min), shares().fold(0.0, f64::max));
-    mean.told_interval().filter(|_| of.len() > 1)?;
+    mean.usable_interval().filter(|_| of.len() > 1)?;
     Some(format!(
         "The interval is that of the mean, over its {} rounds; the shares of its {} workloads lie between {:.0} and \
          {:.0} %.",
@@ -162,7 +162,7 @@ fn about_interval(of: &[&Share], mean: &Ratio) -> Option<String> {
 
 /// `57 % (52 to 61 %)`.
 pub(crate) fn percent(ratio: &Ratio) -> String {
-    match ratio.told_interval() {
+    match ratio.usable_interval() {
         Some(i) => {
             format!("{:.0} % ({:.0} to {:.0} %)", ratio.value * 100.0, i.low * 100.0, i.high * 100.0)
         }
@@ -170,7 +170,7 @@ pub(crate) fn percent(ratio: &Ratio) -> String {
     }
 }
 
-/// The workload, and that of the baseline where it has another one.
+/// The workload, and the baseline's where it has another one.
 fn workload(share: &Share, baseline: &Baseline) -> String {
     let own = share.cell.workload();
     let other = baseline.of(&share.cell).map(|base| base.lead.workload).filter(|other| other != own);
@@ -184,12 +184,13 @@ fn line(share: &Share, baseline: &Baseline, cells: &[CellRow]) -> String {
     format!("{}: {}{doubt}{cost}", workload(share, baseline), percent(&share.share_ratio))
 }
 
-/// Where the rest goes, as far as it was measured: CPU time of the whole host for each request,
-/// natively and through the guest.
+/// Where the rest goes, as far as measured: CPU time of the whole host for each request, natively and through the
+/// guest. Of several actors nobody knows whose it is.
 fn cost(share: &Share, cells: &[CellRow]) -> Option<String> {
     let row = |key: &str| cells.iter().find(|c| c.key == key);
     let (native, guest) = (row(&share.baseline)?, row(&share.key)?);
-    if !native.cell.is_native() || guest.cell.is_native() || native.cpu.clock != guest.cpu.clock {
+    let alone = native.cell.is_alone() && guest.cell.is_alone();
+    if !alone || !native.cell.is_native() || guest.cell.is_native() || native.cpu.clock != guest.cpu.clock {
         return None;
     }
     let way = if guest.cell.lead.side.shares_kernel() { "in the container" } else { "through the guest" };

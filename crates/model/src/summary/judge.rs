@@ -1,4 +1,4 @@
-//! By which figure a cell is judged, and what its samples say of it.
+//! The figure by which a cell is judged, and its values in samples.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use crate::cell::Cell;
 use crate::figure::{ACTOR, Better, Figure, Form, Labels, Reading, Unit, Value, by_name};
 use crate::result::{BANDWIDTH, Sample, WorkloadResult, WorkloadTraits, figures_of};
 
-/// The figure that a cell is judged by.
+/// The figure by which a cell is judged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judge {
     /// The figure.
     pub figure: Figure,
-    /// Whether the actors' figures are added up: they do the same sort of work.
+    /// Whether the actors' figures are added up, since their work is of one kind.
     sum: bool,
 }
 
-/// The name of the figure that says how evenly several actors did: Jain's index, 1 when all did alike, 1/n
-/// when one did all (R. Jain et al., DEC-TR-301, 1984).
+/// Name of the fairness figure of several actors: Jain's index, 1 when all did the same, 1/n when one did all (R. Jain
+/// et al., DEC-TR-301, 1984).
 pub const FAIRNESS: &str = "fairness";
 
-/// What a cell is judged by: its leading workload's figure, summed up over its actors where they all are judged
-/// by that and more of it is better; bandwidth when the run holds no traits of it.
+/// The figure by which a cell is judged: its leading workload's, added up over the actors where all are judged by it
+/// and more is better; bandwidth when the run has no traits of it.
 pub fn judge_of(workloads: &[WorkloadTraits], cell: &Cell) -> Judge {
     let of = |name: &str| workloads.iter().find(|w| w.name == name)?.judge();
     let figure = of(cell.workload()).cloned().unwrap_or_else(|| Figure::rate(BANDWIDTH, Unit::BytesPerSecond));
@@ -28,8 +28,8 @@ pub fn judge_of(workloads: &[WorkloadTraits], cell: &Cell) -> Judge {
     Judge { sum: alike && figure.better == Better::More && figure.form == Form::Scalar, figure }
 }
 
-/// What a cell and its baseline are compared by: what the cell is judged by, or, where one of them has more
-/// actors, what the leading actor alone gets. `None` where the baseline's workload does not measure that.
+/// The figure by which a cell and its baseline are compared: the cell's, or, with different numbers of actors, the
+/// leading actor's alone. `None` where the baseline's workload does not measure it.
 pub(crate) fn judge_between(workloads: &[WorkloadTraits], base: &Cell, cell: &Cell) -> Option<Judge> {
     let judge = judge_of(workloads, cell);
     let traits = workloads.iter().find(|w| w.name == base.workload());
@@ -37,7 +37,7 @@ pub(crate) fn judge_between(workloads: &[WorkloadTraits], base: &Cell, cell: &Ce
     measured.then(|| Judge { sum: judge.sum && as_many(base, cell), ..judge })
 }
 
-/// Whether as many work at the same time in both.
+/// Whether both have the same number of actors.
 pub(super) fn as_many(base: &Cell, cell: &Cell) -> bool {
     base.beside.len() == cell.beside.len()
 }
@@ -48,20 +48,20 @@ impl Judge {
         self.sum
     }
 
-    /// What a sample says.
+    /// Its value in a sample.
     pub fn of(&self, sample: &Sample) -> Option<f64> {
         let one = |result: &WorkloadResult| result.figure(&self.figure.name);
         if self.sum { sample.results().map(one).sum() } else { one(&sample.result) }
     }
 
-    /// The same so that more is better: for ratios.
+    /// Its value in a sample, inverted where less is better: for ratios.
     pub fn rising(&self, sample: &Sample) -> Option<f64> {
         let value = self.of(sample)?;
         Some(if self.figure.better == Better::More { value } else { 1.0 / value })
     }
 
-    /// All figures of a sample with what they are: those of one actor as they are, those of several by actor,
-    /// with the sum and the fairness of what they are judged by.
+    /// All figures of a sample with their declarations: of one actor as they are, of several by actor, with sum and
+    /// fairness of the judging figure.
     pub fn all(&self, sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(Figure, Reading)> {
         if sample.cell.is_alone() {
             return of_lead(sample, workloads);
@@ -85,12 +85,12 @@ impl Judge {
     }
 }
 
-/// The leading actor's figures with what they are.
+/// The leading actor's figures with their declarations.
 pub(super) fn of_lead(sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(Figure, Reading)> {
     declared(sample.cell.workload(), &sample.result, workloads)
 }
 
-/// The figures of a result that its workload declares, with what they are.
+/// The declared figures of a result, with their declarations.
 fn declared(workload: &str, result: &WorkloadResult, workloads: &[WorkloadTraits]) -> Vec<(Figure, Reading)> {
     let figures = figures_of(workloads, workload);
     let figures = by_name(&figures);
@@ -101,7 +101,7 @@ fn declared(workload: &str, result: &WorkloadResult, workloads: &[WorkloadTraits
     result.figures.iter().filter_map(with_figure).collect()
 }
 
-/// Jain's index of fairness; `None` where nobody did anything.
+/// Jain's fairness index; `None` where nothing was done.
 fn jain(each: &[f64]) -> Option<f64> {
     let squares: f64 = each.iter().map(|x| x * x).sum();
     let sum: f64 = each.iter().sum();
@@ -113,46 +113,45 @@ fn jain(each: &[f64]) -> Option<f64> {
 pub(super) struct Collected {
     /// The figure.
     pub figure: Figure,
-    /// What tells them from others of the same figure.
+    /// Their labels.
     pub labels: Labels,
     /// The values by round.
-    pub values: BTreeMap<u32, Taken>,
+    pub values: BTreeMap<u32, RoundValue>,
 }
 
-/// A value and the boot in which it was taken.
+/// A value and its boot.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Taken {
+pub(super) struct RoundValue {
     /// The boot.
     pub boot: u32,
     /// The value.
     pub value: Value,
 }
 
-/// What tells the figures of a cell apart: a workload has one of each name, and of several actors each has its
-/// label.
-pub(super) type Which = (String, Labels);
+/// Identifies a figure of a cell: names are unique in a workload, and actors have a label.
+pub(super) type FigureKey = (String, Labels);
 
 impl Collected {
-    /// Which one it is.
-    pub(super) fn which(&self) -> Which {
+    /// Its identification.
+    pub(super) fn key(&self) -> FigureKey {
         (self.figure.name.clone(), self.labels.clone())
     }
 }
 
-/// The figures of a cell's samples, in the order in which they are first seen; `figures` gives a sample's.
+/// The figures of a cell's samples, in order of appearance; `figures` lists a sample's.
 pub(super) fn collect<'a>(
     samples: impl Iterator<Item = &'a Sample>,
     figures: impl Fn(&Sample) -> Vec<(Figure, Reading)>,
 ) -> Vec<Collected> {
     let mut all: Vec<Collected> = Vec::new();
-    let mut places: BTreeMap<Which, usize> = BTreeMap::new();
+    let mut places: BTreeMap<FigureKey, usize> = BTreeMap::new();
     for sample in samples {
         for (figure, Reading { labels, value, .. }) in figures(sample) {
             let at = *places.entry((figure.name.clone(), labels.clone())).or_insert_with(|| {
                 all.push(Collected { figure, labels, values: BTreeMap::new() });
                 all.len() - 1
             });
-            all[at].values.insert(sample.round, Taken { boot: sample.boot, value });
+            all[at].values.insert(sample.round, RoundValue { boot: sample.boot, value });
         }
     }
     all

@@ -1,5 +1,5 @@
-//! How what a cell is judged by went on while a run lasted, of machines that nobody here holds: a provider may give less after
-//! a while, or more at another hour.
+//! A cell's figure during a run, for machines outside of this host: a provider may throttle after a while, or at other
+//! hours.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,33 +13,33 @@ use crate::stats::knees;
 /// A cell's figure over time, and where its level changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OverTime {
-    /// What each sample says, in the order in which they began.
+    /// The samples in order of start.
     pub moments: Vec<Moment>,
     /// Changes of level (docs/statistics.md, "Knees").
     pub knees: Vec<Knee>,
 }
 
-/// What a sample says, and when.
+/// The value of a sample, and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Moment {
-    /// Seconds from the run's beginning to the sample's.
+    /// Seconds from the run's start to the sample's.
     pub at_seconds: f64,
-    /// What the cell is judged by, in that figure's unit.
+    /// The figure by which the cell is judged, in its unit.
     pub value: f64,
 }
 
 /// A change of level; levels are means, in the unit of the figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Knee {
-    /// Seconds from the run's beginning to that of the first sample of the new level.
+    /// Seconds from the run's start to the first sample of the new level.
     pub at_seconds: f64,
-    /// Level from the knee before on.
+    /// Level since the previous knee.
     pub before: f64,
     /// Level up to the next knee.
     pub after: f64,
 }
 
-/// Of cells on another machine, or on the way to one; `None` of all others, whose rounds this host keeps alike.
+/// For cells on another machine, or on a path to one; `None` for all others, whose rounds have equal conditions.
 pub(super) fn over_time(run: &Run, cell: &Cell, judge: &Judge, samples: &[&Sample]) -> Option<OverTime> {
     let peer = run.environment.peer.is_some();
     let elsewhere = |subject: &Subject| peer && matches!(subject, Subject::Path { .. });
@@ -76,7 +76,7 @@ mod tests {
         let mut run = Bench::new().cell(afar, 800e6).rounds(12).scatter(0.01).run();
         let kept = row(&run).unwrap();
         assert_eq!((kept.moments.len(), kept.knees.len()), (12, 0), "{kept:?}");
-        // After five rounds it gives a quarter. Samples are where they were taken, whatever their order.
+        // After five rounds it drops to a quarter. The order of stored samples does not matter.
         for sample in run.samples.iter_mut().filter(|sample| sample.round >= 5) {
             sample.result.amend(|work| work.seconds *= 4.0);
         }

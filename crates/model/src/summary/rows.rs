@@ -1,4 +1,4 @@
-//! A row of the table: what the samples of one cell say.
+//! A row of the table, from the samples of one cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,10 @@ use crate::stats::{Estimate, geometric_mean, mean, outliers};
 
 /// Bytes in the "GB" of CPU seconds per GB.
 const GIGABYTE: f64 = 1e9;
-/// Bytes in a sector as iostat and the papers count.
+/// Bytes of a sector in iostat and papers.
 const SECTOR: f64 = 512.0;
 
-/// Synchronous durable writes: what their users wait for is the latency.
+/// Whether latency matters most: for synchronous durable writes.
 fn latency_first(workloads: &[WorkloadTraits], name: &str) -> bool {
     workloads.iter().any(|w| w.name == name && durable(w))
 }
@@ -58,7 +58,7 @@ pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
     }
 }
 
-/// What the host's page cache held of all disks of a sample's guests, over those in which it was counted.
+/// Bytes of all disks of a sample's guests in the host's page cache, over the samples with a count.
 fn page_cache(samples: &[&Sample]) -> Option<PageCache> {
     let held = |figure: &str| {
         over(samples, |s| {
@@ -69,12 +69,12 @@ fn page_cache(samples: &[&Sample]) -> Option<PageCache> {
     Some(PageCache { before_bytes: held(CACHED_BEFORE)?, after_bytes: held(CACHED_AFTER)? })
 }
 
-/// Mean of what the samples have of something.
+/// Mean of a value over the samples that have it.
 fn over(samples: &[&Sample], f: impl Fn(&Sample) -> Option<f64>) -> Option<Estimate> {
     finite_mean(samples.iter().filter_map(|s| f(s)))
 }
 
-/// What those of its actors did that work on disks, together; latencies are the leading one's.
+/// The figures of its actors on disks together; latencies are the leading one's.
 fn disk_figures(samples: &[&Sample]) -> DiskFigures {
     let latency = |percentile: f64| times_mean(samples.iter().filter_map(|s| s.result.latency()?.at(percentile)));
     let together = |s: &Sample, figure: &str| s.on_disks().map(|r| r.figure(figure)).sum::<Option<f64>>();
@@ -93,8 +93,8 @@ fn figures(run: &Run, judge: &Judge, samples: &[&Sample]) -> Vec<FigureRow> {
         let shapes: Vec<&Distribution> = values.iter().filter_map(|value| value.distribution()).collect();
         Some(FigureRow {
             typical: match figure.form {
-                Form::Distribution => times_mean(values.iter().filter_map(|value| value.typical()))?,
-                Form::Scalar | Form::Series => finite_mean(values.iter().filter_map(|value| value.typical()))?,
+                Form::Distribution => times_mean(values.iter().map(|value| value.typical()))?,
+                Form::Scalar => finite_mean(values.iter().map(|value| value.typical()))?,
             },
             mean: times_mean(shapes.iter().map(|shape| shape.mean)),
             percentiles: percentiles(&shapes),
@@ -109,14 +109,13 @@ fn figures(run: &Run, judge: &Judge, samples: &[&Sample]) -> Vec<FigureRow> {
     collect(samples.iter().copied(), |s| judge.all(s, &run.workloads)).into_iter().filter_map(row).collect()
 }
 
-/// Every percentile that any of the samples has, rising: the geometric mean over those that have it. Percentiles are the same
-/// as [`Distribution::at`] has it; what comes twice in a sample counts as it first comes. In one pass: an imported
-/// run has as many as it likes.
+/// Every percentile of any sample, ascending: the geometric mean over the samples that have it. Equality of percentiles
+/// is as in [`Distribution::at`]; of duplicates in a sample the first counts. In one pass, since an imported run may
+/// have any number.
 fn percentiles(shapes: &[&Distribution]) -> Vec<Percentile> {
-    /// One of them.
     struct Recorded {
         percentile: f64,
-        /// Which sample it was last seen in.
+        /// Index of the last sample with it.
         last: usize,
         values: Vec<f64>,
     }
@@ -138,17 +137,18 @@ fn percentiles(shapes: &[&Distribution]) -> Vec<Percentile> {
     recorded.into_values().filter_map(row).collect()
 }
 
-/// The mean of those that are numbers.
+/// The mean of the finite values.
 fn finite_mean(values: impl Iterator<Item = f64>) -> Option<Estimate> {
     mean(&values.filter(|x| x.is_finite()).collect::<Vec<f64>>())
 }
 
-/// The same on the log scale, for times: their interval holds no time below 0, and one slow sample is not the mean.
+/// The same on the log scale, for times: their interval contains nothing below 0, and one slow sample does not
+/// dominate.
 fn times_mean(values: impl Iterator<Item = f64>) -> Option<Estimate> {
     geometric_mean(&values.filter(|x| x.is_finite()).collect::<Vec<f64>>())
 }
 
-/// Means over the samples in which the device could be seen.
+/// Means over the samples with device counters.
 fn device(samples: &[&Sample]) -> Option<Device> {
     let uses: Vec<DeviceUse> = samples.iter().filter_map(|s| s.device()).filter(|d| d.seconds > 0.0).collect();
     let over = |f: &dyn Fn(&DeviceUse) -> f64| mean(&uses.iter().map(f).collect::<Vec<f64>>());
@@ -167,7 +167,7 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits], environment: &Environm
     let gigabytes: f64 = samples.iter().map(|s| amount(s, workloads, Unit::Bytes)).sum::<f64>() / GIGABYTE;
     let requests: f64 = samples.iter().map(|s| amount(s, workloads, Unit::Requests)).sum();
     let used: Vec<CpuUse> = samples.iter().map(|s| s.cpu()).collect();
-    // One clock for all: a run that an older version began goes on in its ticks.
+    // One clock for all samples: a run begun by an older version continues with ticks.
     let (clock, used) = if used.iter().all(|cpu| cpu.kernel_seconds.is_some()) {
         (CpuClock::Processes, used)
     } else {
@@ -199,13 +199,13 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits], environment: &Environm
     }
 }
 
-/// The seconds in which a sample's cell was watched; `None` where that was not stored.
+/// Seconds of the measurement of a sample's cell; `None` where not stored.
 fn watched(sample: &Sample) -> Option<f64> {
     let mut own = sample.seen.iter().filter(|seen| seen.node.is_empty() && seen.watched == Watched::Others);
     own.find_map(|seen| scalar(&seen.figures, SECONDS))
 }
 
-/// The part of the time in which the host's processors had nothing to do. What their own hypervisor took is no idling.
+/// Share of the time in which the host's processors were idle. Steal is not idle time.
 fn host_idle(samples: &[&Sample], environment: &Environment) -> Option<f64> {
     let seconds: f64 = samples.iter().map(|s| watched(s)).sum::<Option<f64>>()?;
     let taken = |s: &&Sample| {
@@ -217,7 +217,7 @@ fn host_idle(samples: &[&Sample], environment: &Environment) -> Option<f64> {
     (all > 0.0).then(|| (1.0 - taken / all).clamp(0.0, 1.0))
 }
 
-/// The part of the time in which the processors of a cell's guests ran.
+/// Share of the time in which the vCPUs of a cell's guests ran.
 fn vcpu_busy(samples: &[&Sample], environment: &Environment) -> Option<f64> {
     let guests: BTreeSet<&Side> =
         samples.first()?.cell.actors().map(|a| &a.side).filter(|s| !s.shares_kernel()).collect();
@@ -227,15 +227,15 @@ fn vcpu_busy(samples: &[&Sample], environment: &Environment) -> Option<f64> {
     (vcpus > 0 && seconds > 0.0).then(|| ran / seconds / f64::from(vcpus))
 }
 
-/// What the actors of a sample did, of what is counted in this unit; nothing where they do not all count the same:
-/// bytes that are read are not added to bytes that are encrypted.
+/// Amount of a sample's actors in this unit; 0 where they do not all count the same: bytes read are not added to bytes
+/// encrypted.
 fn amount(sample: &Sample, workloads: &[WorkloadTraits], unit: Unit) -> f64 {
     let names = amounts_of(workloads, sample.cell.workload(), unit);
     if sample.cell.beside.iter().any(|actor| amounts_of(workloads, &actor.workload, unit) != names) {
         return 0.0;
     }
     let readings = sample.results().flat_map(|result| &result.figures).filter(|r| names.contains(&r.figure));
-    readings.filter_map(|r| r.value.typical()).sum()
+    readings.map(|r| r.value.typical()).sum()
 }
 
 #[cfg(test)]
@@ -249,7 +249,7 @@ mod tests {
         Distribution { mean: 1.0, percentiles }
     }
 
-    fn told(shapes: &[Distribution]) -> Vec<(f64, f64, u32)> {
+    fn rows_of(shapes: &[Distribution]) -> Vec<(f64, f64, u32)> {
         let all = percentiles(&shapes.iter().collect::<Vec<_>>());
         all.into_iter().map(|p| (p.percentile, p.over.value, p.over.n)).collect()
     }
@@ -262,36 +262,36 @@ mod tests {
             shape(vec![(99.0, 4.0), (f64::NAN, 1.0), (f64::INFINITY, 1.0)]),
         ];
         let rounded = |x: f64| (x * 1e3).round() / 1e3;
-        let all: Vec<_> = told(&shapes).into_iter().map(|(p, value, n)| (p, rounded(value), n)).collect();
+        let all: Vec<_> = rows_of(&shapes).into_iter().map(|(p, value, n)| (p, rounded(value), n)).collect();
         assert_eq!(all, [(50.0, 1.732, 2), (99.0, 5.657, 2)]);
         let close = [shape(vec![(99.999, 1.0), (99.999_9, 2.0), (99.999_99, 3.0)])];
-        assert_eq!(told(&close).len(), 3);
-        assert_eq!(told(&[]), []);
+        assert_eq!(rows_of(&close).len(), 3);
+        assert_eq!(rows_of(&[]), []);
     }
 
-    /// Searched one by one, the percentiles of two such samples would take 4 * 10^10 steps: no test would wait for it.
+    /// A linear search would take 4 * 10^10 steps for the percentiles of two such samples, which no test would finish.
     #[test]
     fn so_many_percentiles_take_one_pass() {
         const MANY: usize = 200_000;
         let at = |i: usize| (i as f64 * 100.0 / MANY as f64, i as f64);
         let one = shape((0..MANY).map(at).collect());
-        let all = told(&[one.clone(), one]);
+        let all = rows_of(&[one.clone(), one]);
         assert_eq!((all.len(), all[1234].1.round(), all[1234].2), (MANY, 1234.0, 2));
     }
 
-    /// Five p99 in microseconds of one cell, as they were measured: Student's interval around their mean of 571 µs
-    /// reaches to -569 µs.
+    /// Five measured p99 of one cell, in microseconds: Student's interval around their mean of 571 µs reaches to -569
+    /// µs.
     #[test]
     fn no_time_is_below_nothing() {
         let p99 = [140e-6, 106e-6, 241e-6, 155e-6, 2212e-6];
         let shapes = p99.map(|at| shape(vec![(99.0, at)]));
         let all = percentiles(&shapes.iter().collect::<Vec<_>>());
-        let told = all[0].over;
-        let Interval { low, high } = told.interval.unwrap();
-        assert!((told.value - 261.4e-6).abs() < 1e-6, "{told:?}");
-        assert!(low > 0.0 && low < told.value && high > 1e-3 && high < 2e-3, "{told:?}");
-        assert!((told.value / low / (high / told.value) - 1.0).abs() < 1e-9, "alike on the log scale: {told:?}");
-        // What took no time at all has no logarithm.
+        let over = all[0].over;
+        let Interval { low, high } = over.interval.unwrap();
+        assert!((over.value - 261.4e-6).abs() < 1e-6, "{over:?}");
+        assert!(low > 0.0 && low < over.value && high > 1e-3 && high < 2e-3, "{over:?}");
+        assert!((over.value / low / (high / over.value) - 1.0).abs() < 1e-9, "alike on the log scale: {over:?}");
+        // A time of 0 has no logarithm.
         let none = geometric_mean(&[0.0, 1.0]).unwrap();
         assert_eq!((none.value, none.interval, none.n), (0.0, None, 2));
         assert_eq!(geometric_mean(&[]), None);

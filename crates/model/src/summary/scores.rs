@@ -1,10 +1,10 @@
-//! Scores: what a guest gets of its baseline in each group of workloads, and in all of them. A group is a word of the workload
-//! ([`crate::result::WorkloadTraits::group`]); nothing here knows which there are.
+//! Scores: a guest's share of its baseline in each group of workloads, and in all of them. Workloads name their group
+//! ([`crate::result::WorkloadTraits::group`]).
 //!
-//! A score is the geometric mean of its members' ratios, so that none counts for more because its figures are larger
-//! (P. Fleming, J. Wallace, How not to lie with statistics: the correct way to summarize benchmark results, CACM 29(3),
-//! 1986). It is taken round by round, over the rounds that have all members, as the headline is. In the score of the whole
-//! system each group weighs alike, however many members it has.
+//! A score is the geometric mean of its members' ratios, so that large figures have no more weight (P. Fleming, J.
+//! Wallace, How not to lie with statistics: the correct way to summarize benchmark results, CACM 29(3), 1986). It is
+//! calculated round by round, over the rounds with all members, like the headline. In the score of the whole system
+//! each group has the same weight, however many members it has.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,35 +15,35 @@ use crate::cell::{Baseline, Cell};
 use crate::run::Run;
 use crate::stats::{Convergence, Ratio, converged};
 
-/// What a guest gets in each group of workloads, and in all.
+/// Scores of a guest by group, and overall.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Scores {
-    /// Who, and on what: `machine/qemu`.
+    /// The guest and its subject: `machine/qemu`.
     pub guest: String,
-    /// A score a group, in the order in which the run has its workloads.
+    /// A score for each group, in the order of the run's workloads.
     pub groups: Vec<Score>,
-    /// Geometric mean of the groups' scores, each weighing alike; `None` where there is one group alone, or no round with
-    /// all members.
+    /// Geometric mean of the groups' scores with equal weights; `None` with one group only, or no round with all
+    /// members.
     pub whole_ratio: Option<Ratio>,
-    /// Whether that is known to the wanted width.
+    /// Whether it is converged.
     pub whole_converged: bool,
 }
 
-/// What a guest gets in a group of workloads.
+/// Score of a guest in a group of workloads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "GroupScore")]
 pub struct Score {
     /// The group.
     pub group: String,
-    /// Geometric mean of the members' ratios, over the rounds that have them all; `None` where no round has.
+    /// Geometric mean of the members' ratios, over the rounds with all of them; `None` without such a round.
     pub score_ratio: Option<Ratio>,
-    /// Whether it is known to the wanted width.
+    /// Whether it is converged.
     pub converged: bool,
     /// `converged`, or why not, in words.
     pub verdict: String,
-    /// What it is made of.
+    /// Its members.
     pub members: Vec<Member>,
-    /// Workloads of the group that the run was to measure here and did not: the score is without them.
+    /// Workloads of the group that the run should have measured and did not; they are not in the score.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<String>,
 }
@@ -56,9 +56,9 @@ pub struct Member {
     pub workload: String,
     /// Key of the cell.
     pub key: String,
-    /// What it gets of its baseline, as in the cell's share.
+    /// Its share, as in the cell's share.
     pub share_ratio: Ratio,
-    /// Whether that is known to the wanted width.
+    /// Whether that is converged.
     pub converged: bool,
 }
 
@@ -67,7 +67,7 @@ fn group<'a>(run: &'a Run, cell: &Cell) -> Option<&'a str> {
     run.workloads.iter().find(|w| w.name == cell.workload())?.group.as_deref()
 }
 
-/// The scores of a run: of each guest that two workloads of any groups were compared in.
+/// The scores of a run: of each guest with two compared workloads of any groups.
 pub(super) fn scores(run: &Run, shares: &[Share], baseline: &Baseline, rule: &Convergence) -> Vec<Scores> {
     let grouped: Vec<&Share> = shares.iter().filter(|s| s.cell.is_alone() && group(run, &s.cell).is_some()).collect();
     let guests = distinct(grouped.iter().map(|s| s.cell.place_key()));
@@ -129,7 +129,7 @@ fn score(
     })
 }
 
-/// Each once, in the order in which they are first seen.
+/// Without duplicates, in order of appearance.
 fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = Vec::new();
     all.for_each(|name| {

@@ -1,5 +1,5 @@
-//! What probes saw that no field of a row is made of: each figure as it was declared, over the samples of a cell. A new
-//! probe is told by this alone.
+//! Probe results that no other field of a row contains: each figure as declared, over the samples of a cell. New probes
+//! are reported by this alone.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::figure::{Labels, Unit};
 use crate::result::{Sample, Watched};
 use crate::stats::{Estimate, mean};
 
-/// What was seen of one thing.
+/// Results for one subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeenRow {
-    /// The machine that it is on; left out: the host.
+    /// The subject's machine; left out for the host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// What was watched.
+    /// The subject.
     pub watched: Watched,
     /// Its figures.
     pub figures: Vec<SeenFigure>,
@@ -27,24 +27,24 @@ pub struct SeenRow {
 pub struct SeenFigure {
     /// Its name.
     pub name: String,
-    /// What tells it from others of the same name.
+    /// Its labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: Labels,
-    /// In what it is counted.
+    /// Its unit.
     pub unit: Unit,
-    /// Mean over the samples that have it, of a series over the means of these.
+    /// Mean over the samples that have it.
     pub mean: Estimate,
 }
 
-/// The values of one thing's figures, by name and labels.
+/// The values of a subject's figures, by name and labels.
 type Values<'a> = BTreeMap<(&'a str, &'a Labels), (Unit, Vec<f64>)>;
 
-/// The figures that came with their units.
+/// The figures that came with units.
 pub(super) fn seen(samples: &[&Sample]) -> Vec<SeenRow> {
     let mut all: BTreeMap<(&str, &Watched), Values<'_>> = BTreeMap::new();
     for seen in samples.iter().flat_map(|sample| &sample.seen) {
         for reading in &seen.figures {
-            let value = reading.value.typical().filter(|value| value.is_finite());
+            let value = Some(reading.value.typical()).filter(|value| value.is_finite());
             let Some((value, unit)) = value.zip(seen.units.get(&reading.figure)) else { continue };
             let figures = all.entry((seen.node.as_str(), &seen.watched)).or_default();
             let figure = figures.entry((reading.figure.as_str(), &reading.labels));
@@ -89,13 +89,14 @@ mod tests {
                 ..ProbeResult::here(Watched::Other("powercap".into()), "powercap", figures)
             });
         }
-        // One sample without it has none: it is no 0.
+        // A sample without it is left out and is no 0.
         run.samples[0].seen.pop();
         let row = summarise(&run).cell(&cell.key()).unwrap().clone();
         let [seen] = row.seen.as_slice() else { panic!("{:?}", row.seen) };
         assert_eq!((seen.node.as_str(), &seen.watched), ("", &Watched::Other("powercap".into())));
-        let told: Vec<_> = seen.figures.iter().map(|f| (f.labels["domain"].as_str(), f.mean.value, f.mean.n)).collect();
+        let means: Vec<_> =
+            seen.figures.iter().map(|f| (f.labels["domain"].as_str(), f.mean.value, f.mean.n)).collect();
         let mean = (1..n).map(|i| 40.0 + i as f64).sum::<f64>() / (n - 1) as f64;
-        assert_eq!(told, [("dram", 3.0, n as u32 - 1), ("package-0", mean, n as u32 - 1)]);
+        assert_eq!(means, [("dram", 3.0, n as u32 - 1), ("package-0", mean, n as u32 - 1)]);
     }
 }

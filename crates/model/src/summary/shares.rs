@@ -1,9 +1,9 @@
-//! What cells get of their baselines: pairs of samples by round, shares, and what follows from several of them.
+//! Shares of baselines: pairs of samples by round, shares, and means of several shares.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::grade::grade;
-use super::judge::{Collected, Judge, Which, as_many, collect, judge_between, judge_of, of_lead};
+use super::judge::{Collected, FigureKey, Judge, as_many, collect, judge_between, judge_of, of_lead};
 use super::{CellNoise, FigureShare, Share};
 use crate::cell::{Baseline, Cell};
 use crate::figure::Compared;
@@ -11,16 +11,15 @@ use crate::result::{Mark, Sample, WorkloadTraits};
 use crate::run::Run;
 use crate::stats::{self, Convergence, Pair, Ratio, converged, paired_difference, paired_ratio};
 
-/// The share of its baseline of one cell so far, as [`crate::study::next`] needs it; `None` where it is compared with nothing, or has no pairs that say one.
+/// The share so far of one cell, for [`crate::study::next`]; `None` without a baseline or usable pairs.
 pub fn share_of(samples: &[Sample], workloads: &[WorkloadTraits], baseline: &Baseline, cell: &Cell) -> Option<Ratio> {
     let base = baseline.of(cell).filter(|base| base != cell)?;
     let judge = judge_between(workloads, &base, cell)?;
     paired_ratio(&unrounded(&pairs(samples, &base, cell, |s| judge.rising(s))))
 }
 
-/// Pairs of two cells by round, with the round of each: samples of the same round and boot that
-/// both have the figure and that are what their cells say. A round that was broken off and taken up by a resumed run has two boots,
-/// perhaps days apart: its halves are no pair.
+/// Pairs of two cells with their rounds: comparable samples of the same round and boot that both have the figure. A
+/// round that was interrupted and resumed has two boots, perhaps days apart: its halves are no pair.
 pub fn pairs(
     samples: &[Sample],
     base: &Cell,
@@ -42,19 +41,19 @@ pub(crate) fn cells(samples: &[Sample]) -> Vec<&Cell> {
     samples.iter().map(|s| &s.cell).filter(|cell| seen.insert(*cell)).collect()
 }
 
-/// The samples of a cell that are what it says.
+/// The comparable samples of a cell.
 pub(super) fn comparable<'a>(samples: &'a [Sample], cell: &'a Cell) -> impl Iterator<Item = &'a Sample> {
     samples.iter().filter(move |s| s.cell == *cell && s.is_comparable())
 }
 
-/// Geometric mean over several comparisons (base, test), taken within each round in which all of
-/// them have a pair, so that what hits a whole round is counted once. Cells that converged stop
-/// being repeated; where no round has them all, there is no overall figure.
+/// Geometric mean over several comparisons (base, test), calculated within each round in which all of them have a pair,
+/// so that a disturbance of a whole round counts once. Converged cells are not repeated; without a round with all of
+/// them there is no overall figure.
 pub(crate) fn overall<'a>(run: &Run, of: impl Iterator<Item = (&'a Cell, &'a Cell)>) -> Option<Ratio> {
     weighted(run, of.map(|(base, test)| (base, test, 1.0)))
 }
 
-/// The same where comparisons weigh differently: (base, test, weight).
+/// The same with weights: (base, test, weight).
 pub(super) fn weighted<'a>(run: &Run, of: impl Iterator<Item = (&'a Cell, &'a Cell, f64)>) -> Option<Ratio> {
     let mut rounds: BTreeMap<u32, Vec<(Pair, f64)>> = BTreeMap::new();
     let (mut count, mut weights) = (0, 0.0);
@@ -77,13 +76,13 @@ pub(super) fn weighted<'a>(run: &Run, of: impl Iterator<Item = (&'a Cell, &'a Ce
     paired_ratio(&whole)
 }
 
-/// The pairs alone.
+/// The pairs without their rounds.
 pub(super) fn unrounded(pairs: &[(u32, Pair)]) -> Vec<Pair> {
     pairs.iter().map(|&(_, p)| p).collect()
 }
 
-/// The noise of each cell: its rounds 0 and 1, 2 and 3, … against each other. For an A/A run
-/// (`vmio tax --noise`), though any run can be asked.
+/// The noise of each cell: its rounds 0 and 1, 2 and 3, … compared with each other. For an A/A run (`vmio tax
+/// --noise`), though it works for any run.
 pub fn noise(run: &Run) -> Vec<CellNoise> {
     let of = |cell: &Cell| {
         let judge = judge_of(&run.workloads, cell);
@@ -101,7 +100,7 @@ pub fn noise(run: &Run) -> Vec<CellNoise> {
     cells(&run.samples).into_iter().filter_map(of).collect()
 }
 
-/// What a cell gets of its baseline; `None` where it has none, or no pair with it.
+/// A cell's share of its baseline; `None` without a baseline, or pairs.
 pub(super) fn share(run: &Run, cell: &Cell, baseline: &Baseline, rule: &Convergence) -> Option<Share> {
     let base = baseline.of(cell).filter(|base| base != cell)?;
     let judge = judge_between(&run.workloads, &base, cell)?;
@@ -132,25 +131,25 @@ pub(super) fn share(run: &Run, cell: &Cell, baseline: &Baseline, rule: &Converge
     })
 }
 
-/// Each figure that is compared, the cell against its baseline.
+/// Each compared figure of the cell and its baseline.
 fn figure_shares(run: &Run, judge: &Judge, base: &Cell, cell: &Cell) -> Vec<FigureShare> {
     let of = |cell: &Cell| {
         let samples = comparable(&run.samples, cell);
-        // Of cells with a different number of actors the leading ones are compared.
+        // With different numbers of actors only the leading ones are compared.
         if as_many(base, cell) {
             return collect(samples, |s| judge.all(s, &run.workloads));
         }
         collect(samples, |s| of_lead(s, &run.workloads))
     };
-    let bases: BTreeMap<Which, Collected> = of(base).into_iter().map(|base| (base.which(), base)).collect();
+    let bases: BTreeMap<FigureKey, Collected> = of(base).into_iter().map(|base| (base.key(), base)).collect();
     let share = |test: Collected| {
-        let base = bases.get(&test.which()).filter(|base| base.figure == test.figure)?;
+        let base = bases.get(&test.key()).filter(|base| base.figure == test.figure)?;
         let pairs: Vec<Pair> = test
             .values
             .iter()
             .filter_map(|(round, ours)| {
                 let theirs = base.values.get(round).filter(|theirs| theirs.boot == ours.boot)?;
-                Some(Pair { boot: ours.boot, base: theirs.value.typical()?, test: ours.value.typical()? })
+                Some(Pair { boot: ours.boot, base: theirs.value.typical(), test: ours.value.typical() })
             })
             .collect();
         let (ratio, difference) = match test.figure.compared {
@@ -174,15 +173,17 @@ pub(super) fn verdict(ratio: &Ratio, rule: &Convergence) -> String {
         missing.push(format!("{} of at least {} boots", ratio.boots, rule.min_boots));
     }
     match ratio.interval.map(|i| i.half_width()) {
-        // The width of an interval from too few pairs says nothing yet.
+        // The width of an interval from too few pairs is not meaningful.
         _ if !missing.is_empty() => {}
         _ if rule.is_narrow(ratio) => {}
-        Some(_) if ratio.told_interval().is_none() => missing.push("two pairs are too few for an interval".to_owned()),
+        Some(_) if ratio.usable_interval().is_none() => {
+            missing.push("two pairs are too few for an interval".to_owned())
+        }
         Some(w) => {
             let [has, asked] = [w, rule.width_at(ratio.value)].map(|width| width * 100.0);
-            // As many digits as tell them apart.
-            let told = |decimals: usize| [has, asked].map(|width| format!("{width:.decimals$}"));
-            let [has, asked] = (1..4).map(told).find(|[has, asked]| has != asked).unwrap_or_else(|| told(4));
+            // With as many digits as make them differ.
+            let shown = |decimals: usize| [has, asked].map(|width| format!("{width:.decimals$}"));
+            let [has, asked] = (1..4).map(shown).find(|[has, asked]| has != asked).unwrap_or_else(|| shown(4));
             missing.push(format!("±{has} points where ±{asked} are required"));
         }
         None => missing.push("no interval".to_owned()),

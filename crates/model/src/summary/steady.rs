@@ -1,10 +1,9 @@
-//! A run that asked for steady state: which rounds of a writing cell count. Before the disk is
-//! steady its figures are those of an empty disk; the specification ([`crate::stats::steady`])
-//! takes its results from the window in which steady state is reached. So the samples before that
-//! window are kept in the store and left out of every conclusion.
+//! Rounds that count in a run with steady state. Before the disk is steady its figures are those of an empty disk; the
+//! specification ([`crate::stats::steady`]) takes results from the window in which steady state is reached. Earlier
+//! samples stay in the store and are left out of all conclusions.
 //!
-//! What must be steady is the disk, so native cells are looked at in which something is written to one; the
-//! guests' cells of the same rounds follow theirs.
+//! The disk must be steady, so native cells that write to one are examined; the guests' cells of the same rounds
+//! follow.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +22,9 @@ use crate::stats::steady::{self, Window};
 pub struct Steady {
     /// Key of the native cell.
     pub key: String,
-    /// Rounds after which it was; `None`: not within the rounds that were run.
+    /// Rounds after which it was steady; `None` if it was not within the rounds so far.
     pub reached_after: Option<u32>,
-    /// Rounds that were run.
+    /// Rounds so far.
     pub rounds: u32,
     /// First round that counts.
     pub from_round: u32,
@@ -52,8 +51,7 @@ impl Steady {
     }
 }
 
-/// Whether a cell is one of those whose figures must become steady: what decides it while a run goes on, and
-/// afterwards.
+/// Whether a cell's figures must become steady, during a run and afterwards.
 fn may_become_steady(cell: &Cell, workloads: &[WorkloadTraits]) -> bool {
     let writes = |actor: &Actor| workloads.iter().any(|w| w.name == actor.workload && w.writes());
     cell.is_native() && cell.actors().any(|actor| actor.subject.is_disk() && writes(actor))
@@ -81,7 +79,7 @@ pub fn states(samples: &[Sample], workloads: &[WorkloadTraits]) -> Vec<Steady> {
     by_cell.into_iter().map(state).collect()
 }
 
-/// Keys of those of the cells whose disk is not steady yet.
+/// Keys of the cells whose disk is not steady yet.
 pub fn unsteady(cells: &[Cell], samples: &[Sample], workloads: &[WorkloadTraits]) -> BTreeSet<String> {
     let states = states(samples, workloads);
     let reached = |key: &String| states.iter().any(|s| s.key == *key && s.reached_after.is_some());
@@ -95,7 +93,7 @@ pub fn settled(samples: &[Sample], workloads: &[WorkloadTraits]) -> Vec<Sample> 
     samples.iter().filter(counts).cloned().collect()
 }
 
-/// The run as conclusions see it: itself, unless its study asked for steady state.
+/// The run without the samples before steady state; itself unless its study asked for it.
 pub fn settled_run(run: &Run) -> Cow<'_, Run> {
     if !run.study.repeat.steady_state {
         return Cow::Borrowed(run);
@@ -145,7 +143,7 @@ mod tests {
         assert!(summary.steady.is_empty() && summary.cells.iter().all(|c| c.samples == 9));
     }
 
-    /// While it goes on a run looks at the same cells as afterwards, writers that do not lead included.
+    /// During a run the same cells are examined as afterwards, also with writers that do not lead.
     #[test]
     fn what_goes_on_and_what_is_concluded_see_the_same_cells() {
         let run = run(true);

@@ -4,14 +4,14 @@
 
 use super::*;
 use crate::figure::Reading;
-use crate::result::{Accel, CpuUse, Mark, ProbeResult, Sample, Watched};
+use crate::result::{CpuUse, Mark, ProbeResult, Sample, Watched};
 use crate::run::Run;
-use crate::stats::Interval;
 use crate::testing::{Bench, guest, native, virtio};
 
 mod actors;
 mod baselines;
 mod figures;
+mod headline;
 mod made;
 mod scores;
 
@@ -48,14 +48,14 @@ fn rows_carry_units_and_marks() {
     let device = row.device.unwrap();
     assert!((device.avgrq_sz_sectors.value - 256.0).abs() < 1e-9 && (device.queue_depth.value - 2.5).abs() < 1e-9);
     assert_eq!(row.marks, BTreeMap::from([(Mark::HostBusy, 6)]));
-    // 0.5 s of host CPU a sample of 1.5 s at 320 MB/s: 0.48 GB.
+    // 0.5 s of host CPU for a sample of 1.5 s at 320 MB/s: 0.48 GB.
     assert!((row.cpu.host_seconds_per_gigabyte - 0.5 / 0.48).abs() < 0.05);
     assert!((row.cpu.role_seconds_per_gigabyte["vcpu"] - 0.25 / 0.48).abs() < 0.03);
     assert!(!row.latency_first);
     assert!(s.cell(&virtio("device", "durable-append").key()).unwrap().latency_first);
 }
 
-/// The whole is by the clock of its parts where all samples of the cell have it, and by ticks where one has not.
+/// The whole is by the clock of its parts where all samples of the cell have it, and by ticks otherwise.
 #[test]
 fn a_row_has_one_clock() {
     let cell = virtio("device", "seq-write");
@@ -83,7 +83,7 @@ fn a_row_has_one_clock() {
     assert!((cpu.host_seconds_per_gigabyte - 0.5 / 0.48).abs() < 0.05, "{cpu:?}");
 }
 
-/// How busy the guest's processors were, by the clock of processes: 0.25 s of a vCPU in a second that was watched.
+/// Busy vCPUs by process accounting: 0.25 s of a vCPU in one second.
 #[test]
 fn a_row_says_how_busy_its_guests_processors_were() {
     let (guest, native) = (virtio("device", "seq-write"), native("device", "seq-write"));
@@ -100,7 +100,8 @@ fn a_row_says_how_busy_its_guests_processors_were() {
     assert!((busy(&run, &guest).unwrap() - one / 2.0).abs() < 1e-9);
 }
 
-/// What was to be read from a page cache and was not is shown, and set against nothing. What was says nothing of disks.
+/// A sample that a page cache should have served and did not is reported, and not compared. A warm one says nothing
+/// about disks.
 #[test]
 fn what_was_not_warm_is_in_no_pair() {
     let warm = |mut cell: Cell| {
@@ -126,7 +127,7 @@ fn what_was_not_warm_is_in_no_pair() {
     assert!(left.chain(measured.gains.iter().map(|gain| &gain.after)).all(|cell| !cell.is_warm()));
 }
 
-/// A sample with a device stall stays in the share, which says so, whichever side has it.
+/// A sample with a device stall stays in the share, which says so, on either side.
 #[test]
 fn a_share_tells_its_stalls_and_keeps_them() {
     let (cell, base) = (virtio("device", "seq-write"), native("device", "seq-write"));
@@ -147,150 +148,9 @@ fn a_share_tells_its_stalls_and_keeps_them() {
     assert!(lines.iter().any(|line| line.contains("seq-write") && line.contains("a device stall")), "{lines:?}");
     let others: Vec<_> = s.shares.iter().filter(|share| share.cell.workload() != "seq-write").collect();
     assert!(others.iter().all(|share| share.stalls().is_none()) && !others.is_empty());
-    // The figures are what they were without the mark.
+    // The figures are the same as without the mark.
     let of = |s: &Summary| s.shares.iter().find(|share| share.cell == cell).unwrap().share_ratio;
     assert_eq!(of(&s), of(&summarise(&clean)));
-}
-
-#[test]
-fn the_headline_is_the_geometric_mean_and_names_its_cells() {
-    let s = summarise(&bench().run());
-    let h = s.headline.unwrap();
-    assert_eq!(h.guest, "device/qemu/virtio-blk,none,native");
-    assert!((h.share_ratio.value - (0.25f64 * 0.4).sqrt()).abs() < 0.01);
-    assert_eq!(h.cells.len(), 2);
-    let figure = format!("A reference guest made by vmio gets {:.0} % (", h.share_ratio.value * 100.0);
-    assert!(h.converged && h.text.starts_with(&figure), "{}", h.text);
-    assert!(h.text.contains("durable-append, seq-write") && !h.text.contains("not converged"));
-    assert_eq!(h.lines.len(), 2);
-    // The interval is narrower than what it averages is apart, and that is said.
-    let said = h.about_interval.unwrap();
-    assert_eq!(
-        said,
-        "The interval is that of the mean, over its 6 rounds; the shares of its 2 workloads lie between 25 and 40 %."
-    );
-    let one = Bench::new().cell(native("device", "seq-write"), 800e6).cell(virtio("device", "seq-write"), 400e6).run();
-    assert_eq!(summarise(&one).headline.unwrap().about_interval, None);
-    assert_eq!(summarise(&bench().rounds(2).run()).headline.unwrap().about_interval, None, "there is none yet");
-
-    let mut run = bench().run();
-    run.environment.cap_ratio = Some(0.25);
-    let text = summarise(&run).headline.unwrap().text;
-    assert!(text.contains(" of a cap of 25 % of this host (--gentle): "), "{text}");
-    // A guest that reaches the cap gets more than the share of it says.
-    let mut run =
-        Bench::new().cell(native("device", "seq-write"), 800e6).cell(virtio("device", "seq-write"), 784e6).run();
-    run.environment.cap_ratio = Some(0.25);
-    let text = summarise(&run).headline.unwrap().text;
-    assert!(
-        text.starts_with("A reference guest made by vmio reaches a cap of 25 % of this host (--gentle): at"),
-        "{text}"
-    );
-}
-
-#[test]
-fn a_modelled_disk_is_said_in_the_headline_beside_it_and_in_comparisons() {
-    use crate::modelled::{Kept, ModelledDisk};
-    let disk = ModelledDisk::parse("40MB/s,overhead=100us").unwrap();
-    let mut run = bench().run();
-    run.environment.modelled = Some(disk.clone());
-    let s = summarise(&run);
-    let text = s.headline.unwrap().text;
-    assert!(text.contains(" of a modelled disk of 40 MB/s: ") && !text.contains("this host"), "{text}");
-    let told = s.statement.unwrap();
-    assert!(told.contains("The disk was modelled, 40 MB/s, 100 µs a request, 8 ms a seek"), "{told}");
-    assert!(told.contains("What may not: ") && !told.contains("not kept"), "{told}");
-    // Late by more than one request in a hundred: the run says so.
-    let kept = |late_requests| Kept { requests: 1000, late_requests, mean_lateness_microseconds: 9.0 };
-    let of = |late| Some(ModelledDisk { kept: Some(kept(late)), ..disk.clone() });
-    run.environment.modelled = of(10);
-    assert!(!summarise(&run).statement.unwrap().contains("was not kept"));
-    run.environment.modelled = of(11);
-    let told = summarise(&run).statement.unwrap();
-    assert!(told.contains("was not kept: 11 of 1000 requests (1.1 %)"), "{told}");
-    run.environment.cap_ratio = Some(0.25);
-    let text = summarise(&run).headline.unwrap().text;
-    assert!(text.contains("a cap of 25 % of a modelled disk of 40 MB/s (--gentle)"), "{text}");
-    run.environment.cap_ratio = None;
-    // How well it was kept makes no other disk; being one does.
-    let mut other = run.clone();
-    other.environment.modelled = of(0);
-    assert_eq!(compare(&run, &other).differences, vec![]);
-    other.environment.modelled = None;
-    let told = compare(&run, &other).differences;
-    assert_eq!((told[0].what.as_str(), told[0].b.as_str()), ("modelled", "(none)"));
-    assert_eq!(told[0].a, "40 MB/s, 100 µs a request, 8 ms a seek");
-}
-
-#[test]
-fn what_did_not_converge_says_so() {
-    let few = summarise(&bench().rounds(2).run());
-    let h = few.headline.unwrap();
-    assert!(
-        !h.converged && h.text.contains("not converged: 2 of at least 5 pairs, 1 of at least 3 boots"),
-        "{}",
-        h.text
-    );
-    assert!(h.text.contains(" gets so far about 31 % of this host: "), "{}", h.text);
-    // What the line below says of the interval is of one that is there.
-    let h = summarise(&bench().rounds(4).scatter(0.4).run()).headline.unwrap();
-    assert!(!h.converged && h.about_interval.as_ref().unwrap().contains("over its 4 rounds"), "{h:?}");
-    let Interval { low, high } = h.share_ratio.interval.unwrap();
-    let (value, low, high) = (h.share_ratio.value * 100.0, low * 100.0, high * 100.0);
-    let figure = format!(" gets so far about {value:.0} % ({low:.0} to {high:.0} %) of this host: ");
-    assert!(h.text.contains(&figure), "{}", h.text);
-    let wide = summarise(&bench().scatter(0.4).run());
-    assert!(wide.shares.iter().any(|s| s.verdict.contains("points where ±5.0 are required")));
-    assert!(few.shares.iter().all(|s| !s.converged));
-}
-
-#[test]
-fn what_is_just_too_wide_differs_from_what_is_required() {
-    let rule = Convergence::default();
-    let told = |half: f64| {
-        let interval = Some(Interval { low: 0.5 - half, high: 0.5 + half });
-        shares::verdict(&Ratio { value: 0.5, interval, pairs: 5, boots: 5 }, &rule)
-    };
-    assert_eq!(told(0.0504), "not converged: ±5.04 points where ±5.00 are required");
-    assert_eq!(told(0.072), "not converged: ±7.2 points where ±5.0 are required");
-    assert_eq!(told(0.0499), "converged");
-}
-
-/// Where a study is content with two pairs, no width of thousands of points is shown beside "no interval yet".
-#[test]
-fn two_pairs_are_too_few_for_an_interval() {
-    let mut run = bench().rounds(2).scatter(0.4).run();
-    (run.study.repeat.min_pairs, run.study.repeat.min_boots) = (2, 1);
-    let s = summarise(&run);
-    let wide: Vec<&Share> = s.shares.iter().filter(|s| !s.converged).collect();
-    assert!(!wide.is_empty());
-    assert!(wide.iter().all(|s| s.verdict == "not converged: two pairs are too few for an interval"), "{wide:?}");
-    let text = s.headline.unwrap().text;
-    assert!(text.contains("too few for an interval") && !text.contains("points"), "{text}");
-}
-
-#[test]
-fn emulation_is_said_in_the_headline_and_beside_it() {
-    let mut run = bench().run();
-    run.environment.accel = Some(Accel::Tcg);
-    let s = summarise(&run);
-    assert!(s.emulated && s.statement.unwrap().contains("software emulation"));
-    assert!(s.headline.unwrap().text.contains("under software emulation (TCG)"));
-}
-
-#[test]
-fn each_kind_of_guest_has_a_headline_and_a_container_is_never_emulated() {
-    let contained = |workload: &str| Cell::on("container", "device", None, workload);
-    let mut run = bench().cell(contained("durable-append"), 950.0).cell(contained("seq-write"), 380e6).run();
-    run.environment.accel = Some(Accel::Tcg);
-    let s = summarise(&run);
-    let told: Vec<(&str, &str)> = s.headlines().map(|h| (h.side.as_str(), h.guest.as_str())).collect();
-    assert_eq!(told, [("qemu", "device/qemu/virtio-blk,none,native"), ("container", "device/container")]);
-    let container = s.headlines().nth(1).unwrap();
-    assert!(container.text.starts_with("A container made by vmio gets 67 % ("), "{}", container.text);
-    assert!(!container.text.contains("emulation"), "{}", container.text);
-    assert!(!container.lines.iter().any(|line| line.contains("through the guest")), "{:?}", container.lines);
-    assert!(s.headline.unwrap().text.contains("under software emulation (TCG)"));
 }
 
 #[test]
@@ -311,7 +171,7 @@ fn a_disturbed_round_is_flagged_and_kept() {
     assert_eq!(s.share(&key).unwrap().share_ratio.pairs, 10);
 }
 
-/// Shares as the scheduler sees them.
+/// Shares as the schedule uses them.
 fn live(run: &Run, baseline: &Baseline) -> BTreeMap<String, Ratio> {
     let share = |cell: &Cell| Some((cell.key(), share_of(&run.samples, &run.workloads, baseline, cell)?));
     shares::cells(&run.samples).into_iter().filter_map(share).collect()
@@ -359,7 +219,7 @@ fn comparison_names_the_environment_first() {
     assert!(c.only_a.is_empty());
 }
 
-/// Which loop device was free says nothing of the machine; a disk of another name does.
+/// Numbers of loop devices do not matter; names of other disks do.
 #[test]
 fn numbers_of_loop_devices_are_no_difference() {
     let on = |file: &str| {
@@ -376,15 +236,15 @@ fn numbers_of_loop_devices_are_no_difference() {
     }
 }
 
-/// A field may be left out where it says nothing, on either side.
+/// A field may be absent on either side.
 #[test]
 fn what_only_one_environment_has_is_told() {
     let (a, mut b) = (bench().run(), bench().run());
     b.environment.programs.insert("fio".into(), "fio-3.36".into());
-    let told = |what: &str, a: &str, b: &str| compare::Difference { what: what.into(), a: a.into(), b: b.into() };
+    let shown = |what: &str, a: &str, b: &str| compare::Difference { what: what.into(), a: a.into(), b: b.into() };
     let fio = "{\"fio\":\"fio-3.36\"}";
-    assert_eq!(compare(&a, &b).differences, [told("programs", "(none)", fio)]);
-    assert_eq!(compare(&b, &a).differences, [told("programs", fio, "(none)")]);
+    assert_eq!(compare(&a, &b).differences, [shown("programs", "(none)", fio)]);
+    assert_eq!(compare(&b, &a).differences, [shown("programs", fio, "(none)")]);
 }
 
 #[test]
@@ -403,7 +263,7 @@ fn the_halves_of_a_round_that_was_broken_off_are_no_pair() {
     let mut run = bench().run();
     let guest = virtio("device", "seq-write");
     let whole = summarise(&run).share(&guest.key()).unwrap().share_ratio.pairs;
-    // The guest's half of the last round was measured after a resume, in a new boot.
+    // The guest's half of the last round was measured after resuming, in a new boot.
     let last = run.samples.iter().map(|s| s.round).max().unwrap();
     for s in run.samples.iter_mut().filter(|s| s.round == last && s.cell == guest) {
         s.boot += 1;

@@ -1,4 +1,4 @@
-//! What the interfaces of a cell's path carried, by the kernel's counters.
+//! Traffic of a cell's path by the kernel's counters.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,29 +7,29 @@ use crate::figure::{Reading, scalar};
 use crate::result::{ProbeResult, SECONDS, Sample, WAY, Watched};
 use crate::stats::{Estimate, mean};
 
-/// What went through an interface, with all headers, over the samples of a cell.
+/// Traffic of an interface, with all headers, over the samples of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Wire {
-    /// Name of the interface on the host: a guest's tap, the host's end of a veth pair.
+    /// Name on the host: a guest's tap, the host's end of a veth pair.
     pub link: String,
-    /// What it received; at a tap that is what the guest sent.
+    /// Received; at a tap the guest sent it.
     pub received: Carried,
     /// What it sent.
     pub sent: Carried,
 }
 
-/// What went one way.
+/// Traffic in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Carried {
-    /// Bytes of a sample over the time that it was watched.
+    /// Bytes a second.
     pub bytes_per_second: Estimate,
-    /// Packets of a sample over the same; of what is segmented later, as it came.
+    /// Packets a second; one that is segmented later counts once.
     pub packets_per_second: Estimate,
-    /// Packets of a sample that were thrown away for lack of room.
+    /// Packets of a sample dropped for lack of room.
     pub dropped_packets: Estimate,
 }
 
-/// Those of this host that were watched, in the order in which they came.
+/// The interfaces of this host, in order of appearance.
 pub(super) fn wires(samples: &[&Sample]) -> Vec<Wire> {
     let mut by_link: Vec<(&str, Vec<&ProbeResult>)> = Vec::new();
     for seen in samples.iter().flat_map(|sample| &sample.seen).filter(|seen| seen.node.is_empty()) {
@@ -50,7 +50,7 @@ fn carried(all: &[&ProbeResult], way: &str) -> Option<Carried> {
     let of = |figure: &str, rate: bool| {
         let is = |reading: &&Reading| reading.figure == figure && reading.labels.get(WAY).is_some_and(|its| its == way);
         let value = |seen: &&ProbeResult| {
-            let amount = seen.figures.iter().find(is)?.value.typical()?;
+            let amount = seen.figures.iter().find(is)?.value.typical();
             let seconds = scalar(&seen.figures, SECONDS).filter(|s| *s > 0.0);
             if rate { Some(amount / seconds?) } else { Some(amount) }
         };

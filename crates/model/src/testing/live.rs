@@ -1,16 +1,16 @@
-//! Made-up facts of guests that run.
+//! Made-up facts of running guests.
 
 use std::collections::BTreeMap;
 
 use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, Subject};
 use crate::result::Accel;
 
-/// Where the facts of live guests come from.
+/// Source of the facts.
 pub fn read_from_db1() -> Provenance {
     Provenance::Live { guest: "db1".into(), read_from: "virsh dumpxml db1".into(), at_unix_seconds: 1.0 }
 }
 
-/// A disk of a live guest by virtio-blk of which nothing else is known.
+/// A disk with virtio-blk of which nothing else is known.
 pub fn live_disk(details: Details) -> Disk {
     Disk {
         driver: "virtio-blk".into(),
@@ -22,7 +22,7 @@ pub fn live_disk(details: Details) -> Disk {
     }
 }
 
-/// A network device of a live guest that leaves nothing to wish for.
+/// A network device without faults.
 pub fn live_nic() -> Nic {
     Nic {
         model: "virtio-net".into(),
@@ -41,8 +41,8 @@ pub fn live_nic() -> Nic {
     }
 }
 
-/// Processors of a live guest that leave nothing to wish for: four vCPUs on the processors 2 to 5 of
-/// eight, one each, and an I/O thread on 6 and 7. The host has two nodes of four.
+/// Processors without faults: four vCPUs on the processors 2 to 5 of eight, one each, and an I/O thread on 6 and 7. The
+/// host has two nodes of four.
 pub fn live_processors() -> Processors {
     let thread = |role: &str, name: &str, cpus: &[u32]| PlacedThread {
         role: role.into(),
@@ -67,7 +67,7 @@ pub fn live_processors() -> Processors {
     }
 }
 
-/// The facts of one live network device.
+/// The facts of one network device.
 pub fn of_nic(nic: Nic) -> Facts {
     Facts { nics: vec![nic], ..Facts::default() }
 }
@@ -77,7 +77,7 @@ pub fn of_processors(processors: Processors) -> Facts {
     Facts { processors: vec![processors], ..Facts::default() }
 }
 
-/// The facts of one live disk.
+/// The facts of one disk.
 pub fn settings(details: Details) -> Facts {
     Facts { disks: vec![live_disk(details)], ..Facts::default() }
 }

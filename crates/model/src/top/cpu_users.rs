@@ -1,38 +1,37 @@
-//! Who else than guests uses the processors: processes by their times (`/proc/PID/stat`,
-//! proc_pid_stat(5)), those of one name as one.
+//! Users of processors besides guests: processes by their times (`/proc/PID/stat`, proc_pid_stat(5)), added up by name.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A process's times at one moment.
+/// Times of a process at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ProcessCounters {
     /// Its short name.
     pub comm: String,
-    /// When it began, in ticks since boot: a number that is used again is another process.
+    /// Its start, in ticks since boot: a reused pid is another process.
     pub began: u64,
-    /// Seconds that it ran.
+    /// Its CPU seconds.
     pub run_seconds: f64,
-    /// Whether it is one of the kernel's threads.
+    /// Whether it is a kernel thread.
     pub kernel: bool,
 }
 
-/// All processes by number.
+/// All processes by pid.
 pub type Processes = BTreeMap<u32, ProcessCounters>;
 
-/// What processes of one name ran in an interval.
+/// CPU time of the processes of one name in an interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProcessLoad {
     /// Their short name.
     pub name: String,
-    /// The one that ran most.
+    /// Pid of the busiest one.
     pub pid: u32,
-    /// How many of them ran.
+    /// Their number.
     pub processes: u32,
-    /// Seconds that they ran.
+    /// Their CPU seconds.
     pub run_seconds: f64,
-    /// Whether they are threads of the kernel.
+    /// Whether they are kernel threads.
     pub kernel: bool,
 }
 
@@ -48,7 +47,7 @@ impl ProcessLoad {
     }
 }
 
-/// What each process ran between two moments; one that was not there before began in between.
+/// CPU time of each process between two moments; one that was absent before began in between.
 pub fn ran(before: &Processes, now: &Processes) -> Vec<ProcessLoad> {
     let load = |(pid, p): (&u32, &ProcessCounters)| {
         let old = before.get(pid).filter(|old| old.began == p.began).map_or(0.0, |old| old.run_seconds);
@@ -59,8 +58,8 @@ pub fn ran(before: &Processes, now: &Processes) -> Vec<ProcessLoad> {
     now.iter().filter_map(load).collect()
 }
 
-/// Those of one name as one, the busiest first. A kernel's worker has a number in its name, and its work
-/// after it: the work is what counts.
+/// Processes added up by name, the busiest first. The name of a kernel worker contains its number and its current work,
+/// which is the part that counts.
 pub fn grouped(all: Vec<ProcessLoad>) -> Vec<ProcessLoad> {
     let mut groups: BTreeMap<(bool, String), (ProcessLoad, f64)> = BTreeMap::new();
     for one in all {

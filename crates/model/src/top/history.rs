@@ -1,6 +1,5 @@
-//! What this session saw before: how fast each disk is when little is asked of it, and how each
-//! guest fared while another was quiet. Bounded: when it is full, every second interval goes, so a
-//! long session keeps its beginning.
+//! Memory of a session: how fast each disk is under little load, and how each guest fared while another was quiet. Its
+//! size is limited: when it is full, every second interval is dropped, so a long session keeps its beginning.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +8,27 @@ use super::load::{Device, DeviceLoad, Interval, Requests};
 use super::rows::per_second;
 use super::share::{self, Actor, Identity};
 
-/// A disk is quiet when no more requests than this are at it at once, on average: one program that
-/// waits for each of its requests is no load that others wait for.
+/// A disk is quiet with at most this many requests at once, on average: a program that waits for each of its requests
+/// makes no others wait.
 const QUIET_DEPTH: f64 = 1.5;
-/// Fewer requests than this in a direction say nothing of its latency.
+/// Fewest requests of a direction with a meaningful latency.
 const LEAST_REQUESTS: u64 = 10;
-/// From so many requests on, a direction alone tells whether requests wait.
+/// Requests of one direction from which it alone can show waiting.
 const SLOWED_REQUESTS: u64 = 100;
-/// A guest is quiet when it has less than this share of the disk's time.
+/// Share of the disk's time below which a guest is quiet.
 const QUIET_SHARE: f64 = 0.10;
 /// Intervals kept.
 const KEPT: usize = 512;
 
-/// A session so far.
+/// A session.
 #[derive(Debug, Clone)]
 pub struct History {
     fastest: BTreeMap<Device, [BTreeMap<u32, Fastest>; 2]>,
-    past: Vec<Past>,
-    /// Of how many intervals one is kept.
+    past: Vec<PastInterval>,
+    /// One of this many intervals is kept.
     stride: usize,
     seen: usize,
-    /// Most disks that an interval had.
+    /// Most disks of an interval.
     widest: usize,
 }
 
@@ -39,14 +38,14 @@ impl Default for History {
     }
 }
 
-/// The lowest mean latency that requests of about one size had in a quiet interval.
+/// Lowest mean latency of requests of about one size in a quiet interval.
 #[derive(Debug, Clone, Copy)]
 struct Fastest {
     bytes: f64,
     seconds: f64,
 }
 
-/// How fast the requests of a direction are now, and at a quiet disk at most.
+/// Latency of a direction's requests now, and at most at a quiet disk.
 struct Pace {
     direction: &'static str,
     requests: u64,
@@ -55,7 +54,7 @@ struct Pace {
 }
 
 #[derive(Debug, Clone)]
-struct Past {
+struct PastInterval {
     number: usize,
     device: Device,
     shares: BTreeMap<Identity, f64>,
@@ -63,7 +62,7 @@ struct Past {
 }
 
 impl History {
-    /// Remembers an interval. To be called after its verdicts were drawn.
+    /// Remembers an interval, after its verdicts.
     pub fn remember(&mut self, interval: &Interval) {
         if interval.seconds <= 0.0 {
             return;
@@ -78,7 +77,7 @@ impl History {
         }
         self.past.extend(interval.devices.iter().filter_map(|load| past(interval, load.device, number)));
         self.widest = self.widest.max(interval.devices.len());
-        // Once an interval is enough: none adds more than it may have.
+        // Once for each interval is enough: none adds more than it may have.
         if self.past.len() > KEPT * self.widest {
             self.stride *= 2;
             self.past.retain(|p| p.number.is_multiple_of(self.stride));
@@ -102,8 +101,7 @@ impl History {
         }
     }
 
-    /// The mean time that the requests of this interval would take at a quiet disk, at most. `None`
-    /// when no quiet moment was seen.
+    /// Mean time that this interval's requests would take at most at a quiet disk. `None` without a quiet moment.
     pub fn quiet_seconds(&self, load: &DeviceLoad) -> Option<f64> {
         let (mut requests, mut sum) = (0.0, 0.0);
         for pace in self.paces(load) {
@@ -113,8 +111,8 @@ impl History {
         (requests > 0.0).then(|| sum / requests)
     }
 
-    /// The direction that is most slowed down: with at least [`SLOWED_REQUESTS`], which take at least
-    /// so many times what they take at a quiet disk. Its name, the mean now, and then.
+    /// The direction with the largest slowdown: with at least [`SLOWED_REQUESTS`], and at least `times` the latency at
+    /// a quiet disk. Its name, the mean now, and then.
     pub fn slowed(&self, load: &DeviceLoad, times: f64) -> Option<(&'static str, f64, f64)> {
         self.paces(load)
             .filter(|pace| pace.requests >= SLOWED_REQUESTS)
@@ -123,9 +121,9 @@ impl History {
             .max_by(|a, b| (a.1 / a.2).total_cmp(&(b.1 / b.2)))
     }
 
-    /// The directions that have requests in this interval. What they would take at a quiet disk is
-    /// the lowest seen in this session at that size; else from another size: a larger request takes
-    /// at most as much longer as it is larger, and a smaller one no longer.
+    /// The directions with requests in this interval. Their latency at a quiet disk is the lowest of this session at
+    /// that size; else derived from another size: a larger request takes at most as much longer as it is larger, and a
+    /// smaller one no longer.
     fn paces(&self, load: &DeviceLoad) -> impl Iterator<Item = Pace> {
         let sizes = self.fastest.get(&load.device);
         let sides = [("reads", load.reads), ("writes", load.writes)];
@@ -137,8 +135,8 @@ impl History {
         })
     }
 
-    /// Latencies of a guest at a disk in those intervals in which `hogs` together were quiet there.
-    /// Without requests in such intervals it is empty.
+    /// Latencies of a guest at a disk in the intervals in which `hogs` together were quiet there. Empty without
+    /// requests in such intervals.
     pub fn without(&self, device: Device, guest: &Identity, hogs: &[Identity]) -> Latency {
         let mut sum = Latency::default();
         for past in self.past.iter().filter(|p| p.device == device) {
@@ -165,12 +163,12 @@ fn mean(side: &Requests) -> Option<(f64, f64)> {
     (n > 0.0).then(|| (side.bytes as f64 / n, side.request_seconds / n))
 }
 
-/// Powers of two of the size.
+/// Power of two of the size.
 fn class(bytes: f64) -> u32 {
     (bytes as u64).max(1).ilog2()
 }
 
-fn past(interval: &Interval, device: Device, number: usize) -> Option<Past> {
+fn past(interval: &Interval, device: Device, number: usize) -> Option<PastInterval> {
     const { assert!(BUCKETS <= 256) };
     let parts = share::parts(interval, Some(device), share::Basis::DeviceTime);
     let all: f64 = parts.iter().map(|(_, part)| part).sum();
@@ -198,5 +196,5 @@ fn past(interval: &Interval, device: Device, number: usize) -> Option<Past> {
     for (who, part) in parts.into_iter().filter(|_| all > 0.0) {
         *shares.entry(who.identity(interval)).or_default() += part / all;
     }
-    Some(Past { number, device, shares, latencies })
+    Some(PastInterval { number, device, shares, latencies })
 }

@@ -1,5 +1,4 @@
-//! Latencies counted in buckets: what an eBPF program can count in the kernel, and percentiles of
-//! it here.
+//! Latencies counted in buckets, as an eBPF program can count them in the kernel, and their percentiles.
 //!
 //! Each power of two of microseconds is split into [`STEPS`] equal parts (as in HdrHistogram with
 //! two significant bits), so that a percentile is known to a quarter of its size.
@@ -8,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 /// Parts of each power of two.
 pub const STEPS: u32 = 4;
-/// Number of buckets: up to 2^24 us, which is 16.8 s; what is longer is in the last one.
+/// Number of buckets: up to 2^24 us, which is 16.8 s; the last one has all longer ones.
 pub const BUCKETS: usize = ((24 - 2) * STEPS + 2 * STEPS) as usize;
 
-/// Of fewer requests no 99th percentile is told: it would be their largest, by chance.
+/// Fewest requests with a 99th percentile: with fewer it would be the largest, by chance.
 const LEAST_FOR_P99: u64 = 100;
-/// A percentile may be off by this part of its size: the width of a bucket.
+/// Error of a percentile: the width of a bucket.
 pub const BUCKET_ERROR: f64 = 1.0 / STEPS as f64;
 
 /// Counts by bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Requests in each bucket; [`bucket`] says which one.
+    /// Requests by bucket; see [`bucket`].
     pub counts: Vec<u64>,
 }
 
@@ -29,7 +28,7 @@ impl Default for Latency {
     }
 }
 
-/// The bucket of a latency in microseconds: 0, 1, 2, 3, then four a power of two.
+/// The bucket of a latency in microseconds: 0, 1, 2, 3, then four for each power of two.
 pub fn bucket(us: u64) -> usize {
     if us < u64::from(STEPS) {
         return us as usize;
@@ -63,14 +62,13 @@ impl Latency {
         self.counts.iter().sum()
     }
 
-    /// The latency that 99 % of them do not exceed, in seconds; `None` of fewer than
-    /// [`LEAST_FOR_P99`].
+    /// The latency that 99 % of them do not exceed, in seconds; `None` with fewer than [`LEAST_FOR_P99`].
     pub fn p99_seconds(&self) -> Option<f64> {
         if self.requests() < LEAST_FOR_P99 { None } else { self.quantile_seconds(0.99) }
     }
 
-    /// The latency that this share of the requests does not exceed, in seconds: the middle of its
-    /// bucket. `None` without requests.
+    /// The latency that this share of the requests does not exceed, in seconds: the middle of its bucket. `None`
+    /// without requests.
     pub fn quantile_seconds(&self, share: f64) -> Option<f64> {
         let total = self.requests();
         let rank = ((share * total as f64).ceil() as u64).clamp(1, total.max(1));

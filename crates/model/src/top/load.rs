@@ -1,6 +1,5 @@
-//! What was done in one interval: by each disk, by each guest on each disk and each of its network
-//! devices and on the processors, and by what no guest explains. All figures are sums over the
-//! interval; [`super::rows`] makes rates of them.
+//! Load of an interval: of each disk, of each guest by disk, network device and processors, and of others. All figures
+//! are sums over the interval; [`super::rows`] makes rates of them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,38 +15,36 @@ pub type Device = (u32, u32);
 /// One interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Interval {
-    /// Its length; 0 when no time passed between two readings, and then nothing else is there.
+    /// Its length; 0 when no time passed between two readings, and then all else is empty.
     pub seconds: f64,
-    /// Whether the block layer was traced: then guests and others have times, and what is not in
-    /// `guests` is in `others`.
+    /// Whether the block layer was traced: then guests and others have times, and all traffic that is not in `guests`
+    /// is in `others`.
     pub traced: bool,
-    /// Disks that could be read at both ends of the interval.
+    /// Disks with a reading at both ends of the interval.
     pub devices: Vec<DeviceLoad>,
     /// Guests, in the order in which they were given.
     pub guests: Vec<GuestLoad>,
-    /// Disk traffic that no guest explains.
+    /// Disk traffic of no guest.
     pub others: Vec<OtherLoad>,
     /// The processors.
     pub host_cpu: HostCpu,
-    /// Processes that are no guest, those of one name as one, the busiest first; `None` where they were not
-    /// looked at.
+    /// Processes of no guest, added up by name, the busiest first; `None` where they were not read.
     #[serde(default)]
     pub processes: Option<Vec<ProcessLoad>>,
-    /// Network interfaces of the host that lead away from it.
+    /// Uplinks of the host.
     pub uplinks: Vec<UplinkLoad>,
-    /// What could not be seen, in words, with what would help.
+    /// What could not be read, with the fix.
     pub notes: Vec<String>,
 }
 
 /// Reads or writes of a disk, from `/proc/diskstats` (kernel document admin-guide/iostats.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Requests {
-    /// Requests that ended.
+    /// Completed requests.
     pub requests: u64,
-    /// Bytes that they moved.
+    /// Their bytes.
     pub bytes: u64,
-    /// Sum over the requests of the time from being made to their end: the wait in the host's queue
-    /// and the time at the device.
+    /// Sum over the requests of the time from creation to completion: in the host's queue and at the device.
     pub request_seconds: f64,
 }
 
@@ -62,25 +59,25 @@ pub struct DeviceLoad {
     pub reads: Requests,
     /// Writes.
     pub writes: Requests,
-    /// Discards and flushes, which move nothing: their bytes are 0.
+    /// Discards and flushes, with 0 bytes.
     #[serde(default)]
     pub others: Requests,
-    /// Time with any request in flight. On flash this says nothing of how much more would fit.
+    /// Time with any request in flight. On flash this does not show the load.
     pub busy_seconds: f64,
 }
 
-/// Who handed in how much on one disk, in one direction.
+/// Transfer on one disk, in one direction.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Transfer {
-    /// Requests that ended; `None` where only bytes are known.
+    /// Completed requests; `None` where only bytes are known.
     pub requests: Option<u64>,
     /// Bytes.
     pub bytes: u64,
-    /// Sum over the requests of their time at the device; `None` where it is not known.
+    /// Sum over the requests of their time at the device; `None` where unknown.
     pub device_seconds: Option<f64>,
-    /// Sum of their time in the host's queue before that; `None` where it is not known.
+    /// Sum of their time in the host's queue; `None` where unknown.
     pub queued_seconds: Option<f64>,
-    /// Their latencies; `None` where they are not known.
+    /// Their latencies; `None` where unknown.
     pub latency: Option<Latency>,
 }
 
@@ -101,16 +98,16 @@ impl Transfer {
         }
     }
 
-    /// Whether anything was moved or asked for.
+    /// Whether there was any.
     pub fn any(&self) -> bool {
         self.bytes > 0 || self.requests.is_some_and(|n| n > 0)
     }
 }
 
-/// Somebody's traffic on one disk.
+/// Traffic on one disk.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DiskLoad {
-    /// The disk; `None` where it is not known on which disks the bytes went.
+    /// The disk; `None` where it is unknown.
     pub device: Option<Device>,
     /// Reads.
     pub reads: Transfer,
@@ -119,7 +116,7 @@ pub struct DiskLoad {
 }
 
 impl DiskLoad {
-    /// Both directions as one.
+    /// Both directions together.
     pub fn both(&self) -> Transfer {
         let mut both = self.reads.clone();
         both.add(&self.writes);
@@ -127,19 +124,19 @@ impl DiskLoad {
     }
 }
 
-/// Where a guest's disk figures come from; the first is the best.
+/// Source of a guest's disk figures, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskSource {
     /// Tracing of the block layer: everything.
     Trace,
-    /// libvirt's counters: requests, bytes and times as the hypervisor sees them; no percentiles.
+    /// libvirt's counters: requests, bytes and times in the hypervisor; no percentiles.
     Libvirt,
     /// Its control group: requests and bytes by disk.
     ControlGroup,
-    /// `/proc/PID/io`: bytes alone, of all disks together.
+    /// `/proc/PID/io`: bytes only, of all disks together.
     Process,
-    /// Nothing could be read.
+    /// None.
     #[default]
     None,
 }
@@ -159,17 +156,17 @@ pub struct GuestLoad {
     /// Its UUID.
     #[serde(default)]
     pub uuid: Option<String>,
-    /// Where `disks` comes from.
+    /// Source of `disks`.
     pub disk_source: DiskSource,
     /// Its traffic by disk.
     pub disks: Vec<DiskLoad>,
     /// Its network devices.
     pub nics: Vec<NicLoad>,
-    /// Its processor time; `None` where it could not be read, or the guest came in this interval.
+    /// Its processor time; `None` where unreadable, or the guest is new in this interval.
     pub cpu: Option<CpuLoad>,
 }
 
-/// Packets one way.
+/// Packets in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Packets {
     /// Packets.
@@ -180,7 +177,7 @@ pub struct Packets {
     pub dropped: u64,
 }
 
-/// A guest's network device, directions as the guest sees them.
+/// A guest's network device, with directions as the guest sees them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct NicLoad {
     /// Interface on the host.
@@ -191,12 +188,12 @@ pub struct NicLoad {
     pub received: Packets,
 }
 
-/// A network interface of the host that leads away from it.
+/// An uplink of the host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct UplinkLoad {
     /// Its name.
     pub name: String,
-    /// Speed of the link in bits a second; `None` where the kernel knows none.
+    /// Speed of the link in bits a second; `None` where the kernel has none.
     pub speed_bps: Option<BitRate>,
     /// What the host sent.
     pub sent: Packets,
@@ -204,43 +201,43 @@ pub struct UplinkLoad {
     pub received: Packets,
 }
 
-/// Processor time of some threads.
+/// CPU time of some threads.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Ran {
+pub struct ThreadTime {
     /// Seconds that they ran.
     pub run_seconds: f64,
-    /// Seconds that they could have run and waited for a processor (run delay of
-    /// `/proc/PID/task/TID/schedstat`, kernel document scheduler/sched-stats.rst).
+    /// Seconds that they were runnable and waited for a processor (run delay of `/proc/PID/task/TID/schedstat`, kernel
+    /// document scheduler/sched-stats.rst).
     pub wait_seconds: f64,
 }
 
-impl Ran {
+impl ThreadTime {
     /// Adds another.
-    pub fn add(&mut self, more: Ran) {
+    pub fn add(&mut self, more: ThreadTime) {
         self.run_seconds += more.run_seconds;
         self.wait_seconds += more.wait_seconds;
     }
 
-    /// Waited seconds as a share of those in which they ran or could have; `None` when idle.
+    /// Waited seconds as a share of those in which they were runnable; `None` when idle.
     pub fn wait_ratio(&self) -> Option<f64> {
         let wanted = self.run_seconds + self.wait_seconds;
         (wanted > 0.0).then(|| self.wait_seconds / wanted)
     }
 }
 
-/// Processor time of a guest.
+/// CPU time of a guest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuLoad {
-    /// Threads that run virtual CPUs.
+    /// Number of vCPU threads.
     pub vcpus: u32,
     /// Those threads.
-    pub vcpu: Ran,
+    pub vcpu: ThreadTime,
     /// I/O threads, pool threads, vhost.
-    pub io: Ran,
+    pub io: ThreadTime,
     /// The main loop and all else.
-    pub rest: Ran,
-    /// The busiest of the threads that move its I/O alone (I/O threads, vhost, the main loop): what it
-    /// is, and the seconds that it ran. `None` where it is not known which threads run its vCPUs.
+    pub rest: ThreadTime,
+    /// The busiest thread that moves its I/O alone (I/O thread, vhost, main loop): its name, and its CPU seconds.
+    /// `None` where vCPU threads are unknown.
     pub busiest: Option<(String, f64)>,
 }
 
@@ -251,14 +248,14 @@ impl CpuLoad {
     }
 }
 
-/// Disk traffic of a process, or of some like it, that is no guest.
+/// Disk traffic of a process, or several similar ones, of no guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OtherLoad {
-    /// What it is for.
+    /// Its purpose.
     pub kind: OtherKind,
-    /// Name of the process or of the kernel's thread.
+    /// Name of the process or kernel thread.
     pub name: String,
-    /// One of its processes; 0 for the kernel.
+    /// Pid of one of its processes; 0 for the kernel.
     pub pid: u32,
     /// Its traffic by disk.
     pub disks: Vec<DiskLoad>,
@@ -269,11 +266,11 @@ pub struct OtherLoad {
 pub struct HostCpu {
     /// Processors.
     pub cpus: u32,
-    /// Seconds that they worked, guests included.
+    /// Busy seconds, guests included.
     pub busy_seconds: f64,
-    /// Seconds that the host's own hypervisor gave to others.
+    /// Seconds of steal.
     pub stolen_seconds: f64,
-    /// Share of the time in which some task waited for a processor; `None` without PSI (kernel
-    /// document accounting/psi.rst).
+    /// Share of the time in which some task waited for a processor; `None` without PSI (kernel document
+    /// accounting/psi.rst).
     pub stalled_ratio: Option<f64>,
 }

@@ -1,41 +1,41 @@
-//! What a process that is no guest does on a disk, told by its name: the kernel's own threads have
-//! fixed ones, and backup programs are known by theirs.
+//! Purpose of a process's disk traffic, by its name: kernel threads have fixed names, and backup programs are known by
+//! theirs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What traffic that no guest explains is for.
+/// Purpose of traffic of no guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OtherKind {
-    /// The page cache is written out.
+    /// Page cache writeback.
     Writeback,
-    /// A RAID is built, checked or repaired.
+    /// A RAID's resync, check or repair.
     Resync,
-    /// A RAID's daemon hands on what others asked for.
+    /// A RAID's daemon, which passes others' requests on.
     Raid,
-    /// ZFS's own threads issue all of its requests: guests' on its volumes, files, a scrub.
+    /// ZFS's threads, which issue all of its requests: of guests on its volumes, of files, of a scrub.
     Zfs,
-    /// A file system that manages its own disks is at work: transactions, scrub.
+    /// A file system with its own disk management: transactions, scrub.
     FileSystem,
     /// The journal of a file system.
     Journal,
-    /// A backup or a copy of an image.
+    /// A backup, or a copy of an image.
     Backup,
-    /// A loop device passes on what others asked it for.
+    /// A loop device, which passes others' requests on.
     Loop,
-    /// Memory is swapped.
+    /// Swapping.
     Swap,
-    /// Encryption or mapping passes on what others asked for.
+    /// Encryption or device mapping, which passes others' requests on.
     Mapper,
-    /// Another thread of the kernel.
+    /// Another kernel thread.
     Kernel,
     /// Another process.
     Process,
 }
 
 impl OtherKind {
-    /// In words, as shown.
+    /// Name in tables.
     pub fn name(self) -> &'static str {
         match self {
             OtherKind::Writeback => "writeback",
@@ -53,7 +53,7 @@ impl OtherKind {
         }
     }
 
-    /// In the words of a verdict, which must not take who passes requests on for who makes them.
+    /// Name in verdicts, which must not blame a thread that only passes requests on.
     pub fn words(self) -> &'static str {
         match self {
             OtherKind::Raid => "RAID, passes on",
@@ -91,13 +91,13 @@ const BACKUP: &[&str] = &[
     "urbackup",
 ];
 
-/// What a process of that name does. `kernel` says whether it is one of the kernel's own threads.
+/// Purpose of a process by its name. `kernel` says whether it is a kernel thread.
 pub fn kind_of(comm: &str, kernel: bool) -> OtherKind {
     let starts = |all: &[&str]| all.iter().any(|start| comm.starts_with(start));
     if !kernel {
         return if starts(BACKUP) { OtherKind::Backup } else { OtherKind::Process };
     }
-    // A worker's name ends with the work that it did last: `kworker/u8:1+flush-254:0`.
+    // The name of a kernel worker ends with its last work: `kworker/u8:1+flush-254:0`.
     let work = comm.strip_prefix("kworker/").and_then(|rest| rest.split_once(['+', '-']).map(|(_, work)| work));
     let works = |all: &[&str]| work.is_some_and(|w| all.iter().any(|start| w.starts_with(start)));
     // `md0`, and `md_home` of an array with a name (drivers/md/md.c, md_register_thread).
@@ -164,7 +164,7 @@ mod tests {
             ("rsync", false, Backup),
             ("qemu-img", false, Backup),
             ("postgres", false, Process),
-            // Not the kernel's, whatever it calls itself.
+            // A user's process, whatever its name.
             ("kswapd0", false, Process),
         ];
         for (comm, kernel, kind) in cases {

@@ -1,16 +1,15 @@
-//! What the counters of a machine said at one moment, and the interval between two such moments.
+//! Counters of a machine at one moment, and the interval between two such moments.
 //!
-//! Counters may begin anew between two readings (an interface or disk that was taken away and came
-//! back, a process id used again) and whole guests come and go. What cannot be told from two
-//! readings is left out of that interval; nothing is made up.
+//! Counters may restart between two readings (an interface or disk was removed and came back, a pid was reused) and
+//! whole guests come and go. What two readings do not show is left out of that interval; nothing is made up.
 
 use std::collections::BTreeMap;
 
 use super::Flow;
 use super::cpu_users::{Processes, ran};
 use super::load::{
-    CpuLoad, Device, DeviceLoad, DiskLoad, DiskSource, GuestLoad, HostCpu, Interval, NicLoad, OtherLoad, Packets, Ran,
-    Requests, Transfer, UplinkLoad,
+    CpuLoad, Device, DeviceLoad, DiskLoad, DiskSource, GuestLoad, HostCpu, Interval, NicLoad, OtherLoad, Packets,
+    Requests, ThreadTime, Transfer, UplinkLoad,
 };
 use super::process::kind_of;
 use super::words::clean;
@@ -19,29 +18,29 @@ use crate::rate::BitRate;
 /// A machine's counters at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Reading {
-    /// When, on any clock that only goes forward.
+    /// Time of any monotonic clock.
     pub at_seconds: f64,
     /// Disks.
     pub disks: BTreeMap<Device, DiskCounters>,
     /// Guests.
     pub guests: Vec<GuestReading>,
-    /// Interfaces that lead away from the host.
+    /// Uplinks of the host.
     pub uplinks: Vec<Interface>,
     /// Processors.
     pub cpu: CpuCounters,
-    /// Times of all processes; `None` where they were not looked at.
+    /// Times of all processes; `None` where they were not read.
     pub processes: Option<Processes>,
     /// What could not be read.
     pub notes: Vec<String>,
 }
 
-/// A line of `/proc/diskstats` (kernel document admin-guide/iostats.rst). Times are in milliseconds
-/// and 32 bits wide: they begin anew every 49 days of time in flight.
+/// A line of `/proc/diskstats` (kernel document admin-guide/iostats.rst). Times are milliseconds in 32 bits: they wrap
+/// after 49 days of time in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiskCounters {
     /// Name.
     pub name: String,
-    /// Reads, writes, discards and flushes: requests that ended, bytes, milliseconds.
+    /// Reads, writes, discards and flushes: completed requests, bytes, milliseconds.
     pub kinds: [(u64, u64, u64); 4],
     /// Milliseconds with any request in flight.
     pub busy_ms: u64,
@@ -60,15 +59,15 @@ pub struct GuestReading {
     pub vmid: Option<String>,
     /// Its UUID.
     pub uuid: Option<String>,
-    /// Whether all of its disks are such that tracing of the block layer shows whose their requests are.
+    /// Whether block tracing attributes the requests of all its disks.
     pub traceable: bool,
     /// Its threads.
     pub threads: Vec<ThreadReading>,
-    /// Nanoseconds that all of its processes ran, where it is many and has no threads by role.
+    /// CPU nanoseconds of all its processes, where it has many and no threads by role.
     pub group_run_ns: Option<u64>,
     /// Its network devices.
     pub nics: Vec<Interface>,
-    /// Its disks by its own counters, for what tracing does not see.
+    /// Its disks by its own counters, where tracing does not see them.
     pub disks: DiskReading,
 }
 
@@ -80,25 +79,25 @@ pub enum DiskReading {
     None,
     /// Counters by disk, or of all disks together (`None`).
     Counters(DiskSource, Vec<(Option<Device>, Sides)>),
-    /// Sums over the last so many seconds, where reading at every tick would cost too much.
+    /// Sums over the last seconds, where a reading at every tick would be too expensive.
     Recent(DiskSource, f64, Vec<DiskLoad>),
 }
 
-/// Reads and writes: requests, where they are counted, and bytes.
+/// Reads and writes: requests, if counted, and bytes.
 pub type Sides = [(Option<u64>, u64); 2];
 
-/// What a thread is for.
+/// Role of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Runs a virtual CPU.
+    /// Runs a vCPU.
     Vcpu,
-    /// I/O thread, vhost: alone moves what it moves.
+    /// I/O thread or vhost, which moves its data alone.
     Io,
-    /// One of a pool that does I/O: others do what it has no time for.
+    /// One of a pool for I/O, which share their work.
     Pool,
-    /// The main loop: moves what has no I/O thread.
+    /// The main loop, which serves devices without an I/O thread.
     Main,
-    /// Anything else, and what cannot be told: where QEMU does not name its threads, its vCPUs too.
+    /// Anything else, and unknown: where QEMU does not name its threads, its vCPUs too.
     Rest,
 }
 
@@ -107,9 +106,9 @@ pub enum Part {
 pub struct ThreadReading {
     /// Thread id.
     pub tid: u32,
-    /// What it is for.
+    /// Its role.
     pub part: Part,
-    /// What to call it: `I/O thread io0`, `main loop`.
+    /// Its display name: `I/O thread io0`, `main loop`.
     pub name: String,
     /// Time that it ran.
     pub run_ns: u64,
@@ -122,7 +121,7 @@ pub struct ThreadReading {
 pub struct Interface {
     /// Name.
     pub name: String,
-    /// Speed, where the kernel knows one.
+    /// Speed, if the kernel has one.
     pub speed_bps: Option<BitRate>,
     /// What the host received through it.
     pub received: Packets,
@@ -135,9 +134,9 @@ pub struct Interface {
 pub struct CpuCounters {
     /// Processors.
     pub cpus: u32,
-    /// Seconds that they worked.
+    /// Busy seconds.
     pub busy_seconds: f64,
-    /// Seconds that the host's own hypervisor gave to others.
+    /// Seconds of steal.
     pub stolen_seconds: f64,
     /// Microseconds in which some task waited (`some … total=`); `None` without PSI.
     pub stalled_us: Option<u64>,
@@ -145,13 +144,13 @@ pub struct CpuCounters {
 
 /// Block tracing of an interval.
 pub struct Traced<'a> {
-    /// What was seen.
+    /// The flows.
     pub flows: &'a [Flow],
-    /// The guest that each of them belongs to, by its place in the later reading.
+    /// The guest of each flow, by its index in the later reading.
     pub owners: &'a [Option<usize>],
 }
 
-/// What lies between two readings. `traced` is `None` where the block layer is not traced.
+/// The interval between two readings. `traced` is `None` without block tracing.
 pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -> Interval {
     let seconds = after.at_seconds - before.at_seconds;
     let mut notes: Vec<String> = after.notes.iter().map(|note| clean(note)).collect();
@@ -168,9 +167,9 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
                 (guest.disk_source, guest.disks) = (DiskSource::Trace, Vec::new());
                 continue;
             }
-            // Who was not seen may have its disks elsewhere (Ceph, NFS, a ZFS volume): what its own
-            // counters say, on no disk that is traced. Where they say nothing, it was idle if tracing sees
-            // all of its disks or libvirt counts them all; else nothing is known.
+            // A guest without flows may have its disks elsewhere (Ceph, NFS, a ZFS volume): its own counters are used,
+            // on no traced disk. Without traffic in those it was idle if tracing or libvirt covers all its disks; else
+            // nothing is known.
             guest.disks.iter_mut().for_each(|d| d.device = None);
             if guest.disks.iter().any(|d| d.both().any()) {
                 continue;
@@ -205,7 +204,7 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
 
 fn other<'a>(others: &'a mut Vec<OtherLoad>, flow: &Flow) -> &'a mut OtherLoad {
     let (kind, name) = (kind_of(&flow.comm, flow.pid == 0), clean(&flow.comm));
-    // The kernel's workers have a name each; together they are one.
+    // The kernel's workers have different names and count as one.
     let alike = |o: &OtherLoad| o.kind == kind && (o.name == name || (flow.pid == 0 && o.pid == 0));
     let at = others.iter().position(alike).unwrap_or_else(|| {
         others.push(OtherLoad { kind, name: name.clone(), pid: flow.pid, disks: Vec::new() });
@@ -229,7 +228,7 @@ fn add(disks: &mut Vec<DiskLoad>, flow: &Flow) {
     });
 }
 
-/// `None` when one of the counters begins anew.
+/// `None` when one of the counters restarted.
 fn disk_load(device: Device, before: &DiskCounters, now: &DiskCounters) -> Option<DeviceLoad> {
     if before.name != now.name {
         return None;
@@ -242,18 +241,18 @@ fn disk_load(device: Device, before: &DiskCounters, now: &DiskCounters) -> Optio
         side.request_seconds += milliseconds(b.2, n.2)?;
     }
     let [reads, writes, mut others] = sides;
-    // What is discarded is not moved.
+    // Discarded bytes are not moved.
     others.bytes = 0;
     let busy_seconds = milliseconds(before.busy_ms, now.busy_ms)?;
     Some(DeviceLoad { name: now.name.clone(), device, reads, writes, others, busy_seconds })
 }
 
-/// Seconds between two values of a counter of milliseconds with 32 bits.
+/// Seconds between two values of a 32-bit counter of milliseconds.
 fn milliseconds(before: u64, now: u64) -> Option<f64> {
     const WIDTH: u64 = 1 << 32;
     let passed = match now.checked_sub(before) {
         Some(passed) => passed,
-        // Round the end only when it was near, else it began anew.
+        // A wrap is plausible only near the end, else the counter restarted.
         None if before < WIDTH && before > WIDTH / 2 => now + WIDTH - before,
         None => return None,
     };
@@ -273,7 +272,7 @@ fn guest_load(before: &Reading, now: &GuestReading, seconds: f64) -> GuestLoad {
         load.disk_source = *source;
         load.disks = if *span > 0.0 { disks.iter().map(|d| scaled(d, seconds / span)).collect() } else { Vec::new() };
     }
-    // One process is one guest, also when its name changes because another came that bears the same.
+    // A guest is identified by process, since its name changes when another with the same name comes.
     let same = |g: &&GuestReading| g.pid == now.pid && (now.pid.is_some() || g.name == now.name);
     let Some(was) = before.guests.iter().find(same) else { return load };
     load.cpu = cpu_load(was, now, seconds);
@@ -319,13 +318,13 @@ fn cpu_load(was: &GuestReading, now: &GuestReading, seconds: f64) -> Option<CpuL
     load.rest.run_seconds = group.unwrap_or(0) as f64 * 1e-9;
     for thread in &now.threads {
         let old = was.threads.iter().find(|t| t.tid == thread.tid);
-        // A thread that was not there began in this interval; its counters begin with it. A number
-        // used again has a smaller count, and began in it too.
+        // A new thread began in this interval, and its counters with it. A reused id has a smaller count, and began in
+        // it too.
         let since = |old: Option<u64>, now: u64| {
             let passed = now.checked_sub(old.unwrap_or(0)).unwrap_or(now);
             passed as f64 * 1e-9
         };
-        let ran = Ran {
+        let ran = ThreadTime {
             run_seconds: since(old.map(|t| t.run_ns), thread.run_ns).min(seconds),
             wait_seconds: since(old.map(|t| t.wait_ns), thread.wait_ns).min(seconds),
         };
@@ -342,7 +341,7 @@ fn cpu_load(was: &GuestReading, now: &GuestReading, seconds: f64) -> Option<CpuL
             load.busiest = Some((clean(&thread.name), ran.run_seconds));
         }
     }
-    // One thread may run it all, virtual CPUs included, where they are not known.
+    // Where vCPU threads are unknown, one thread may run everything.
     load.busiest = load.busiest.filter(|_| load.vcpus > 0);
     Some(load)
 }
@@ -357,7 +356,7 @@ fn packets(was: &Packets, now: &Packets) -> Option<Packets> {
 
 fn nic(was: &GuestReading, now: &Interface) -> Option<NicLoad> {
     let was = was.nics.iter().find(|n| n.name == now.name)?;
-    // What the host receives from the tap is what the guest sent.
+    // What the host receives from the tap, the guest sent.
     let (sent, received) = (packets(&was.received, &now.received)?, packets(&was.sent, &now.sent)?);
     Some(NicLoad { interface: clean(&now.name), sent, received })
 }

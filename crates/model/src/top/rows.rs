@@ -1,5 +1,4 @@
-//! The figures of each guest, of each disk and of each other process as they are shown: rates and
-//! shares of one interval.
+//! Displayed figures of each guest, disk and other process: rates and shares of one interval.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,11 +8,11 @@ use crate::rate::BitRate;
 
 use super::cpu_users::ProcessLoad;
 use super::latency::Latency;
-use super::load::{DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, OtherLoad, Ran, Requests, Transfer};
+use super::load::{DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, OtherLoad, Requests, ThreadTime, Transfer};
 use super::process::OtherKind;
 use super::share::{self, Basis};
 
-/// A line of the table of guests. What is not known is `None`.
+/// A line of the table of guests. Unknown figures are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct GuestRow {
     /// Its name.
@@ -29,7 +28,7 @@ pub struct GuestRow {
     /// Its disks.
     #[serde(flatten)]
     pub disk: DiskRow,
-    /// Where these come from.
+    /// Source of these.
     pub disk_source: DiskSource,
     /// Bits a second that it sent.
     pub sent_bps: Option<f64>,
@@ -39,47 +38,46 @@ pub struct GuestRow {
     pub drops_per_second: Option<f64>,
     /// Its virtual CPUs.
     pub vcpus: Option<u32>,
-    /// Time that they ran, as a share of one processor (2 CPUs at work: 2); `None` where it is not known
-    /// which threads run them.
+    /// CPU time of its vCPUs, in processors (2 busy CPUs: 2); `None` where vCPU threads are unknown.
     pub vcpu_ratio: Option<f64>,
     /// The same of its I/O threads, pool threads and vhost.
     pub io_ratio: Option<f64>,
-    /// The same of all else.
+    /// The same for all others.
     pub rest_ratio: Option<f64>,
-    /// Share of the time in which its virtual CPUs wanted to run that they waited for a processor.
+    /// Share of the time in which its vCPUs were runnable that they waited for a processor.
     pub steal_ratio: Option<f64>,
-    /// What a guard holds its interfaces to, a direction each; `None` where no guard runs on this host.
+    /// Limits of a guard on its interfaces, one for each direction; `None` without a guard on this host.
     pub guard: Option<Vec<GuardRow>>,
 }
 
-/// What a guard holds a guest's interface to in one direction.
+/// Limits of a guard on a guest's interface in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct GuardRow {
     /// The interface on the host.
     pub interface: String,
-    /// The uplink whose capacity it shares.
+    /// Its uplink.
     pub uplink: String,
     /// The direction, seen from the guest.
     pub direction: Direction,
     /// Its class.
     pub class: String,
-    /// Its minimum as far as all fit.
+    /// Its effective minimum.
     pub min_bps: BitRate,
     /// Its maximum.
     pub max_bps: BitRate,
-    /// Its limit now; `None` for none of its own.
+    /// Its current limit; `None` without one of its own.
     pub limit_bps: Option<BitRate>,
     /// Where its excess waits: `held`, `queued`, `nic`, `none`.
     pub waits: Option<String>,
-    /// Bytes that wait on the host now.
+    /// Bytes waiting on the host.
     pub waiting_bytes: u64,
-    /// Share of the interval in which it was held back: packets of it waited or were dropped.
+    /// Share of the interval in which it was held back: its packets waited or were dropped.
     pub held_ratio: Option<f64>,
-    /// Packets a second that were dropped at its limit.
+    /// Packets a second dropped at its limit.
     pub drops_per_second: Option<f64>,
 }
 
-/// Somebody's disk traffic.
+/// Disk traffic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct DiskRow {
     /// Reads a second.
@@ -92,16 +90,16 @@ pub struct DiskRow {
     pub write_bytes_per_second: Option<f64>,
     /// Mean size of its requests.
     pub request_bytes: Option<f64>,
-    /// Half of its requests took no longer.
+    /// Median latency of its requests.
     pub latency_p50_seconds: Option<f64>,
-    /// 99 % of them took no longer; `None` of fewer than 100.
+    /// 99th percentile of latency; `None` with fewer than 100 requests.
     pub latency_p99_seconds: Option<f64>,
-    /// Mean time of a request.
+    /// Mean latency of its requests.
     pub latency_mean_seconds: Option<f64>,
-    /// Its requests at work or waiting at once, on average (Little's law).
+    /// Its requests in flight or queued, on average (Little's law).
     pub queue_depth: Option<f64>,
-    /// Its part of the time that all requests spent at the disks (of bytes, where times are not
-    /// known: see `basis` of the document).
+    /// Its share of the time that all requests spent at the disks (of bytes, where times are unknown: see `basis` of
+    /// the document).
     pub device_share_ratio: Option<f64>,
 }
 
@@ -120,57 +118,56 @@ pub struct DeviceRow {
     pub read_bytes_per_second: f64,
     /// Bytes written a second.
     pub write_bytes_per_second: f64,
-    /// Mean time of a read or write, waiting in the host's queue included.
+    /// Mean time of a read or write, with the time in the host's queue.
     pub latency_mean_seconds: Option<f64>,
-    /// Requests at work or waiting at once, on average (Little's law), discards and flushes
-    /// included.
+    /// Requests in flight or queued, on average (Little's law), discards and flushes included.
     pub queue_depth: f64,
     /// Share of the time with any request in flight.
     pub busy_ratio: f64,
 }
 
-/// A line of what no guest explains.
+/// A line of disk traffic of no guest.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct OtherRow {
-    /// What it is for.
+    /// Its purpose.
     pub kind: OtherKind,
     /// Name of the process.
     pub name: String,
-    /// One of its processes, 0 for the kernel.
+    /// Pid of one of its processes, 0 for the kernel.
     pub pid: u32,
     /// Its traffic.
     #[serde(flatten)]
     pub disk: DiskRow,
 }
 
-/// Processes of one name that are no guest.
+/// Processes of one name, of no guest.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ProcessRow {
     /// Their short name.
     pub name: String,
-    /// The one that ran most.
+    /// Pid of the busiest one.
     pub pid: u32,
-    /// How many of them ran.
+    /// Their number.
     pub processes: u32,
-    /// Time that they ran, as a share of one processor.
+    /// Their CPU time, in processors.
     pub cpu_ratio: f64,
 }
 
-/// Processes that are shown.
+/// Most processes shown.
 const PROCESSES: usize = 10;
 
 /// All rows of an interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Rows {
-    /// Disks, the one with most requests in flight first.
+    /// Disks, by requests in flight, descending.
     pub devices: Vec<DeviceRow>,
     /// Guests, in the order of the interval.
     pub guests: Vec<GuestRow>,
-    /// What no guest explains, the largest share first.
+    /// Traffic of no guest, by share, descending.
     pub others: Vec<OtherRow>,
-    /// Processes that are no guest, the busiest first, ten at most; `None` where they were not looked at.
+    /// Processes of no guest, the busiest first, at most ten; `None` where they were not read.
     pub processes: Option<Vec<ProcessRow>>,
-    /// What shares of disks are shares of.
+    /// Basis of disks' shares.
     pub basis: Basis,
 }
 
@@ -217,8 +214,8 @@ fn device(load: &DeviceLoad, seconds: f64) -> DeviceRow {
     }
 }
 
-/// Reads and writes of a disk and the sum of their times. A flush takes as long as the cache is
-/// full and a discard as long as it is large: a mean with them in it says nothing.
+/// Reads and writes of a disk and the sum of their times. Flushes and discards are left out, since their times depend
+/// on the cache and on sizes.
 pub(super) fn totals(load: &DeviceLoad) -> (u64, f64) {
     (load.reads.requests + load.writes.requests, load.reads.request_seconds + load.writes.request_seconds)
 }
@@ -238,7 +235,7 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
     let requests = both.requests.filter(|n| *n > 0).map(|n| n as f64);
     let spent = both.device_seconds.map(|at| at + both.queued_seconds.unwrap_or(0.0));
     let quantile = |q| both.latency.as_ref().and_then(|l| l.quantile_seconds(q));
-    // Where only bytes are counted, no bytes are no requests.
+    // Where only bytes are counted, no bytes means no requests.
     let iops = |side: &Transfer| match side.requests {
         Some(n) => Some(per_second(n as f64, seconds)),
         None => (!side.any()).then_some(0.0),
@@ -253,7 +250,7 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
         latency_p99_seconds: both.latency.as_ref().and_then(Latency::p99_seconds),
         latency_mean_seconds: spent.zip(requests).map(|(time, n)| time / n),
         queue_depth: spent.map(|time| per_second(time, seconds)).or(idle.then_some(0.0)),
-        // Nothing asked for is no share, whatever the others do; what nobody knows stays unknown.
+        // Without requests the share is 0, whatever the others do; an unknown share stays unknown.
         device_share_ratio: share.or(idle.then_some(0.0)),
     }
 }
@@ -264,7 +261,7 @@ fn guest(load: &GuestLoad, seconds: f64, share: Option<f64>) -> GuestRow {
     let bits = |bytes: u64| per_second(bytes as f64 * 8.0, seconds);
     let cpu = load.cpu.as_ref();
     let named = cpu.is_some_and(|c| c.vcpus > 0);
-    let ratio = |of: fn(&super::load::CpuLoad) -> Ran| cpu.map(|c| per_second(of(c).run_seconds, seconds));
+    let ratio = |of: fn(&super::load::CpuLoad) -> ThreadTime| cpu.map(|c| per_second(of(c).run_seconds, seconds));
     GuestRow {
         name: load.name.clone(),
         kind: load.kind.clone(),
@@ -278,13 +275,13 @@ fn guest(load: &GuestLoad, seconds: f64, share: Option<f64>) -> GuestRow {
         drops_per_second: nics
             .map(|n| per_second(n.iter().map(|n| n.sent.dropped + n.received.dropped).sum::<u64>() as f64, seconds)),
         vcpus: cpu.map(|c| c.vcpus).filter(|n| *n > 0),
-        // Where no thread is known to run one, what they ran is in the rest.
+        // Where vCPU threads are unknown, their time is in the rest.
         vcpu_ratio: ratio(|c| c.vcpu).filter(|_| named),
         io_ratio: ratio(|c| c.io).filter(|_| named),
         rest_ratio: ratio(|c| c.rest),
-        // One that never wanted to run waited for nothing.
+        // One that was never runnable never waited.
         steal_ratio: cpu.filter(|_| named).map(|c| c.vcpu.wait_ratio().unwrap_or(0.0)),
-        // Who asks one says.
+        // Filled in by callers that query a guard.
         guard: None,
     }
 }

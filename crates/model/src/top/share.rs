@@ -1,4 +1,4 @@
-//! Whose part of a disk's time is how large.
+//! Shares of a disk's time.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use super::cpu_users::ProcessLoad;
 use super::load::{Device, DiskLoad, GuestLoad, Interval};
 use super::process::OtherKind;
 
-/// What shares are shares of.
+/// Basis of shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// The sum of the times that requests spent at the disk.
+    /// Sum of the requests' times at the disk.
     #[default]
     DeviceTime,
-    /// Bytes, where those times are not known.
+    /// Bytes, where those times are unknown.
     Bytes,
 }
 
@@ -28,35 +28,35 @@ impl Basis {
     }
 }
 
-/// Who uses something.
+/// User of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Actor {
-    /// The guest at this place of the interval.
+    /// The guest at this index of the interval.
     Guest(usize),
-    /// The other at this place.
+    /// The other at this index.
     Other(usize),
-    /// The processes of one name at this place.
+    /// The processes of one name at this index.
     Process(usize),
-    /// What neither explains.
+    /// Unknown users.
     Unknown,
 }
 
-/// The same one in another interval. Labels will not do: guests may have the same name, and the
-/// kernel's workers change theirs (`kworker/u8:1+flush-254:0`), so those are one by what they do.
+/// Identity of a user across intervals. Labels are not enough: guests may have the same name, and kernel workers change
+/// theirs (`kworker/u8:1+flush-254:0`), so those are identified by their work.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Identity {
     /// A guest, by name and process.
     Guest(String, Option<u32>),
-    /// The kernel at this work.
+    /// The kernel with this work.
     Kernel(OtherKind),
     /// Processes of this name.
     Process(OtherKind, String),
-    /// What neither explains.
+    /// Unknown users.
     Unknown,
 }
 
 impl Actor {
-    /// Who it is, whatever the interval.
+    /// Its identity in any interval.
     pub fn identity(self, interval: &Interval) -> Identity {
         match self {
             Actor::Guest(i) => Identity::Guest(interval.guests[i].name.clone(), interval.guests[i].pid),
@@ -85,7 +85,7 @@ impl Actor {
     }
 }
 
-/// What can be compared on a disk (on all of them with `None`): times when everybody's are known.
+/// Basis for a disk (for all with `None`): times when all users' are known.
 pub fn basis(interval: &Interval, device: Option<Device>) -> Basis {
     let guests = interval.guests.iter().map(|g| &g.disks);
     let all = guests.chain(interval.others.iter().map(|o| &o.disks)).flatten();
@@ -94,8 +94,8 @@ pub fn basis(interval: &Interval, device: Option<Device>) -> Basis {
     if timed && interval.traced { Basis::DeviceTime } else { Basis::Bytes }
 }
 
-/// What went nobody knows where counts at no named disk, and has no device time: a hypervisor's
-/// times are of another kind.
+/// Whether traffic counts for a disk. Traffic on unknown disks counts for no named disk, and has no device time: a
+/// hypervisor's times are different.
 fn meant(disk: &DiskLoad, device: Option<Device>, basis: Basis) -> bool {
     match device {
         Some(_) => disk.device == device,
@@ -103,7 +103,7 @@ fn meant(disk: &DiskLoad, device: Option<Device>, basis: Basis) -> bool {
     }
 }
 
-/// Guests with bytes on disks that are not known, the most first.
+/// Guests with bytes on unknown disks, the most first.
 pub fn unplaced(interval: &Interval) -> Vec<(usize, u64)> {
     let bytes = |g: &GuestLoad| g.disks.iter().filter(|d| d.device.is_none()).map(|d| d.both().bytes).sum::<u64>();
     let mut all: Vec<_> = interval.guests.iter().map(bytes).enumerate().filter(|(_, bytes)| *bytes > 0).collect();
@@ -111,7 +111,7 @@ pub fn unplaced(interval: &Interval) -> Vec<(usize, u64)> {
     all
 }
 
-/// Somebody's part in the unit of the basis; `None` without any traffic.
+/// A user's part, in the unit of the basis; `None` without traffic.
 pub fn of(disks: &[DiskLoad], device: Option<Device>, basis: Basis) -> Option<f64> {
     let sides = disks.iter().filter(|d| meant(d, device, basis)).flat_map(|d| [&d.reads, &d.writes]);
     let parts = sides.filter(|t| t.any()).map(|t| match basis {
@@ -121,8 +121,7 @@ pub fn of(disks: &[DiskLoad], device: Option<Device>, basis: Basis) -> Option<f6
     parts.fold(None, |sum, part| Some(sum.unwrap_or(0.0) + part))
 }
 
-/// Everybody's part, the largest first. Without tracing, what the disks moved beyond the guests'
-/// bytes is [`Actor::Unknown`].
+/// All users' parts, descending. Without tracing, the disks' bytes beyond the guests' are [`Actor::Unknown`].
 pub fn parts(interval: &Interval, device: Option<Device>, basis: Basis) -> Vec<(Actor, f64)> {
     let guests = interval.guests.iter().enumerate().map(|(i, g)| (Actor::Guest(i), of(&g.disks, device, basis)));
     let others = interval.others.iter().enumerate().map(|(i, o)| (Actor::Other(i), of(&o.disks, device, basis)));

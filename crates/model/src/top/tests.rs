@@ -1,5 +1,5 @@
-//! Verdicts on made-up intervals and readings: who is named, what it costs whom, and what is left
-//! unsaid because it was not seen.
+//! Verdicts on made-up intervals and readings: who is named, the cost to others, and what is not claimed because it was
+//! not observed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -63,7 +63,7 @@ fn quiet() -> Interval {
     second(vec![guest("db", vec![reads(5000, 4096, 90e-6)]), guest("flood", vec![])], vec![])
 }
 
-/// Both: 32 requests at once, 4 ms each; the victim gets 200.
+/// Both: 32 requests at once, 4 ms each; the victim completes 200.
 fn flooded() -> Interval {
     second(vec![guest("db", vec![reads(200, 4096, 4e-3)]), guest("flood", vec![reads(7800, 4096, 4e-3)])], vec![])
 }
@@ -105,7 +105,7 @@ fn without_a_quieter_moment_nothing_is_made_up() {
     assert!(verdict.line.contains("disk vda may be saturated by guest flood"), "{}", verdict.line);
     assert!(verdict.line.contains("no quiet moment was seen yet to compare with"), "{}", verdict.line);
     assert!(verdict.line.ends_with("db p99 3.84 ms (no quieter moment seen yet)"), "{}", verdict.line);
-    // Flooded intervals are no quieter moments.
+    // Flooded intervals are no quiet moments.
     let verdict = the_one(verdicts(&flooded(), &seen(&[flooded(), flooded()])));
     assert!(!verdict.certain && verdict.costs[0].quiet_latency_p99_seconds.is_none());
 }
@@ -131,10 +131,10 @@ fn a_deep_queue_alone_is_no_saturation() {
     );
     assert!(verdicts(&deep, &seen(&[quiet()])).is_empty());
     assert_eq!(nothing(&deep), "nothing is saturated");
-    // Large requests take longer than small ones; that is no waiting either.
+    // Large requests take longer than small ones, which is no waiting either.
     let large = second(vec![guest("a", vec![reads(3000, 1 << 20, 1e-3)])], vec![]);
     assert!(verdicts(&large, &seen(&[quiet()])).is_empty());
-    // But they are not excused for more than they are larger.
+    // But only as much longer as they are larger.
     let slow = second(vec![guest("a", vec![reads(300, 16_384, 10e-3)])], vec![]);
     let verdict = the_one(verdicts(&slow, &seen(&[quiet()])));
     assert!(verdict.certain && verdict.line.contains("360 µs in quiet moments"), "{}", verdict.line);
@@ -148,7 +148,7 @@ fn small_reads_that_wait_behind_writes_of_a_size_not_seen_before_tell_it() {
         vec![guest("db", vec![reads(5000, 4096, 90e-6)]), guest("flood", vec![writes(50, 4096, 200e-6)])],
         vec![],
     );
-    // For 1 MiB, 51 ms would be no wait by the ratio of the sizes alone.
+    // By the ratio of sizes alone, 51 ms would be normal for 1 MiB.
     let flooded = |victims| {
         let flood = guest("flood", vec![writes(4000, 1 << 20, 8e-3)]);
         second(vec![guest("db", vec![reads(victims, 4096, 2e-3)]), flood], vec![])
@@ -158,7 +158,7 @@ fn small_reads_that_wait_behind_writes_of_a_size_not_seen_before_tell_it() {
     assert!(verdict.certain && verdict.culprits[0].guest.as_deref() == Some("flood"));
     let evidence = "33 requests at once, 7.58 ms each; reads take 2.00 ms, 90 µs in quiet moments";
     assert_eq!(verdict.evidence, evidence);
-    // Too few to go by, and reads that do not wait.
+    // Too few requests, and reads that do not wait.
     assert!(verdicts(&flooded(99), &history).is_empty());
     assert!(verdicts(&before, &history).is_empty());
 }
@@ -181,7 +181,7 @@ fn requests_that_the_disk_does_not_take_show_it_without_a_quiet_moment() {
     interval.devices[0].reads.request_seconds *= 2.0;
     let verdict = the_one(verdicts(&interval, &History::default()));
     assert!(verdict.certain && verdict.line.contains("50 % of that in the host's queue"), "{}", verdict.line);
-    // A scheduler that holds requests back from an idle disk is something else.
+    // A scheduler that holds requests back from an idle disk is not counted.
     for guest in &mut interval.guests {
         let side = &mut guest.disks[0].reads;
         side.device_seconds = side.device_seconds.map(|s| s / 100.0);
@@ -208,7 +208,7 @@ fn two_equals_are_both_named() {
     assert!(verdict.line.ends_with("no other guest used it"), "{}", verdict.line);
     let verdict = the_one(verdicts(&pair(6000, 2000), &seen(&[quiet()])));
     assert_eq!(verdict.culprits.len(), 1);
-    // Those that are equal to two culprits are compared with moments when both were quiet.
+    // A guest as large as two culprits is compared with moments when both were quiet.
     let mut three = pair(4000, 3900);
     three.guests[2].disks = vec![reads(100, 4096, 4e-3)];
     let verdict = the_one(verdicts(&three, &seen(&[quiet()])));
@@ -257,7 +257,7 @@ fn a_worker_of_another_name_at_the_same_work_is_the_same_culprit() {
         second(vec![guest("db", vec![reads(820, 4096, 4e-3)])], workers.iter().map(worker).collect())
     };
     let (one, two) = ("kworker/u8:1+flush-254:0", "kworker/u8:7+flush-254:0");
-    // Also where they are two that had less than a tenth each.
+    // Also where two had less than a tenth each.
     for before in [flooded(&[(one, 7800)]), flooded(&[(one, 90), (two, 90)])] {
         let verdict = the_one(verdicts(&flooded(&[(two, 7800)]), &seen(&[before])));
         assert_eq!(verdict.costs[0].quiet_latency_p99_seconds, None, "{}", verdict.line);
@@ -282,7 +282,7 @@ fn too_few_requests_tell_no_percentile() {
     let verdict = the_one(verdicts(&few, &seen(&[quiet()])));
     assert!(verdict.costs.is_empty());
     assert!(verdict.line.ends_with("1 other guest did too little to tell what it costs"), "{}", verdict.line);
-    // And too few before give nothing to compare with.
+    // Too few requests before are no basis for a comparison.
     let mut before = quiet();
     before.guests[0].disks = vec![reads(99, 4096, 90e-6)];
     before.devices[0].reads = Requests { requests: 99, bytes: 99 * 4096, request_seconds: 99.0 * 90e-6 };
@@ -294,14 +294,14 @@ fn too_few_requests_tell_no_percentile() {
 fn a_neighbour_that_is_no_slower_is_said_to_be_so() {
     let before = second(vec![guest("db", vec![reads(200, 4096, 5e-3)])], vec![]);
     let verdict = the_one(verdicts(&flooded(), &seen(&[quiet(), before])));
-    // Both quiet moments count: 5200 requests, of which the slow ones are more than one in a hundred.
+    // Both quiet moments count: 5200 requests, of which more than one in a hundred is slow.
     assert!(verdict.line.contains("no worse than while that one was quiet"), "{}", verdict.line);
 }
 
 #[test]
 fn what_two_buckets_may_be_apart_is_no_cost() {
     let before = |seconds| second(vec![guest("db", vec![reads(1000, 4096, seconds)])], vec![]);
-    // The next bucket is 3.33 ms in its middle, where 3.84 ms is 15 % more; 2.82 ms is two further.
+    // The middle of the next bucket is 3.33 ms, 15 % less than 3.84 ms; 2.82 ms is two buckets away.
     let verdict = &verdicts(&flooded(), &seen(&[before(3.3e-3)]))[0];
     assert!(verdict.line.contains("no worse than"), "{}", verdict.line);
     let verdict = &verdicts(&flooded(), &seen(&[before(2.7e-3)]))[0];
@@ -338,13 +338,13 @@ fn without_tracing_shares_are_of_bytes_and_costs_are_not_told() {
         let side = &mut guest.disks[0].reads;
         (side.latency, side.device_seconds, side.queued_seconds, side.requests) = (None, None, None, None);
     }
-    // Somebody else moved a tenth of it.
+    // An unknown user moved a tenth of it.
     interval.devices[0].reads.bytes = interval.devices[0].reads.bytes * 10 / 9;
     let verdict = the_one(verdicts(&interval, &seen(&[quiet()])));
     assert_eq!(verdict.basis, Some(Basis::Bytes));
     assert!(verdict.line.contains("by guest flood (88 % of its bytes)"), "{}", verdict.line);
     assert!(verdict.line.ends_with("what it costs the others cannot be told without tracing"), "{}", verdict.line);
-    // Bytes that went nobody knows where are on no named disk.
+    // Bytes on unknown disks are on no named disk.
     interval.guests[1].disks[0].device = None;
     let verdict = the_one(verdicts(&interval, &seen(&[quiet()])));
     assert!(verdict.culprits.iter().all(|c| c.guest.is_none()), "{}", verdict.line);
@@ -373,7 +373,7 @@ fn an_interval_with_fewer_disks_forgets_nothing() {
         many.guests[0].disks.push(more);
         many.devices.push(DeviceLoad { device: (8, minor), ..many.devices[0].clone() });
     }
-    // All of them are of the first interval, so no thinning out could make them fewer.
+    // All of them are of the first interval, so thinning out cannot make them fewer.
     let mut history = seen(&[many]);
     assert_eq!(history.kept(), 600);
     for later in [quiet(), Interval { devices: vec![], ..quiet() }] {

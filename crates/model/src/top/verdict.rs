@@ -1,5 +1,4 @@
-//! Verdicts: one line for each thing that is used up, with who uses it and what that costs the
-//! others, each with its evidence.
+//! Verdicts: one line for each resource that is used up, with its users, the cost to others, and the evidence.
 //!
 //! - [`disk`]: a disk; - [`cpu`]: the host's processors, a guest's own, one of its threads;
 //! - [`net`]: an uplink, a guest's interface.
@@ -16,7 +15,7 @@ mod cpu;
 mod disk;
 mod net;
 
-/// What is used up.
+/// Resource that is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Resource {
@@ -34,68 +33,68 @@ pub enum Resource {
     Interface,
 }
 
-/// A line of the answer.
+/// A verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Verdict {
     /// What is used up.
     pub resource: Resource,
     /// Its name: `vda`, `host`, `web1`, `eth0`.
     pub name: String,
-    /// Whether that is certain; a disk that was never seen quiet may just be busy.
+    /// Whether it is certain; a disk that was never quiet may just be busy.
     pub certain: bool,
-    /// Who uses it up, the largest share first: one, or several of about the same share.
+    /// Its users, by share, descending: one, or several with similar shares.
     pub culprits: Vec<Culprit>,
-    /// What their shares are shares of, of a disk.
+    /// Basis of their shares, for a disk.
     pub basis: Option<Basis>,
     /// Why it counts as used up.
     pub evidence: String,
-    /// What it costs the others.
+    /// Its cost to others.
     pub costs: Vec<Cost>,
-    /// All of it in a line.
+    /// All in one line.
     pub line: String,
 }
 
 impl Verdict {
-    /// A certain one that blames nobody.
+    /// A certain verdict without culprits.
     fn certain(resource: Resource, name: &str, evidence: String, line: String) -> Self {
         let (culprits, costs) = (Vec::new(), Vec::new());
         Self { resource, name: name.to_owned(), certain: true, culprits, basis: None, evidence, costs, line }
     }
 }
 
-/// Who uses a thing up.
+/// A user of a resource that is used up.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Culprit {
-    /// Which of the interval's.
+    /// The user in the interval.
     #[serde(skip)]
     pub actor: Actor,
     /// `guest flood`, `backup (rsync)`.
     pub who: String,
-    /// Its name where it is a guest.
+    /// Its name, if it is a guest.
     pub guest: Option<String>,
-    /// The process of the guest, or the process that it is; the busiest of several.
+    /// The guest's process, or the process; the busiest of several.
     pub pid: Option<u32>,
-    /// Its share of all that was used.
+    /// Its share of the total.
     pub share_ratio: f64,
 }
 
-/// What it costs a guest.
+/// Cost to a guest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Cost {
     /// Its name.
     pub guest: String,
     /// Latency that 99 % of its requests do not exceed now.
     pub latency_p99_seconds: Option<f64>,
-    /// The same in intervals of this session in which the culprits had less than 10 % of the disk's
-    /// time; `None` when no such interval with enough of its requests was seen.
+    /// The same in intervals of this session in which the culprits had less than 10 % of the disk's time; `None`
+    /// without such an interval with enough of its requests.
     pub quiet_latency_p99_seconds: Option<f64>,
-    /// Share of the time in which its virtual CPUs wanted to run that they waited.
+    /// Share of the time in which its vCPUs were runnable that they waited.
     pub steal_ratio: Option<f64>,
     /// In words.
     pub words: String,
 }
 
-/// Every verdict on an interval. Empty: nothing is used up, as far as could be seen.
+/// All verdicts on an interval. Empty when nothing is used up, as far as known.
 pub fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
     if interval.seconds <= 0.0 {
         return Vec::new();
@@ -106,7 +105,7 @@ pub fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
     all
 }
 
-/// What is said when nothing is used up.
+/// Message when nothing is used up.
 pub fn nothing(interval: &Interval) -> String {
     if interval.seconds.is_nan() || interval.seconds <= 0.0 {
         return "no time passed between two readings".into();
@@ -115,14 +114,14 @@ pub fn nothing(interval: &Interval) -> String {
     format!("nothing is saturated{blind}")
 }
 
-/// Shares of at least this part of the largest count as about the same.
+/// Shares of at least this part of the largest count as similar.
 const ABOUT_THE_SAME: f64 = 0.75;
-/// Below this share nobody is to blame alone.
+/// Least share of a single culprit.
 const LEAST_SHARE: f64 = 0.2;
-/// Costs told in a line.
+/// Most costs in a line.
 const TOLD: usize = 3;
 
-/// Those with the largest share, of all parts in falling order.
+/// The parts with the largest share, out of all in descending order.
 fn culprits(interval: &Interval, parts: &[(Actor, f64)], all: f64) -> Vec<Culprit> {
     let largest = parts.first().map_or(0.0, |(_, part)| *part);
     let about = parts.iter().take_while(|(_, part)| all > 0.0 && *part > 0.0 && *part >= largest * ABOUT_THE_SAME);
@@ -161,7 +160,7 @@ fn blame(culprits: &[Culprit], of: &str) -> String {
 }
 
 /// The costs in words, the worst first; the rest as a number.
-fn told(costs: &[Cost]) -> String {
+fn describe(costs: &[Cost]) -> String {
     let mut parts: Vec<String> = costs.iter().take(TOLD).map(|c| c.words.clone()).collect();
     if costs.len() > TOLD {
         parts.push(format!("{} more guests", costs.len() - TOLD));

@@ -1,4 +1,4 @@
-//! Figures and names in the words of a verdict.
+//! Figures and names in verdicts.
 
 /// Three significant figures.
 fn three(x: f64) -> String {
@@ -40,13 +40,13 @@ pub(super) fn list(parts: &[String]) -> String {
     }
 }
 
-/// A disk by its number (major, minor), where it has no name.
+/// Name of a disk by its number (major, minor).
 pub(super) fn number((major, minor): (u32, u32)) -> String {
     format!("{major}:{minor}")
 }
 
-/// A text without what would move a terminal's cursor: processes name themselves and their threads,
-/// and a container its interfaces.
+/// A text without terminal sequences: processes choose names for themselves and their threads, and containers for
+/// interfaces.
 pub(super) fn clean(text: &str) -> String {
     let safe = |c: char| match c {
         '\n' | '\t' => ' ',

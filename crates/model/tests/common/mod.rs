@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vmio_model::policy::{Links, Loaded, Policy, PolicyError};
 
-/// Every fixture with its kind: a file, or a directory whose files are read as one policy.
+/// All fixtures with their kind: a file, or a directory whose files are one policy.
 pub fn fixtures() -> Vec<(&'static str, PathBuf)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/policy");
     let mut all = Vec::new();
@@ -18,7 +18,7 @@ pub fn fixtures() -> Vec<(&'static str, PathBuf)> {
     all
 }
 
-/// The texts of a fixture with the names of their files.
+/// The texts of a fixture with their file names.
 pub fn fixture(path: &Path) -> Vec<(String, String)> {
     let mut paths = vec![path.to_owned()];
     if path.is_dir() {
@@ -29,7 +29,7 @@ pub fn fixture(path: &Path) -> Vec<(String, String)> {
     paths.iter().map(|p| (name(p), std::fs::read_to_string(p).unwrap())).collect()
 }
 
-/// Reads texts as one policy.
+/// Parses texts as one policy.
 pub fn read(files: &[(String, String)], links: &Links) -> Result<Loaded, PolicyError> {
     let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
     Policy::read(&files, links)

@@ -1,4 +1,4 @@
-//! What cells are compared with: the host itself, nothing, or another cell; and how such studies run.
+//! Baselines: the host, none, or another cell; and the schedule of such studies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ fn rounds(done: &[SampleKey], key: &str) -> usize {
     done.iter().filter(|s| s.cell == key).count()
 }
 
-/// Both words for the same: what is not said is native.
+/// The default is native.
 #[test]
 fn native_is_the_default() {
     let (said, not) = (whole(with("baseline = \"native\"", no_disks()), PATHS), whole(no_disks(), PATHS));
@@ -57,7 +57,7 @@ fn without_a_baseline_each_cell_runs_the_fewest_rounds() {
     assert_eq!((plan.cells, plan.native_cells, plan.min_rounds, plan.max_rounds), (2, 0, 5, 5));
 }
 
-/// What does the same work on the same thing is measured side by side, though nothing is compared.
+/// Cells with the same work on the same subject are measured side by side, also without a baseline.
 #[test]
 fn without_a_baseline_a_group_has_what_works_on_the_same() {
     let cells = r#"[[matrix]]
@@ -86,7 +86,7 @@ fn another_network_is_what_a_cell_is_compared_with() {
         groups(&study),
         [["veth.far/native/iperf3", "bridge.host/qemu/virtio-net/iperf3", "bridge.host/qemu/e1000/iperf3"]]
     );
-    // The baseline runs as long as the slower card is not known, the other one is closed before.
+    // The baseline runs until the slower card is converged; the other one is closed before.
     let slow = "bridge.host/qemu/e1000/iperf3";
     let (done, reason) = play(&study, |key, n| if key == slow { vague(n) } else { known(n) }, None);
     assert_eq!(reason, DoneReason::MaxPairs);
@@ -94,7 +94,7 @@ fn another_network_is_what_a_cell_is_compared_with() {
     assert_eq!(rounds(&done, "bridge.host/qemu/virtio-net/iperf3"), 5);
 }
 
-/// A guest against a guest: no native cell is in the study, and none is made.
+/// A guest against a guest: the study has no native cell.
 #[test]
 fn a_guest_is_compared_with_a_guest() {
     let study = whole(
@@ -148,7 +148,7 @@ settings = { read-ahead = ["0k", "4096k"] }
     assert_eq!(groups(&set)[1], [format!("{guest} [read-ahead=0k]"), format!("{guest} [read-ahead=4096k]")]);
 }
 
-/// What a neighbour costs.
+/// The cost of a neighbour.
 #[test]
 fn a_cell_is_compared_with_its_leading_actor_alone() {
     let study = whole(
@@ -178,7 +178,7 @@ actors = [
     assert_eq!((reason, rounds(&done, alone)), (DoneReason::MaxPairs, 8));
 }
 
-/// A baseline may have another workload of the leading actor.
+/// A baseline may have another workload.
 #[test]
 fn a_cell_is_compared_with_another_workload() {
     let study = whole(

@@ -23,8 +23,8 @@ fn cells_are_distinct_ordered_and_have_their_baseline() {
     );
 }
 
-/// Two drivers, shapes, AIO engines and settings: each combination once, natively without what only guests have
-/// and held to the processors and memory of each.
+/// Two drivers, shapes, AIO engines and settings: each combination once; native cells without guest-only options, with
+/// the processors and memory of each shape.
 #[test]
 fn every_axis_of_disks_is_multiplied() {
     let study = whole(
@@ -202,7 +202,7 @@ workloads = ["dd-read"]
 actors = [{ side = "native", disk = { target = "sparse", state = "filled" }, workload = "seq-write" }]
 "#;
 
-/// A state is a part of a cell's name. What a guest's own page cache holds is compared with what the host's does natively.
+/// A state is a part of a cell's name. A guest's warm page cache is compared with the host's.
 #[test]
 fn states_of_disks_are_named() {
     let study = whole(disks(), STATES);
@@ -223,7 +223,7 @@ fn states_of_disks_are_named() {
     assert_eq!(base, "preallocated+filled/qemu/virtio-blk,none,native/dd-read");
 }
 
-/// What is stored of a cell by its actors is that cell.
+/// A cell stored by its actors reads back as the same cell.
 #[test]
 fn cells_go_there_and_back_through_their_names() {
     let shaped =
@@ -275,12 +275,12 @@ fn a_study_that_multiplies_out_to_more_than_is_reasonable_is_refused_before_it_i
         assert!(said.starts_with(&wanted), "{said}");
     }
     assert_eq!(read(&multiplied(4, 10)).unwrap().cells().len(), 10_000);
-    // All blocks together.
+    // All blocks are counted together.
     let said = said(&[multiplied(4, 10), multiplied(1, 1), multiplied(1, 2)].concat());
     assert!(said.starts_with("big.toml:24: matrix: makes them 10001 cells"), "{said}");
 }
 
-/// What is stored is not read again by the rules: whoever imports it did not write it.
+/// Limits of studies do not apply to stored cells, which may be imported.
 #[test]
 fn a_stored_study_of_too_many_cells_has_none() {
     let mut stored = study(&format!("{}{}", disks(), multiplied(0, 0)));
@@ -291,7 +291,7 @@ fn a_stored_study_of_too_many_cells_has_none() {
     assert!(stored.cells().is_empty() && controls(&stored, &[], &BTreeMap::new()).is_empty());
 }
 
-/// A path inside of a machine goes over no card, so none is named; the processors that a side is held to stay with it.
+/// A path inside of a machine has no card, so none is named; the processors of a side stay with it.
 #[test]
 fn a_path_inside_of_a_guest_has_no_card() {
     let mut names = all_names();
@@ -317,7 +317,7 @@ fn a_path_inside_of_a_guest_has_no_card() {
         let said = parse(wrong).unwrap_err().to_string();
         assert!(said.contains("says something of a card, and this path goes over none"), "{said}");
     }
-    // Elsewhere a guest needs one.
+    // Other paths need a card for a guest.
     let said = parse(block("").replace("loop", "bridge")).unwrap_err().to_string();
     assert!(said.contains("paths.nics"), "{said}");
 }

@@ -1,24 +1,24 @@
-//! What is said of slips.
+//! Messages for mistakes in studies.
 
 use vmio_model::study::Study;
 
 use super::{SMALL, all_names, disks, no_disks, problems};
 
-/// The problems of a study with these cells, without the file's name; none where it is good.
+/// The problems of a study with these cells, without the file's name.
 fn said(head: &str, cells: &str) -> Vec<String> {
     let read = Study::parse("bad.toml", &format!("{head}{cells}"), &all_names());
     let all = read.err().map(|refused| refused.problems).unwrap_or_default();
     all.iter().map(|p| p.to_string().strip_prefix("bad.toml:").unwrap().to_owned()).collect()
 }
 
-/// The one problem there is.
+/// The only problem of a study.
 fn one(head: &str, cells: &str) -> String {
     let all = said(head, cells);
     assert_eq!(all.len(), 1, "{all:#?}");
     all[0].clone()
 }
 
-/// One look finds what is wrong in every block.
+/// All blocks' problems are found in one pass.
 #[test]
 fn all_problems_of_a_file_are_told_at_once() {
     let text = SMALL
@@ -90,11 +90,11 @@ fn a_workload_stands_where_it_can_work() {
     let on_disk =
         "[[matrix]]\nsides = [\"native\"]\ndisks.targets = [\"device\"]\nworkloads = [\"job-7\", \"openssl\"]\n";
     assert_eq!(one(&disks(), on_disk), "19: matrix.workloads: `openssl` works on the machine itself, not on a disk");
-    // A name of the family works where the family does.
+    // A family's member works on the family's subject.
     assert!(of("machine = true\nworkloads = [\"job-7\"]").contains("`job-7` works on a disk, not on the machine"));
 }
 
-/// Sizes and a write budget are asked for where a cell is on a disk, and refused where none is.
+/// Sizes and a write budget are required where a cell is on a disk, and refused where none is.
 #[test]
 fn only_studies_of_disks_have_sizes_and_a_write_budget() {
     let machine = "[[matrix]]\nsides = [\"native\"]\nmachine = true\nworkloads = [\"openssl\"]\n";
@@ -110,7 +110,7 @@ fn only_studies_of_disks_have_sizes_and_a_write_budget() {
         ["1: size: missing; add a section [size]", "6: repeat.max_gib_written: missing"]
     );
     assert!(Study::parse("x.toml", &(disks() + on_disk), &all_names()).is_ok());
-    // What else is wrong makes nobody ask for a size that is not needed.
+    // Other mistakes do not add a demand for a size.
     assert_eq!(said(&no_disks(), &machine.replace("native", "nativ")).len(), 1);
 }
 
@@ -243,7 +243,7 @@ fn a_baseline_that_makes_no_sense_is_refused() {
           device/qemu/virtio-blk,none,native/seq-write works on"]
     );
     assert!(of("{ target = \"sparse\" }", GUESTS).is_empty(), "one of two differs");
-    // What a cell is judged by is what its baseline must measure, not the other way round.
+    // The figure that judges a cell must be measured by its baseline, not the other way round.
     let crypt = |workload: &str, base: &str| {
         let cells = format!("[[matrix]]\nsides = [\"qemu\"]\nmachine = true\nworkloads = [\"{workload}\"]\n");
         said(&format!("{}\n[baseline.like]\n# of openssl\nworkload = \"{base}\"\n", no_disks()), &cells)
@@ -267,7 +267,7 @@ fn what_needs_native_cells_is_refused_without() {
         one(&format!("baseline = \"none\"\n{}", disks()), &control),
         "22: control: control cells explain what a guest loses against native cells: the baseline must be `native`"
     );
-    // Control cells are of one actor on a disk.
+    // Control cells have one actor on a disk.
     let machine = "[[matrix]]\nsides = [\"qemu\"]\nmachine = true\nworkloads = [\"openssl\"]\n";
     let of_machine = format!("{GUESTS}{machine}[control]\nworkloads = [\"openssl\"]\n");
     assert_eq!(

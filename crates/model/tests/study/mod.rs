@@ -1,5 +1,4 @@
-//! Studies: the shipped ones, what is said of bad ones, their cells, their price, and their order in time, also
-//! under interruptions.
+//! Studies: the shipped ones, messages for bad ones, their cells, cost and schedule, also under interruptions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -87,7 +86,7 @@ fn names() -> Names {
     }
 }
 
-/// The names that the shipped studies use beside those of [`names`].
+/// The names of the shipped studies beside those of [`names`].
 fn shipped_names() -> Names {
     let mut names = names();
     let more = ["qcow2", "qcow2-full-l2", "qcow2-small-l2", "qcow2-chain"];
@@ -108,7 +107,7 @@ fn shipped_names() -> Names {
     names
 }
 
-/// Those and made-up ones of what is no disk.
+/// Those and made-up ones that are no disks.
 fn all_names() -> Names {
     let mut names = shipped_names();
     let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
@@ -123,7 +122,7 @@ fn all_names() -> Names {
     names
 }
 
-/// What those of machines measure; of the others it is not known.
+/// Traits of machine workloads; `None` for others.
 fn of_machines(name: &str) -> Option<WorkloadTraits> {
     let figures = match name {
         "openssl" => {
@@ -160,7 +159,7 @@ fn no_disks() -> String {
     disks().replace("[size]\ntarget_mib = 1024\n", "").replace("max_gib_written = 10\n", "")
 }
 
-/// The study of a head and its cells, which reads back from what is stored of it.
+/// The study of a head and its cells; it also reads back from its stored form.
 fn whole(head: String, cells: &str) -> Study {
     let study = study(&format!("{head}{cells}"));
     assert_eq!(self::study(&study.to_toml()), study, "{}", study.to_toml());

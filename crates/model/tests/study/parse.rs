@@ -1,4 +1,4 @@
-//! What is said of bad studies.
+//! Messages for bad studies.
 
 use proptest::prelude::*;
 use vmio_model::study::Study;
@@ -34,7 +34,7 @@ fn every_problem_names_file_line_key_and_the_mend() {
     assert_eq!(
         problems(&text),
         [
-            // What is misspelt comes first: it is what is missing.
+            // The misspelt key comes before the missing one.
             "bad.toml:5: guest.memory_mb: unknown key; did you mean `memory_mib`? (there is vcpus, memory_mib)",
             "bad.toml:3: guest.memory_mib: missing",
             "bad.toml:12: repeat.half_width: must be a number, not a string",
@@ -48,7 +48,7 @@ fn every_problem_names_file_line_key_and_the_mend() {
     );
 }
 
-/// In each table, also in those that are read by rules of their own.
+/// In each table, also in those with parsers of their own.
 #[test]
 fn unknown_keys_come_before_all_else() {
     for (right, wrong) in [("name = ", "nam = "), ("max_minutes", "max_minuts"), ("workloads = ", "worklods = ")] {
@@ -108,7 +108,7 @@ proptest! {
         let _ = Study::parse("x", &text, &names());
     }
 
-    /// A good study with a piece cut out or doubled: good or refused with a line in the file.
+    /// A good study with a piece cut out or doubled: accepted, or refused with a line of the file.
     #[test]
     fn a_damaged_study_is_read_or_refused_by_line(from in 0usize..QUICK.len(), length in 1usize..80) {
         let to = (from + length).min(QUICK.len());

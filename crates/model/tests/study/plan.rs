@@ -1,4 +1,4 @@
-//! What a study costs.
+//! Cost of a study.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use vmio_model::study::plan::{Plan, TargetSpace, estimate, spans};
 
 use super::{SMALL, disks, no_disks, rates, study, traits, whole};
 
-/// A target may take several times its size: an image for each way to see it.
+/// A target may take several times its size: an image for each attachment.
 #[test]
 fn targets_say_what_they_take() {
     let study = study(SMALL);
@@ -37,13 +37,13 @@ fn a_plan_by_hand() {
     assert_eq!(plan.peak_space_bytes, (1.2 * (1u64 << 30) as f64) as u64);
     assert!(!plan.over_bytes && !plan.over_time);
     assert_eq!(plan.spans, [("dd-write", 512 << 20), ("seq-write", 1 << 30)].map(|(w, b)| (w.to_owned(), b)).into());
-    // Eight rounds would write more than the budget, which bounds it all, the preparation included.
+    // Eight rounds would write more than the budget, which bounds everything, also the preparation.
     assert_eq!((plan.max_bytes_written, plan.making_bytes_written), (30 << 30, 1 << 30));
     assert_eq!(plan.likely_bytes_written, (1 << 30) + 5 * plan.round_bytes_written);
 }
 
-/// What a writing cell may write shrinks until the fewest rounds fit into the budget, whatever the disk's
-/// speed; then there is nothing to warn of.
+/// What a writing cell writes shrinks until the fewest rounds fit into the budget, whatever the disk's speed; then
+/// there is no warning.
 #[test]
 fn the_budget_bounds_all_that_is_written_and_the_fewest_rounds_fit() {
     let bytes = |gib: &str, rates: &Rates| {
@@ -66,14 +66,14 @@ fn the_budget_bounds_all_that_is_written_and_the_fewest_rounds_fit() {
     }
     let (plan, _) = bytes("1.5", &rates());
     assert!(plan.over_bytes, "five rounds of three cells of 64 MiB do not fit into half a GiB");
-    // What is written beside, and probes, take their part.
+    // Extra writes and probes take their share.
     let beside = Rates { beside_bytes: 1 << 30, probed: true, ..rates() };
     let (plan, _) = bytes("3", &beside);
     assert_eq!((plan.making_bytes_written, plan.spans["seq-write"] >> 20), (2 << 30, 64));
     assert_eq!(plan.prepare_bytes_written, (2 << 30) + spans::hard_bytes(64 << 20));
 }
 
-/// Nothing is written, whatever disks could do; a round takes what its cells are timed for.
+/// Without writes, whatever the disks' speed, a round takes the cells' times.
 #[test]
 fn a_study_without_disks_costs_time_alone() {
     let study = whole(
@@ -95,7 +95,7 @@ workloads = ["iperf3"]
         assert_eq!((written, plan.peak_space_bytes, plan.spans.len()), ([0; 3], 0, 0));
         assert!(!plan.over_bytes && !plan.over_time);
     }
-    // An image that is made on the same device is all that is written.
+    // Only an image made on the same device is written.
     let beside = Rates { beside_bytes: 800_000_000, ..rates() };
     let plan = estimate(&study, &traits(), &beside);
     assert_eq!((plan.max_bytes_written, plan.min_seconds), (800_000_000, 55.0));
@@ -104,7 +104,7 @@ workloads = ["iperf3"]
     assert!(estimate(&short, &traits(), &rates()).over_time);
 }
 
-/// Two write at the same time: what they write adds up, and the one that is done last ends the cell.
+/// Two writers at the same time: their writes add up, and the last one ends the cell.
 #[test]
 fn actors_on_disks_add_up() {
     let of = |head: String, start: &str| {
@@ -128,17 +128,17 @@ actors = [
     assert_eq!(plan.likely_bytes_written, plan.prepare_bytes_written + 5 * bytes);
     let prepare = (2u64 << 30) as f64 / 800e6;
     assert!((plan.first_round_seconds - (prepare + 6.0 + 2.0 * 3.0)).abs() < 1e-9, "{}", plan.first_round_seconds);
-    // Three seconds later it ends three seconds later.
+    // Starting three seconds later, it ends three seconds later.
     let later = estimate(&of(disks(), ", start_seconds = 3"), &traits(), &rates());
     assert!((later.first_round_seconds - plan.first_round_seconds - 3.0).abs() < 1e-9);
-    // Both spans are in the budget of a round.
+    // Both spans are in a round's budget.
     let small = estimate(&of(disks().replace("_written = 10", "_written = 4"), ""), &traits(), &rates());
     let hard = |plan: &Plan| -> u64 { plan.spans.values().map(|span| spans::hard_bytes(*span)).sum() };
     assert!(!small.over_bytes && small.prepare_bytes_written + 5 * hard(&small) <= 4 << 30, "{small:#?}");
     assert!(hard(&small) < hard(&plan));
 }
 
-/// A span that holds the longest of a workload's actors, not the study's seconds alone.
+/// The longest time of a workload's actors counts, not the study's seconds.
 #[test]
 fn a_span_suffices_for_the_longest_actor() {
     let of = |seconds: u32| {
@@ -152,7 +152,7 @@ fn a_span_suffices_for_the_longest_actor() {
     assert_eq!((of(2) >> 20, of(4) >> 20), (64, 125));
 }
 
-/// What is to be warm is read once before; what overwrites a target that others empty has it written out first.
+/// A target that is to be warm is read once before; one that others empty is written out before it is overwritten.
 #[test]
 fn states_have_their_price() {
     let of = |target: &str, states: &str, workload: &str| {
@@ -162,7 +162,7 @@ fn states_have_their_price() {
         );
         estimate(&whole(disks().replace("_written = 10", "_written = 100"), &cells), &traits(), &rates())
     };
-    // A quarter of the memory, by a program that reads it once more from there.
+    // A quarter of the memory, by a program that reads it once more from the cache.
     let warm = of("preallocated", "\"warm-host\"", "dd-read");
     let seconds = (1u64 << 30) as f64 / 800e6 + (64u64 << 20) as f64 / 800e6 + 1.0;
     assert!((warm.first_round_seconds - seconds).abs() < 1e-9, "{}", warm.first_round_seconds);
@@ -171,7 +171,7 @@ fn states_have_their_price() {
     assert_eq!((written("\"fresh\""), written("\"filled\""), written("\"fresh\", \"filled\"")), (1, 1, 3));
 }
 
-/// The largest shape is what the plan asks of the machine; a guest of another shape is another guest.
+/// The plan requires the largest shape; a guest of another shape is another guest.
 #[test]
 fn shapes_are_in_the_plan() {
     let study = whole(

@@ -1,12 +1,12 @@
-//! Plays runs from their studies.
+//! Simulates the schedule of runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::stats::{Interval, Ratio};
 use vmio_model::study::{Control, DoneReason, Progress, SampleKey, Spent, Step, Study, next};
 
-/// Plays a run to its end. `share` gives a cell's ratio after so many pairs; with `lose` the
-/// process dies after every so many samples and starts again from what the store holds.
+/// Simulates a run to its end. `share` gives a cell's ratio after a number of pairs; with `lose` the process ends after
+/// every so many samples and resumes from the store.
 pub fn play(
     study: &Study,
     share: impl Fn(&str, u32) -> Option<Ratio>,
@@ -15,7 +15,7 @@ pub fn play(
     play_whole(study, &[], share, lose, |_, _| true)
 }
 
-/// [`play`] with control cells, which are known as soon as round 0 began.
+/// [`play`] with control cells, which are known once round 0 began.
 pub fn play_with(
     study: &Study,
     all: &[Control],
@@ -25,7 +25,7 @@ pub fn play_with(
     play_whole(study, all, share, lose, |_, _| true)
 }
 
-/// [`play`] where `steady` says whether the disk under a native cell is steady after so many rounds.
+/// [`play`] where `steady` says whether the disk of a native cell is steady after a number of rounds.
 pub fn play_until_steady(
     study: &Study,
     share: impl Fn(&str, u32) -> Option<Ratio>,

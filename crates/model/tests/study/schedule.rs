@@ -1,4 +1,4 @@
-//! The order in time, under interruptions too.
+//! The schedule, also under interruptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,8 +28,8 @@ fn a_group_goes_on_until_its_disk_is_steady() {
     assert_eq!(rounds(&done, guest), small.repeat.min_pairs, "the next workload has its turn all the same");
 }
 
-/// With steady state one workload runs at a time, as its specification has it: what one leaves behind is no part of
-/// another's rounds. Dying changes nothing of that.
+/// With steady state one workload runs at a time, as its specification demands, so that no workload affects another's
+/// rounds. Interruptions change nothing.
 #[test]
 fn with_steady_state_one_group_follows_another() {
     let small = study(&SMALL.replacen("max_pairs = ", "steady_state = true\nmax_pairs = 1", 1));
@@ -46,14 +46,14 @@ fn with_steady_state_one_group_follows_another() {
         let (broken, _) = play_until_steady(&small, |_, n| known(n), Some(lose), steady);
         assert_eq!(plain(&done), plain(&broken), "{lose}");
     }
-    // Each group has boots of its own, and what it writes over once more.
+    // Each group has its own boots and overwrites once more.
     let of = |small: &_| estimate(small, &traits(), &rates());
     let (staged, plain) = (of(&small), of(&study(SMALL)));
     assert!(staged.min_seconds > plain.min_seconds + rates().boot_seconds, "{staged:?} {plain:?}");
     assert_eq!(staged.precondition_bytes_written, small.target_bytes());
 }
 
-/// Native cells alone boot nothing and run the fewest rounds: the plan says as much.
+/// Native cells alone boot nothing and run the fewest rounds, as the plan says.
 #[test]
 fn native_cells_alone_run_the_fewest_rounds() {
     let text = SMALL
@@ -135,7 +135,7 @@ fn control_cells_run_beside_their_guest_from_the_second_round_on() {
         let changes = group.windows(2).filter(|w| w[0] != w[1]).count();
         assert!(changes <= 1, "a group and its controls stay together in round {round}: {keys:?}");
     }
-    // A guest that is known goes on until its controls have the fewest pairs.
+    // A converged guest continues until its controls have the fewest pairs.
     let (done, reason) = play_with(&study(SMALL), &all, |_, n| known(n), None);
     assert_eq!(reason, DoneReason::Converged);
     let count = |key: &str| done.iter().filter(|s| s.cell == key).count();
@@ -184,7 +184,7 @@ fn budgets_and_skipped_cells_end_a_run() {
     assert_eq!(ask(Spent { seconds: 0.0, bytes_written: 10 << 30 }, &none), Step::Done(DoneReason::ByteBudget));
     let all: BTreeSet<String> = study.cells().iter().map(Cell::key).collect();
     assert_eq!(ask(Spent::default(), &all), Step::Done(DoneReason::NothingToRun));
-    // Without its baseline a guest cell yields no pair.
+    // Without its baseline a guest cell has no pair.
     let native: BTreeSet<String> = study.cells().iter().filter(|c| c.is_native()).map(Cell::key).collect();
     assert_eq!(ask(Spent::default(), &native), Step::Done(DoneReason::NothingToRun));
 }
@@ -192,8 +192,8 @@ fn budgets_and_skipped_cells_end_a_run() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However often the process dies, each cell runs once a round, in the same rounds and the
-    /// same order; only the boots differ.
+    /// Each cell runs once a round, in the same rounds and order, however often the process ends; only the boots
+    /// differ.
     #[test]
     fn dying_changes_nothing_but_the_boots(lose in 1usize..40) {
         let slow = "device/qemu/lsi53c895a,none,native/seq-write";

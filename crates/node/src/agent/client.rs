@@ -14,17 +14,17 @@ use crate::helper::proto::{Decoder, Fault, Frame, HEADER_BYTES, Hello, Item, Kin
 use crate::machine::lock;
 use crate::{Error, Result};
 
-/// An agent that says nothing at all for so long, though an answer is due, is taken for gone. An
-/// emulated guest under load answers within a second.
+/// Silence of an agent, while an answer is due, after which it is gone. An emulated guest under load answers within a
+/// second.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a goodbye waits for the agent to undo the session's changes.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Bytes that are taken for one answer: whoever has the other machine must not have this one's memory.
+/// Largest answer in bytes, since the other machine is not trusted.
 const MOST_DATA: usize = 256 << 20;
 
-/// Bytes skipped in search of the agent's hello: a console that talks on and on is no agent.
+/// Most bytes that are skipped before the agent's hello.
 const SKIP_BYTES: u64 = 16 << 20;
 
 /// When the hello is sent again: at first often, for a guest that is just starting and loses what
@@ -40,14 +40,14 @@ pub(crate) struct Client {
     next: AtomicU32,
 }
 
-/// What the thread that reads hears while the client says hello.
+/// Events of the reading thread while the client sends its hello.
 enum Greeting {
     /// The agent has just begun to listen.
     Ready,
     Answer(Result<()>),
 }
 
-/// Why nothing comes from an agent any more.
+/// Why a session ended.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error("its stream ended")]
@@ -60,16 +60,16 @@ enum Ended {
     NoAgent,
     #[error("it was started again and knows nothing of this session")]
     StartedAgain,
-    /// In its own words.
+    /// The agent's own message.
     #[error("{0}")]
-    Told(String),
+    Message(String),
     #[error("it ended the session")]
     Session,
     #[error("it sent {0}")]
     Sent(Fault),
 }
 
-/// Who waits for frames; shared with the thread that reads.
+/// Requests that wait for frames; shared with the reading thread.
 struct Waiters {
     name: String,
     state: Mutex<State>,
@@ -79,7 +79,7 @@ struct State {
     calls: HashMap<u32, Sender<Frame>>,
     /// The agent has answered the hello.
     begun: bool,
-    /// Why nothing comes any more.
+    /// Why the session ended.
     gone: Option<String>,
     /// The request to end the session: its answer is the last frame.
     goodbye: Option<u32>,
@@ -102,7 +102,7 @@ impl Client {
             .spawn(move || waiters.read(input, hello, &greeted))
             .map_err(|e| client.gone(format!("cannot start a thread: {e}")))?;
         if let Err(e) = client.greet(hello, &greeting, limit) {
-            // There is no session to say goodbye to.
+            // There is no session to end.
             client.waiters.end(&e.to_string());
             return Err(e);
         }
@@ -177,7 +177,7 @@ impl Client {
         self.send_raw(&bytes)
     }
 
-    /// Nothing more is asked of the agent, and nothing more is waited for.
+    /// Ends the session for all requests.
     pub fn give_up(&self, reason: String) {
         self.waiters.end(&reason);
     }
@@ -221,7 +221,7 @@ impl Waiters {
         Ok(())
     }
 
-    /// Nothing more will come: all who wait learn it.
+    /// Tells all waiting requests that the session has ended.
     fn end(&self, reason: &str) {
         let mut state = lock(&self.state);
         state.gone.get_or_insert_with(|| reason.to_owned());
@@ -253,7 +253,7 @@ impl Waiters {
         self.end(&reason.to_string());
     }
 
-    /// Hands out what has come; `false` after the answer to a goodbye.
+    /// Hands a frame to its request; `false` after the answer to a goodbye.
     fn take_items(&self, decoder: &mut Decoder, hello: Hello, greeted: &Sender<Greeting>) -> Result<bool, Ended> {
         loop {
             match decoder.next_item() {
@@ -276,14 +276,14 @@ impl Waiters {
                 }
                 Ok(Some(Item::Frame(frame))) if frame.id == NO_REQUEST => {
                     return Err(match serde_json::from_slice(&frame.payload) {
-                        Ok(Reply::Failed { failure }) => Ended::Told(failure.text().to_owned()),
+                        Ok(Reply::Failed { failure }) => Ended::Message(failure.text().to_owned()),
                         _ => Ended::Session,
                     });
                 }
                 Ok(Some(Item::Frame(frame))) => {
                     let mut state = lock(&self.state);
                     let last = state.goodbye == Some(frame.id);
-                    // A frame for nobody: its call was given up.
+                    // Its call was given up.
                     if let Some(sender) = state.calls.get(&frame.id) {
                         let _ = sender.send(frame);
                     }
@@ -352,7 +352,7 @@ impl Call {
         self.client.reply(&self.due_frame()?)
     }
 
-    /// Waits for the word that it is done.
+    /// Waits for `Done`.
     pub fn done(&self) -> Result<()> {
         match self.answer()? {
             Reply::Done => Ok(()),
@@ -360,7 +360,7 @@ impl Call {
         }
     }
 
-    /// Collects data up to the word that it is done.
+    /// Collects data up to `Done`.
     pub fn data(&self) -> Result<Vec<u8>> {
         let mut data = Vec::new();
         loop {

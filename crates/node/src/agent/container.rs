@@ -1,8 +1,8 @@
 //! The agent in a container: it puts itself into namespaces of its own and serves its client from there.
 //!
-//! Three processes. The first, on the host, reaches its client by a socket, takes hold of what is to be bound, makes the
-//! namespaces (mount, process, host name, IPC, and a network where none was entered before) and waits. The second is the
-//! first process of the container: it mounts, and reaps. The third is the agent.
+//! Three processes. The first, on the host, reaches its client by a socket, takes hold of what is to be bound, makes
+//! the namespaces (mount, process, host name, IPC, and a network where none was entered before) and waits. The second
+//! is the first process of the container: it mounts, and reaps. The third is the agent.
 //!
 //! There is no image. The host's own files are there and cannot be written to (mount_setattr(2), Linux 5.12); `/tmp`,
 //! `/var/tmp`, `/run` and `/dev` are memory of the container's own, and `/proc` and `/sys` show its own processes and
@@ -71,7 +71,7 @@ struct Bound {
     word: &'static str,
 }
 
-/// Where these arguments are of a container's process: does its work, and says how it ended. Else nothing.
+/// Does the work of a container's process, if the arguments say so, and returns its exit code; else `None`.
 pub fn serve(mut args: impl Iterator<Item = OsString>) -> Option<io::Result<ExitCode>> {
     match args.next()?.to_str()? {
         WORD => Some(
@@ -128,7 +128,7 @@ fn on_host(socket: &Path, wanted: &Wanted) -> io::Result<ExitCode> {
     if wanted.own_network {
         first.arg(OWN_NETWORK);
     }
-    // Taken hold of by who still sees the host's own mounts, and inherited.
+    // Opened here, where the host's own mounts are visible, and inherited.
     let mut held = Vec::new();
     for Bound { from, to, word } in &wanted.binds {
         let tree = open_tree(CWD, from.as_os_str(), OpenTreeFlags::OPEN_TREE_CLONE).map_err(doing("bind", from))?;
@@ -184,7 +184,7 @@ fn inside(wanted: &Wanted) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes the right to write from a mount and all below it, for this namespace alone.
+/// Makes a mount and all below it read-only, in this namespace alone.
 fn read_only(at: &Path) -> io::Result<()> {
     /// `struct mount_attr` of include/uapi/linux/mount.h.
     #[repr(C)]
@@ -234,7 +234,7 @@ fn devices() -> io::Result<()> {
     Ok(())
 }
 
-/// Puts what was taken hold of on the host to its place.
+/// Mounts a file, directory or device of the host at its place.
 fn bind(Bound { from, to, word }: &Bound) -> io::Result<()> {
     let number: i32 = from.to_str().and_then(|n| n.parse().ok()).ok_or_else(|| wrong("a descriptor is no number"))?;
     // SAFETY: the process that started this one left it open for this, and told its number to nobody else.
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_told_what_it_is_made_of() {
+    fn arguments_of_a_container() {
         let words = [
             NAME,
             "container-1",
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_not_of_a_container() {
+    fn other_arguments_are_no_container() {
         for words in [&[][..], &["--stdio"], &["--port", WORD]] {
             assert!(serve(words.iter().map(OsString::from)).is_none(), "{words:?}");
         }

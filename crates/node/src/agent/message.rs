@@ -136,12 +136,12 @@ const WHATS: [&str; 11] = [
 ];
 
 impl Failure {
-    /// A failure that is none of a file or of a command.
+    /// A failure of another kind than of a file or command.
     pub fn other(text: impl Into<String>) -> Self {
         Self { doing: Doing::Other, errno: None, text: text.into() }
     }
 
-    /// What it says.
+    /// Its message.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_cross_the_wire_and_cut_ones_are_refused() {
+    fn samples_round_trip_and_cut_ones_are_refused() {
         let samples = vec![
             FileSample { seconds: 1.5, contents: vec![b"a".to_vec(), vec![], vec![0xff; 300]] },
             FileSample { seconds: 2.5, contents: vec![] },

@@ -31,10 +31,9 @@ pub struct Agent {
     pub state: PathBuf,
     /// Switches the machine off; only an agent that is init has this.
     pub poweroff: Option<fn() -> io::Result<()>>,
-    /// Is told what went wrong where no client hears it.
+    /// Gets errors that no client can receive.
     pub log: fn(&str),
-    /// It ends when it has heard nothing for so long, which shows at the stream's timeouts: the way to its client is
-    /// broken. `None`: never.
+    /// Silence of the client after which the agent ends, checked at the stream's timeouts. `None`: never.
     pub silence: Option<Duration>,
 }
 
@@ -67,7 +66,7 @@ impl Agent {
                         (self.log)("nothing was heard of its client");
                         break;
                     }
-                    // No client stops within a frame: its rest was lost with an earlier client.
+                    // The rest of a frame was lost with an earlier client.
                     if serving.decoder.in_the_middle() {
                         serving.break_off("its client stopped within a frame");
                         serving.decoder.resync();
@@ -148,7 +147,7 @@ impl Serving<'_> {
                 Ok(request) => session.request(id, request),
                 Err(e) => session.out.fail(id, &format!("a request that this agent does not know: {e}")),
             },
-            // Only agents send these.
+            // Only an agent sends these.
             Kind::Reply | Kind::Stdout | Kind::Stderr => {}
         }
     }
@@ -159,7 +158,7 @@ impl Serving<'_> {
             return out.fail(id, "this agent is not the init of its machine and does not switch it off");
         };
         self.end("the machine is being switched off");
-        // Afterwards there is nobody to answer.
+        // After that nobody can be answered.
         out.reply(id, &Reply::Done);
         if let Err(e) = off() {
             out.fail(id, &format!("cannot switch off: {e}"));
@@ -244,7 +243,7 @@ impl Outlet {
             return;
         }
         let mut wire = lock(&self.wire);
-        // Looked at under the lock: the session does not end between here and the write.
+        // Checked under the lock, so that the session does not end before the write.
         if !self.closed() && wire.write_all(&bytes).and_then(|()| wire.flush()).is_err() {
             // Half a frame may have gone out: nothing may follow it.
             self.close();

@@ -55,9 +55,9 @@ impl Session {
         Self { nonce, out, node, journal, incoming, running, sampling, held, devices }
     }
 
-    /// Does what is asked. What may take long goes to a thread of its own.
+    /// Does a request. Long ones get a thread of their own.
     pub fn request(&mut self, id: u32, request: Request) {
-        // Threads that only look hold nothing of the session: its journal ends with it.
+        // Threads that only read do not keep the session's journal alive.
         let node = Local::new();
         match request {
             Request::Exec { cmd } => {
@@ -192,7 +192,7 @@ impl Session {
         answer(&self.out, id, result);
     }
 
-    /// Does something in a thread of its own and sends its answer.
+    /// Works in a thread of its own, and sends the answer.
     fn aside(&self, id: u32, work: impl FnOnce(&Outlet) -> Result<Reply> + Send + 'static) {
         let out = Arc::clone(&self.out);
         let thread = std::thread::Builder::new().name("request".into());
@@ -217,7 +217,7 @@ impl Session {
                 let pid = handle.pid;
                 lock(&self.running).insert(id, Arc::new(handle));
                 self.answer(id, Ok(Reply::Started { pid }));
-                // Fails only if the command's thread is gone, which then needs no word.
+                // Fails only if the command's thread has ended.
                 let _ = open.send(());
             }
             Err(e) => self.answer(id, Err(e)),
@@ -231,7 +231,7 @@ impl Session {
         hold(&self.held, file)
     }
 
-    /// Opens a file for writing and writes down first how to undo that.
+    /// Opens a file for writing, after recording how to undo that.
     fn create(&self, path: &Path, mode: Option<u32>) -> Result<File> {
         if let Some(change) = change_of_writing(path) {
             self.journal.record(change)?;
@@ -262,7 +262,7 @@ fn hold_device(
     Ok(device)
 }
 
-/// Checks it once more, and opens it for writing.
+/// Checks a held device again, and opens it for writing.
 fn open_device(node: &Local, pinned: &Pinned, force: bool) -> device_safety::Result<File> {
     pinned.same(node)?;
     device_safety::check(node, pinned, force)?;
@@ -313,7 +313,7 @@ fn read(node: &Local, path: &Path, id: u32, out: &Outlet) -> Result<Reply> {
     Ok(Reply::Done)
 }
 
-/// Sends bytes that are there already to the client.
+/// Sends bytes to the client.
 fn send(bytes: &[u8], id: u32, out: &Outlet) -> Result<Reply> {
     for piece in bytes.chunks(PIECE_BYTES).take_while(|_| !out.closed()) {
         out.send(Kind::Data, id, piece);

@@ -80,8 +80,8 @@ pub(crate) fn ports() -> io::Result<Vec<(String, PathBuf)>> {
 /// Bytes after which a [`Spool`] goes on in its next file.
 pub const SPOOL_BYTES: usize = 1 << 20;
 
-/// A stream for a reader that looks into files now and then: numbered files in a directory, `0` first. The next one begins when
-/// one has [`SPOOL_BYTES`] or more; from then on nothing is added to that, and its reader may empty it.
+/// A stream for a reader that looks into files now and then: numbered files in a directory, `0` first. The next one
+/// begins when one has [`SPOOL_BYTES`] or more; from then on nothing is added to that, and its reader may empty it.
 #[derive(Debug)]
 pub struct Spool {
     dir: PathBuf,
@@ -125,7 +125,7 @@ impl Read for Port {
             if poll_for(&mut fds, self.idle)? == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            // What came before the other side closed is still to be read.
+            // Data from before the close is still to be read.
             if !fds[0].revents().contains(PollFlags::IN) {
                 return Ok(0);
             }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(read("0").unwrap().len(), SPOOL_BYTES + 1);
         assert!(read("1").is_err());
         spool.write_all(&[3]).unwrap();
-        // Its reader empties what it has read.
+        // The reader empties a file after reading it.
         fs::write(dir.path().join("0"), "").unwrap();
         spool.write_all(&[4]).unwrap();
         assert_eq!((read("0").unwrap(), read("1").unwrap()), (vec![], vec![3, 4]));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_even_stays_and_an_edge_is_sharper() {
+    fn sharpening() {
         let mut filter = Sharpen::new(16);
         filter.image = (0..256).map(|i| if i % 16 < 8 { 0.4 } else { 0.6 }).collect();
         filter.run().unwrap();

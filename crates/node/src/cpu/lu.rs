@@ -1,5 +1,5 @@
-//! LU factorisation of a dense matrix of doubles with partial pivoting, by outer products, row by row: algorithm 3.4.1 of
-//! G. Golub, C. Van Loan, Matrix Computations, fourth edition. It counts 2/3 n³ operations, as LINPACK does for the
+//! LU factorisation of a dense matrix of doubles with partial pivoting, by outer products, row by row: algorithm 3.4.1
+//! of G. Golub, C. Van Loan, Matrix Computations, fourth edition. It counts 2/3 n³ operations, as LINPACK does for the
 //! factorisation (J. Dongarra et al., The LINPACK Benchmark: past, present and future, 2003).
 
 use std::hint::black_box;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_matrix_is_the_product_of_its_factors_and_a_wrong_one_is_found() {
+    fn factors_are_checked() {
         let mut lu = Lu::new(33);
         lu.run().unwrap();
         lu.check().unwrap();

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_counted_and_a_lost_one_is_found() {
+    fn blocks_are_checked() {
         let mut blocks = Allocate::new(64);
         blocks.run().unwrap();
         blocks.run().unwrap();

@@ -40,7 +40,7 @@ trait Kernel {
     fn check(&self) -> Result<(), WrongResult>;
 }
 
-/// What a kernel worked out and should not have.
+/// A wrong result of a kernel.
 #[derive(Debug, thiserror::Error)]
 enum WrongResult {
     #[error("row {row}, column {column} of the product is {found} and not {wanted}")]
@@ -55,7 +55,7 @@ enum WrongResult {
     Blocks { whole: u64, freed: u64, made: u64 },
     #[error("{touched} pages were touched, and the kernel counted {counted} faults")]
     Faults { touched: u64, counted: u64 },
-    /// It cannot be looked at.
+    /// The result cannot be read.
     #[error(transparent)]
     Unseen(#[from] io::Error),
 }
@@ -124,7 +124,7 @@ pub struct Report {
     pub best_per_second: f64,
 }
 
-/// The share of what is free that a kernel may take: one that swaps, or is killed, measures nothing.
+/// Share of the free memory that a kernel may use, so that it does not swap.
 const FREE_SHARE: f64 = 0.9;
 
 /// Works.
@@ -156,7 +156,7 @@ pub fn work(job: &Job) -> io::Result<Report> {
     })
 }
 
-/// Whether so much memory is free in this machine. A control group's limit is not looked at: who set it knows it.
+/// Checks that this much memory is free in the machine. Limits of control groups are not checked.
 fn has_memory(needed: usize) -> io::Result<()> {
     let machine = Local::new();
     let Some(free) = system::memory_bytes(machine.reader(), "MemAvailable") else { return Ok(()) };

@@ -31,7 +31,7 @@ fn contract_of_every_kernel() {
 }
 
 #[test]
-fn what_is_asked_for_is_read_or_told() {
+fn arguments_and_their_errors() {
     assert_eq!(job("lu --seconds 2").size, 256);
     assert_eq!(job("stream-add --seconds 0.5 --size 1048576").size, 1 << 20);
     assert!(matches!(parsed("--version"), Ok(Command::Version)));
@@ -47,14 +47,14 @@ fn what_is_asked_for_is_read_or_told() {
         ("lu --seconds 1 --threads 2", "no option --threads"),
         ("--version --seconds 1", "stands alone"),
     ] {
-        let said = parsed(line).err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(said.contains(says), "{line}: {said}");
+        let error = parsed(line).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(error.contains(says), "{line}: {error}");
     }
 }
 
 #[test]
-fn what_does_not_fit_is_not_begun() {
-    let said = has_memory(usize::MAX / 2).unwrap_err().to_string();
-    assert!(said.contains("MiB of memory and may take"), "{said}");
+fn too_little_memory_is_refused() {
+    let error = has_memory(usize::MAX / 2).unwrap_err().to_string();
+    assert!(error.contains("MiB of memory and may take"), "{error}");
     has_memory(1 << 20).unwrap();
 }

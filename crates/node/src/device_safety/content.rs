@@ -168,7 +168,7 @@ mod tests {
 
     const SIZE: u64 = 16 << 20;
 
-    fn seen(put: impl FnOnce(&File, &Path)) -> Vec<String> {
+    fn signatures_of(put: impl FnOnce(&File, &Path)) -> Vec<String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(SIZE).unwrap();
         put(file.as_file(), file.path());
@@ -176,17 +176,17 @@ mod tests {
     }
 
     fn put(offset: u64, bytes: &[u8]) -> Vec<String> {
-        seen(|file, _| file.write_all_at(bytes, offset).unwrap())
+        signatures_of(|file, _| file.write_all_at(bytes, offset).unwrap())
     }
 
     #[test]
     fn an_empty_device_holds_nothing() {
-        assert_eq!(seen(|_, _| ()), Vec::<String>::new());
+        assert_eq!(signatures_of(|_, _| ()), Vec::<String>::new());
         assert_eq!(put(0, &[0x5a; 8192]), Vec::<String>::new(), "plain data is no signature");
     }
 
     #[test]
-    fn each_magic_is_found_at_its_place_and_nowhere_else() {
+    fn signatures_at_their_places() {
         for (place, magic, what) in MAGICS {
             let offset = if *place < 0 { SIZE - place.unsigned_abs() } else { place.unsigned_abs() };
             assert_eq!(put(offset, magic), [*what], "at {place}");
@@ -209,9 +209,9 @@ mod tests {
     }
 
     #[test]
-    fn what_real_programs_make_is_found() {
+    fn signatures_of_real_programs() {
         for (program, what) in [("mkfs.ext4", "ext2, ext3 or ext4"), ("mkswap", "swap")] {
-            let found = seen(|_, path| {
+            let found = signatures_of(|_, path| {
                 let output =
                     Command::new(program).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").arg(path).output().unwrap();
                 assert!(output.status.success(), "{program}: {output:?}");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn images_that_qemu_makes_are_found_and_named() {
+    fn images_of_qemu() {
         for (format, what) in [
             ("qcow2", "qcow2 image"),
             ("qcow", "qcow2 image"),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_is_no_reason_to_panic() {
+    fn small_files() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for size in [0, 1, 511, 4096, 70_000, 300_000] {
             file.as_file().set_len(size).unwrap();

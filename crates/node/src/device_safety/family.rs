@@ -40,7 +40,7 @@ mod tests {
     use crate::fake::Tree;
 
     #[test]
-    fn a_disk_its_partitions_and_a_partitions_disk_have_numbers() {
+    fn members_of_a_family() {
         let tree = Tree::of(&[
             ("/sys/block/sda/dev", "8:0\n"),
             ("/sys/block/sda/sda1/partition", "1\n"),

@@ -118,13 +118,13 @@ impl Pinned {
         let refused = |reason: &str| Error::Refused { device: asked.into(), reason: reason.into() };
         let path = asked.canonicalize().map_err(fail("find"))?;
         // A descriptor that opens nothing: a tape would wind, a pipe would wait.
-        let seen = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        let seen = seen.map_err(|e| fail("look at")(e.into()))?;
-        let stat = File::from(seen.try_clone().map_err(fail("look at"))?).metadata().map_err(fail("look at"))?;
+        let by_name = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let by_name = by_name.map_err(|e| fail("look at")(e.into()))?;
+        let stat = File::from(by_name.try_clone().map_err(fail("look at"))?).metadata().map_err(fail("look at"))?;
         if !stat.file_type().is_block_device() {
             return Err(refused("it is not a block device"));
         }
-        let file = open_through(&seen, OFlags::RDONLY | OFlags::NONBLOCK).map_err(fail("open"))?;
+        let file = open_through(&by_name, OFlags::RDONLY | OFlags::NONBLOCK).map_err(fail("open"))?;
         let name = family::name(node.reader(), number(&file).map_err(fail("look at"))?)?.ok_or_else(|| {
             refused("the kernel does not tell its name, so its users cannot be found; name another device")
         })?;
@@ -205,8 +205,8 @@ impl Pinned {
     /// # Errors
     /// [`Error::Refused`] with the difference.
     fn same_disk(&self, reader: &dyn Reader, opened: &File) -> Result<()> {
-        let look = |source| Error::Io { what: "look at", path: self.asked.clone(), source };
-        match self.identity.differs(&identity(reader, opened).map_err(look)?) {
+        let io_error = |source| Error::Io { what: "look at", path: self.asked.clone(), source };
+        match self.identity.differs(&identity(reader, opened).map_err(io_error)?) {
             None => Ok(()),
             Some(difference) => Err(Error::Refused {
                 device: self.asked.clone(),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_an_identity_tells_two_disks_apart() {
+    fn identities_differ_in_each_part() {
         assert_eq!(identity().differs(&identity()), None);
         assert_eq!(identity().describe(), "480.0 GiB, serial S3Z8, WWN naa.5002, device 8:16");
         for (other, word) in [
@@ -289,8 +289,8 @@ mod tests {
             (Identity { serial: None, ..identity() }, "its serial number was S3Z8 and is none"),
             (Identity { wwn: Some("x".into()), ..identity() }, "its WWN was naa.5002 and is x"),
         ] {
-            let said = identity().differs(&other).unwrap();
-            assert!(said.contains(word), "{said}");
+            let difference = identity().differs(&other).unwrap();
+            assert!(difference.contains(word), "{difference}");
         }
     }
 }

@@ -32,25 +32,25 @@ impl DeviceQuery {
     }
 }
 
-/// What the looking thread says.
-pub(super) enum Word {
+/// A report of the examining thread.
+pub(super) enum Report {
     /// It begins with the holder at this index of the list.
     At(usize),
     /// It makes progress.
     Alive,
-    /// A use.
-    Found(String),
-    /// Something that it may not look at.
+    /// A user of the device.
+    User(String),
+    /// Something that could not be examined.
     Unseen(String),
     /// The same of the machine's first process (PID 1).
     Init(String),
-    /// It has looked at the whole list.
+    /// The whole list was examined.
     End,
 }
 
-/// What was looked at for another process already.
+/// What was examined for another process already.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Visited {
     /// Mapped files by file system and inode: libraries are mapped by hundreds of processes.
     mapped: HashSet<((u32, u32), u64)>,
     /// Mount namespaces, each with the root directory from which its table is shown.
@@ -63,7 +63,7 @@ struct Subject<'a> {
     pid: u32,
     own: bool,
     query: &'a DeviceQuery,
-    tell: &'a Sender<Word>,
+    reports: &'a Sender<Report>,
     label: String,
 }
 
@@ -73,27 +73,27 @@ pub(super) fn label(proc: &Path, pid: u32) -> String {
     format!("process {pid} ({})", printable(String::from_utf8_lossy(&comm).trim()))
 }
 
-/// A word that others chose, fit to be printed.
+/// A foreign text, without control characters.
 pub(super) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
 }
 
-/// Looks at a process. One that ends meanwhile uses nothing.
-pub(super) fn look(proc: &Path, pid: u32, query: &DeviceQuery, seen: &mut Seen, tell: &Sender<Word>) {
+/// Examines a process. One that ends meanwhile uses nothing.
+pub(super) fn examine(proc: &Path, pid: u32, query: &DeviceQuery, visited: &mut Visited, reports: &Sender<Report>) {
     let own = pid == std::process::id();
-    let subject = Subject { dir: proc.join(pid.to_string()), pid, own, query, tell, label: label(proc, pid) };
+    let subject = Subject { dir: proc.join(pid.to_string()), pid, own, query, reports, label: label(proc, pid) };
     let mut denied: Vec<(&str, io::Error)> = Vec::new();
     for (what, result) in [
         ("descriptors", subject.descriptors()),
-        ("maps", subject.maps(&mut seen.mapped)),
-        ("mounts", subject.mounts(&mut seen.mounts)),
+        ("maps", subject.maps(&mut visited.mapped)),
+        ("mounts", subject.mounts(&mut visited.mounts)),
     ] {
         denied.extend(result.err().filter(|e| !gone(e)).map(|e| (what, e)));
     }
     if let Some((_, e)) = denied.first() {
         let what: Vec<&str> = denied.iter().map(|(what, _)| *what).collect();
-        let said = format!("the {} of {} cannot be looked at ({e})", what.join(" and "), subject.label);
-        let _ = tell.send(if pid == INIT { Word::Init(said) } else { Word::Unseen(said) });
+        let message = format!("the {} of {} cannot be looked at ({e})", what.join(" and "), subject.label);
+        let _ = reports.send(if pid == INIT { Report::Init(message) } else { Report::Unseen(message) });
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn look(proc: &Path, pid: u32, query: &DeviceQuery, seen: &mut Seen, 
 /// nothing is overwritten at all.)
 const INIT: u32 = 1;
 
-/// Whether it failed because the process, thread, descriptor or mapping is there no more.
+/// Whether the error means that the process, thread, descriptor or mapping is gone.
 fn gone(e: &io::Error) -> bool {
     e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
@@ -126,12 +126,12 @@ fn is_block(stat: &Statx) -> bool {
 }
 
 impl Subject<'_> {
-    fn found(&self, what: String) {
-        let _ = self.tell.send(Word::Found(what));
+    fn report_user(&self, what: String) {
+        let _ = self.reports.send(Report::User(what));
     }
 
     fn alive(&self) {
-        let _ = self.tell.send(Word::Alive);
+        let _ = self.reports.send(Report::Alive);
     }
 
     /// The name of a device that is asked about.
@@ -170,14 +170,14 @@ impl Subject<'_> {
             let held = held.to_str().unwrap_or_default();
             let is_ours = self.own && held.parse().is_ok_and(|n: i32| Some(n) == self.query.own);
             if !is_ours && !names_only(&of.join("fdinfo").join(held)) {
-                self.found(format!("{} has it open{}", self.label, as_other(name, self.query)));
+                self.report_user(format!("{} has it open{}", self.label, as_other(name, self.query)));
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    fn maps(&self, seen: &mut HashSet<((u32, u32), u64)>) -> io::Result<()> {
+    fn maps(&self, visited: &mut HashSet<((u32, u32), u64)>) -> io::Result<()> {
         let maps = match std::fs::read(self.dir.join("maps")) {
             Err(e) if gone(&e) => return Ok(()),
             other => other?,
@@ -186,29 +186,29 @@ impl Subject<'_> {
         for line in maps.split(|&b| b == b'\n') {
             let Some(mapping) = Mapping::parse(line) else { continue };
             let file = (mapping.dev, mapping.inode);
-            if seen.contains(&file) {
+            if visited.contains(&file) {
                 continue;
             }
             self.alive();
             let Some(stat) = behind(&self.dir.join("map_files").join(mapping.link()))? else { continue };
-            seen.insert(file);
+            visited.insert(file);
             if let Some(name) = self.wanted(&stat) {
-                self.found(format!("{} has it mapped{}", self.label, as_other(name, self.query)));
+                self.report_user(format!("{} has it mapped{}", self.label, as_other(name, self.query)));
             }
         }
         Ok(())
     }
 
-    fn mounts(&self, seen: &mut HashSet<(PathBuf, PathBuf)>) -> io::Result<()> {
+    fn mounts(&self, visited: &mut HashSet<(PathBuf, PathBuf)>) -> io::Result<()> {
         let link = |name: &str| std::fs::read_link(self.dir.join(name));
         // Kernel threads and processes that have ended have no namespace.
         let (Ok(namespace), root) = (link("ns/mnt"), link("root").unwrap_or_default()) else { return Ok(()) };
-        if seen.contains(&(namespace.clone(), root.clone())) {
+        if visited.contains(&(namespace.clone(), root.clone())) {
             return Ok(());
         }
         self.alive();
         let table = match std::fs::read(self.dir.join("mountinfo")) {
-            // It ended since: it has no namespace any more.
+            // It has ended.
             Err(e) if e.kind() == ErrorKind::InvalidInput => return Ok(()),
             other => mounts::parse(&other?),
         };
@@ -220,10 +220,10 @@ impl Subject<'_> {
             if let Some(name) = name {
                 let point = printable(&mount.point.display().to_string());
                 let whose = if ours { String::new() } else { format!(" in the mount namespace of {}", self.label) };
-                self.found(format!("{name} is mounted on {point}{whose}"));
+                self.report_user(format!("{name} is mounted on {point}{whose}"));
             }
         }
-        seen.insert((namespace, root));
+        visited.insert((namespace, root));
         Ok(())
     }
 }
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mounts_of_a_process_are_compared_by_number_and_by_name() {
+    fn mounts_by_number_and_name() {
         let proc = tempfile::tempdir().unwrap();
         let dir = proc.path().join("812");
         for sub in ["fd", "ns"] {
@@ -289,17 +289,17 @@ mod tests {
         std::fs::write(dir.join("mountinfo"), table).unwrap();
         let numbers = [((8, 1), "sda1"), ((8, 2), "sda2"), ((8, 0), "sda")].map(|(n, name)| (n, name.to_owned()));
         let query = DeviceQuery { numbers: numbers.into(), own: None };
-        let (tell, told) = channel();
-        look(proc.path(), 812, &query, &mut Seen::default(), &tell);
-        drop(tell);
+        let (reports, received) = channel();
+        examine(proc.path(), 812, &query, &mut Visited::default(), &reports);
+        drop(reports);
         let found: Vec<String> =
-            told.iter().filter_map(|w| if let Word::Found(f) = w { Some(f) } else { None }).collect();
+            received.iter().filter_map(|w| if let Report::User(f) = w { Some(f) } else { None }).collect();
         let of = "in the mount namespace of process 812 (ns?d)";
         assert_eq!(found, [format!("sda2 is mounted on /srv {of}"), format!("sda1 is mounted on /b {of}")]);
     }
 
     #[test]
-    fn the_threads_of_this_process_share_their_descriptors() {
+    fn threads_share_descriptors() {
         let other = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
         // A thread that has ended is compared with nothing.
         assert_ne!(same_files(std::process::id(), other.join().unwrap()), Some(false));

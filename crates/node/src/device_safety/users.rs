@@ -1,10 +1,9 @@
 //! A look at everything on this machine that may use a block device without the kernel saying so: all
 //! processes (a guest's QEMU has its disk open without `O_EXCL`) and all loop devices.
 //!
-//! What is looked at belongs to others: a descriptor on a dead network mount makes stat(2) wait for ever, a
-//! process that is stuck in the kernel does so with its maps. So the look is on a thread of its own, which
-//! says at each step that it lives. One that goes silent is left behind, what it looked at counts as not
-//! seen, and another thread goes on behind it. The whole look has a time limit ([`ALL`]).
+//! A call may hang: stat(2) of a descriptor on a dead network mount, reading the maps of a process that is stuck in the
+//! kernel. So a thread examines the list and reports each step. A thread that goes silent is abandoned, its current
+//! holder counts as not examined, and another thread goes on with the next one. The whole has a time limit ([`ALL`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,28 +13,28 @@ use std::time::{Duration, Instant};
 use crate::Local;
 use crate::linux::block;
 
-use super::process::{self, DeviceQuery, Seen, Word};
+use super::process::{self, DeviceQuery, Report, Visited};
 use crate::journal::loops;
 
 /// How long one step may take.
 const STEP: Duration = Duration::from_secs(2);
 /// How long all of it may take.
 const ALL: Duration = Duration::from_secs(30);
-/// Threads that are left behind before the look is given up.
+/// Most abandoned threads.
 const MOST_STUCK: usize = 4;
-/// How often users are looked for before they count.
+/// Number of looks that a user must appear in.
 const LOOKS: u32 = 4;
 /// Time between these looks: udev is done with a device well before the last one.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(150);
 /// Most users that are named.
 const NAMED: usize = 8;
 
-/// What a look found.
+/// Result of a look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Users {
-    /// Who uses it and how.
+    /// Users of the device.
     pub found: Vec<String>,
-    /// What could not be looked at, and so may use it.
+    /// What could not be examined, and so may use it.
     pub unseen: Vec<String>,
     /// The same of the machine's first process, which is only reported.
     pub told: Vec<String>,
@@ -93,24 +92,24 @@ fn look_once(proc: &Path, query: &DeviceQuery) -> Users {
     let until = Instant::now() + ALL;
     let (mut from, mut stuck) = (0, 0);
     loop {
-        let (tell, told) = channel();
+        let (reports, received) = channel();
         let (there, at, query) = (holders.clone(), proc.to_owned(), query.clone());
         let begun = std::thread::Builder::new()
             .name("may-hang".into())
-            .spawn(move || look_at(&there, from, &at, &query, &tell));
+            .spawn(move || look_at(&there, from, &at, &query, &reports));
         if let Err(e) = begun {
             users.unseen.push(format!("no thread could be started for the look ({e})"));
             return users;
         }
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match told.recv_timeout(STEP.min(left)) {
-                Ok(Word::At(place)) => from = place,
-                Ok(Word::Alive) => {}
-                Ok(Word::Found(use_)) => users.found.push(use_),
-                Ok(Word::Unseen(what)) => users.unseen.push(what),
-                Ok(Word::Init(what)) => users.told.push(what),
-                Ok(Word::End) => return users,
+            match received.recv_timeout(STEP.min(left)) {
+                Ok(Report::At(place)) => from = place,
+                Ok(Report::Alive) => {}
+                Ok(Report::User(use_)) => users.found.push(use_),
+                Ok(Report::Unseen(what)) => users.unseen.push(what),
+                Ok(Report::Init(what)) => users.told.push(what),
+                Ok(Report::End) => return users,
                 Err(RecvTimeoutError::Disconnected) => {
                     users.unseen.push("the look at the processes broke off".into());
                     return users;
@@ -134,40 +133,42 @@ fn look_once(proc: &Path, query: &DeviceQuery) -> Users {
     }
 }
 
-/// Looks at everything in the list from an index on.
-fn look_at(holders: &[DeviceHolder], from: usize, proc: &Path, query: &DeviceQuery, tell: &Sender<Word>) {
-    let mut seen = Seen::default();
+/// Examines the list from an index on.
+fn look_at(holders: &[DeviceHolder], from: usize, proc: &Path, query: &DeviceQuery, reports: &Sender<Report>) {
+    let mut visited = Visited::default();
     for (place, holder) in holders.iter().enumerate().skip(from) {
-        // Nobody listens any more.
-        if tell.send(Word::At(place)).is_err() {
+        // The receiver gave up.
+        if reports.send(Report::At(place)).is_err() {
             return;
         }
         match holder {
-            DeviceHolder::Process(pid) => process::look(proc, *pid, query, &mut seen, tell),
-            DeviceHolder::Loop(name) => look_at_loop(name, query, tell),
+            DeviceHolder::Process(pid) => process::examine(proc, *pid, query, &mut visited, reports),
+            DeviceHolder::Loop(name) => look_at_loop(name, query, reports),
         }
     }
-    let _ = tell.send(Word::End);
+    let _ = reports.send(Report::End);
 }
 
 /// Whether a loop device lies over a queried device, at whatever offset. sysfs shows the path by which it was
 /// attached, which may be of another root directory or gone; the driver itself knows the device.
-fn look_at_loop(name: &str, query: &DeviceQuery, tell: &Sender<Word>) {
+fn look_at_loop(name: &str, query: &DeviceQuery, reports: &Sender<Report>) {
     let Some(file) = block::Device::whole(&Local::new(), name).loop_file() else {
         return; // nothing is attached
     };
     let word = match loops::lies_over(&Path::new("/dev").join(name)) {
         Ok(Some(over)) => query
             .name(over.device)
-            .map(|of| Word::Found(format!("the loop device {name} lies over {of} (offset {})", over.offset))),
+            .map(|of| Report::User(format!("the loop device {name} lies over {of} (offset {})", over.offset))),
         Ok(None) => None,
         Err(e) => {
             let shown = process::printable(&file.shown.display().to_string());
-            Some(Word::Unseen(format!("the loop device {name} (over {shown}) cannot be asked what it lies over ({e})")))
+            Some(Report::Unseen(format!(
+                "the loop device {name} (over {shown}) cannot be asked what it lies over ({e})"
+            )))
         }
     };
     if let Some(word) = word {
-        let _ = tell.send(word);
+        let _ = reports.send(word);
     }
 }
 
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_whose_processes_cannot_be_listed_is_told() {
+    fn unlisted_processes_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let found = users(&dir.path().join("none"), &nobody());
         assert_eq!(found.found, Vec::<String>::new());
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_no_answer_is_left_behind_and_told_and_the_rest_is_looked_at() {
+    fn silent_process_is_abandoned_and_reported() {
         let dir = tempfile::tempdir().unwrap();
         let fd = |pid: &str| {
             let fd = dir.path().join(pid).join("fd");

@@ -1,4 +1,4 @@
-//! The way between a helper and its owner: a pair of sockets with the frames that an agent has ([`super::proto`]).
+//! The connection between a helper and its owner: a pair of sockets with the frames of the agent ([`super::proto`]).
 //!
 //! A message is a text of JSON, in pieces with the id 0, bytes beside it, in pieces with the id 1, and an end. Each end
 //! says hello before its first message; what stood on its standard output before that is skipped.
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_arrive_whole_and_a_silent_end_is_given_up() {
+    fn messages_and_time_limits() {
         let (mut ours, theirs) = Line::pair().unwrap();
         let mut theirs = Line::own(theirs).unwrap();
         // Both longer than a frame.
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(ours.receive::<u8>(until()).unwrap_err().kind(), ErrorKind::TimedOut);
         theirs.stream.write_all(&cut[12..]).unwrap();
         assert_eq!(ours.receive::<u8>(until()).unwrap(), (7, Vec::new()));
-        // Nobody reads: the way is full at some time.
+        // Nobody reads, so that the sockets become full.
         assert_eq!(ours.send(&"", &large, until()).unwrap_err().kind(), ErrorKind::TimedOut);
         drop(theirs);
         // The kernel tells an end with messages that nobody read as a reset.

@@ -1,11 +1,11 @@
-//! A helper: another process of this program, for what the first one may not wait for or must be outlived by.
+//! A helper: another process of this program, for work that may hang or that must outlive the first one.
 //!
-//! **How one lives.** It is this very program, started once more with a word as its first argument that `main` asks
-//! for before anything else ([`own_args`]): with a name in `ps`, a session of its own (Ctrl-C and the end of a terminal
-//! are for its owner), `/` as its directory, and no descriptors of its owner's own but the standard ones. One of these is a [`Line`]
-//! to its owner, which the kernel closes however the owner ends: then the helper ends, too. Messages on it have one
-//! framing and, for the owner, a deadline ([`Line::receive`]). Its owner kills and reaps it ([`Running`]); what may
-//! sleep in the kernel, which ends when that lets it, is waited for within a limit ([`ends_within`]).
+//! **How one lives.** It is this very program, started once more with a word as its first argument that `main` asks for
+//! before anything else ([`own_args`]): with a name in `ps`, a session of its own (Ctrl-C and the end of a terminal are
+//! for its owner), `/` as its directory, and no descriptors of its owner's own but the standard ones. One of these is a
+//! [`Line`] to its owner, which the kernel closes however the owner ends: then the helper ends, too. Messages on it
+//! have one framing and, for the owner, a deadline ([`Line::receive`]). Its owner kills and reaps it ([`Running`]);
+//! what may sleep in the kernel, which ends when that lets it, is waited for within a limit ([`ends_within`]).
 //!
 //! | helper | what for | bears its owner's mark | when its owner is killed |
 //! |---|---|---|---|
@@ -22,7 +22,7 @@
 //!   reap all orphans, and speak with no owner.
 //! - Other programs, and those of vmio that run under control groups, are commands: [`crate::Exec`], `local/child.rs`.
 //!
-//! **The next one** is a word and a name, a `serve` that vmio's `main` calls, and a row above.
+//! Adding a helper: a word and a name, a `serve` that vmio's `main` calls, and a row above.
 
 mod line;
 pub mod proto;
@@ -98,8 +98,8 @@ impl Drop for Running {
     }
 }
 
-/// Where this process was started as the helper of this word: takes its name, as `ps` shows it (the kernel's is that of
-/// the file, `exe`), and gives the arguments behind the word.
+/// If this process was started as the helper of this word, sets its name for `ps` (the kernel's is that of the file,
+/// `exe`) and returns the arguments after the word.
 pub fn own_args(name: &CStr, word: &str) -> Option<Skip<ArgsOs>> {
     let mut args = std::env::args_os().skip(1);
     args.next().filter(|first| first == word)?;

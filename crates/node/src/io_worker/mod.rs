@@ -1,5 +1,5 @@
-//! What storage may hold back for ever, done in a process of its own; and what holds another's descriptor, so that
-//! the copy goes with that process ([`crate::tap`]).
+//! I/O tasks: calls on storage that may never answer, made in a process of its own; also work on a copy of another
+//! process's descriptor, which ends with the worker ([`crate::tap`]).
 //!
 //! A call on a file whose server does not answer (NFS that is mounted `hard`, FUSE whose server hangs, RBD of a dead
 //! cluster) sleeps in the kernel where no signal reaches it, and a process whose thread sleeps so cannot even end.
@@ -49,7 +49,7 @@ const DEATH: Duration = Duration::from_millis(20);
 
 /// Whether this program's `main` knows [`WORD`].
 static KNOWN: AtomicBool = AtomicBool::new(false);
-/// Whether this process is a worker: what may hang may hang here.
+/// Whether this process is a worker.
 static IS_WORKER: AtomicBool = AtomicBool::new(false);
 /// Workers that wait for a task.
 static IDLE: Mutex<Vec<IoWorker>> = Mutex::new(Vec::new());
@@ -68,7 +68,7 @@ pub(crate) struct IoTask {
 /// An answer as JSON, and bytes beside it.
 pub(crate) type Done = io::Result<(String, Vec<u8>)>;
 
-/// What is sent; the path goes beside it, since it may be no text.
+/// A task as sent; the path goes beside it, since it need not be UTF-8.
 #[derive(Serialize, Deserialize)]
 struct Sent {
     word: String,
@@ -139,7 +139,7 @@ fn sent(sent: Sent, path: &Path, limit: Duration) -> Done {
             Err(e) if is_fresh => {
                 return Err(io::Error::new(e.kind(), format!("the process that was to do it ended: {e}")));
             }
-            // One that was kept may have been ended by somebody meanwhile.
+            // A kept worker may have been killed meanwhile.
             Err(_) => {}
         }
     }
@@ -165,7 +165,7 @@ impl IoWorker {
             Ok(_) => Ok(worker),
             Err(e) => {
                 worker.leave();
-                // Not `TimedOut`: it is no storage that was silent.
+                // Not `TimedOut`, which means silent storage.
                 let why = match e.kind() {
                     io::ErrorKind::TimedOut => format!("was not up within {} s", limit.as_secs()),
                     _ => format!("ended as it started: {e}"),
@@ -217,7 +217,7 @@ fn run_tasks() -> ! {
     while let Ok((Sent { word, ask }, path)) = line.receive(None) {
         let path = PathBuf::from(OsString::from_vec(path));
         let Some(task) = crate::IO_TASKS.iter().find(|task| task.word == word) else { break };
-        // A thread for each: one takes another user's rights for good.
+        // A thread for each task, since one may change its user for good.
         let done = std::thread::spawn(move || (task.perform)(&ask, &path)).join();
         let done = done.unwrap_or_else(|_| Err(io::Error::other("it failed without a word")));
         let (answer, bytes) = match done {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_task_begins_when_its_worker_is_up() {
+    fn time_limit_begins_when_the_worker_is_up() {
         let sent = Sent { word: "look".to_owned(), ask: String::new() };
         // It is up after more than the task may take, and with its answer ready.
         let limit = Duration::from_millis(250);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_come_up_is_not_taken_for_silent_storage() {
+    fn failed_start_is_not_silent_storage() {
         for (before, limit, why) in
             [("exit 1; ", UP, "ended as it started"), ("", Duration::ZERO, "was not up within 0 s")]
         {

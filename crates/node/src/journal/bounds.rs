@@ -9,9 +9,10 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2, statfs};
 
-use crate::journal::change::{Change, Scope, patience, silent};
+use crate::journal::change::{Change, Scope};
 use crate::journal::error::{NotUndone, OutOfBounds};
 use crate::journal::io_task;
+use crate::journal::servers::{answering, patience, silent};
 use crate::linux::mounts::{self, NetworkMount};
 use crate::machine;
 
@@ -77,7 +78,7 @@ fn below(path: &Path, places: &[PathBuf], noted: bool) -> Result<(), NotUndone> 
     let (Some(parent), Ok(rest)) = (path.parent(), path.strip_prefix(place)) else { return Ok(()) };
     let inner = rest.parent().unwrap_or(Path::new("")).to_owned();
     let (parent, place, shown) = (parent.to_owned(), place.clone(), path.to_owned());
-    crate::journal::change::answering(path, move || match (fs::canonicalize(&place), fs::canonicalize(&parent)) {
+    answering(path, move || match (fs::canonicalize(&place), fs::canonicalize(&parent)) {
         (Ok(place), Ok(parent)) if parent == place.join(&inner) => Ok(()),
         (Ok(_), Ok(parent)) => Err(left(&shown, OutOfBounds::Link(parent))),
         // What it lay in is gone, and it with that.
@@ -140,8 +141,8 @@ mod tests {
             (place.join("link/precious"), "a link now leads to"),
         ] {
             for change in [Change::file(path.clone()), Change::dir(path.clone())] {
-                let told = undo(&change, &SCOPE, &places).unwrap_err().to_string();
-                assert!(told.contains(why), "{told}");
+                let error = undo(&change, &SCOPE, &places).unwrap_err().to_string();
+                assert!(error.contains(why), "{error}");
             }
         }
         assert!(outside.join("precious").exists());
@@ -169,9 +170,9 @@ mod tests {
             format!("/sys/..{}", file.display()).into(),
         ] {
             let change = Change::Sysfs { path: path.clone(), before: "x".into() };
-            let told = undo(&change, &SCOPE, &[]).unwrap_err().to_string();
-            assert!(told.contains(path.to_str().unwrap()), "{told}");
-            assert_eq!(fs::read_to_string(&file).unwrap(), "precious", "{told}");
+            let error = undo(&change, &SCOPE, &[]).unwrap_err().to_string();
+            assert!(error.contains(path.to_str().unwrap()), "{error}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), "precious", "{error}");
         }
         let own = PathBuf::from(format!("/proc/{pid}/coredump_filter"));
         fs::write(&own, "0x3f").unwrap();
@@ -180,8 +181,8 @@ mod tests {
         // By a link within sysfs, as most of its paths have one.
         let inside = fs::read_dir("/sys/class/net").unwrap().flatten().next().map(|e| e.path().join("address"));
         if let Some(address) = inside {
-            let told = write_back(&address, "x").unwrap_err();
-            assert!(!told.to_string().contains("kernel's"), "{told}");
+            let error = write_back(&address, "x").unwrap_err();
+            assert!(!error.to_string().contains("kernel's"), "{error}");
         }
     }
 

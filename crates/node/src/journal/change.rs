@@ -1,14 +1,12 @@
-//! What vmio changes on a machine, and how each change is taken back.
+//! What vmio changes on a machine, and how each change is undone.
 //!
-//! Taking back is idempotent: what is gone already is no failure, since nobody knows how far a
-//! killed owner came between writing its journal and making the change. It is also shy: it
-//! removes only what bears vmio's own mark or was empty.
+//! Undoing is idempotent: an object that is gone is no failure, since a killed owner may have recorded a change without
+//! making it. It removes only objects with vmio's mark and empty ones.
 
-use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
@@ -19,28 +17,22 @@ use crate::journal::error::NotUndone;
 use crate::journal::held::Identity;
 use crate::journal::loops;
 use crate::journal::removal::{self, OurDir};
+use crate::journal::servers::answering;
 use crate::journal::volume::Volume;
-use crate::linux::mounts::NetworkMount;
-use crate::{io_worker, machine};
+use crate::machine;
 
 /// File that marks a directory as made by vmio; it holds the cookie of the owner.
 pub const SCRATCH_MARKER: &str = ".vmio-scratch";
 
-/// Every trace instance of vmio begins so; no other is ever removed.
+/// Prefix of vmio's trace instances; no other is removed.
 pub const TRACE_PREFIX: &str = "vmio-";
 
-/// How long something busy is tried again (a killed process lets go of things a little later).
+/// How long a busy object is tried again, since a killed process takes a moment to release it.
 const BUSY_LIMIT: Duration = Duration::from_secs(1);
 
-/// The same for a loop device: the thread that measures has it open, and on a busy machine notices late that a signal has
-/// ended what it waits for.
+/// The same for a loop device: the thread that measures has it open, and on a busy machine notices late that a signal
+/// has ended what it waits for.
 const OPEN_LIMIT: Duration = Duration::from_secs(15);
-
-/// How long a file server is waited for.
-const NETWORK_LIMIT: Duration = Duration::from_secs(15);
-
-/// File servers that gave no answer to this process.
-static SILENT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// One change to a machine. All paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,7 +102,7 @@ pub enum Change {
     Volume(Volume),
 }
 
-/// Whose change is undone, and when.
+/// The owner of a change, and the circumstances of its undo.
 pub(crate) struct Scope<'a> {
     /// Cookie of the owner that made the change.
     pub cookie: &'a str,
@@ -142,7 +134,7 @@ impl Change {
         Self::Loop { backing: backing.into(), file: None }
     }
 
-    /// The same change, now that it is known what was made.
+    /// The same change with the identity of what was made.
     pub(crate) fn with_identity(self, identity: Identity) -> Self {
         match self {
             Self::File { path, .. } => Self::File { path, made: Some(identity) },
@@ -172,8 +164,8 @@ impl Change {
         paths.into_iter().find(|p| !p.is_absolute())
     }
 
-    /// Whether it lies on a disk that another change made and that is unmounted later: a dead disk takes no removal, and
-    /// a living one need not be told.
+    /// Whether it lies on a disk of another change that is unmounted later, so that it need not be removed: on a dead
+    /// disk that would fail.
     pub(crate) fn goes_with_a_disk<'a>(&self, others: impl IntoIterator<Item = &'a Change>) -> bool {
         let (Self::File { path, .. } | Self::Dir { path, .. }) = self else { return false };
         let straight = path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
@@ -182,7 +174,7 @@ impl Change {
         straight && others.into_iter().any(on)
     }
 
-    /// Takes the change back.
+    /// Undoes the change.
     pub(crate) fn undo(&self, scope: &Scope<'_>) -> Result<(), NotUndone> {
         if !scope.same_boot && !self.outlives_boot() && !matches!(self, Self::Cgroup { .. }) {
             return Ok(());
@@ -239,31 +231,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Does something to a path. Where a server holds the path that does not answer, the kernel would
-/// wait for it for ever (nfs(5), `hard`); this gives up, and the change stays in the journal.
-pub(crate) fn answering<T: Send + 'static>(
-    path: &Path,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, NotUndone> {
-    // A worker may hang.
-    let server = machine::may_hang(path).filter(|_| !io_worker::is_worker());
-    let Some(NetworkMount { server, .. }) = server else { return Ok(work()) };
-    let limit = patience(&server);
-    machine::within(limit, work).ok_or_else(|| silent(path, server, limit))
-}
-
-/// How long a server is waited for: one that was silent not as long again, since a run has many changes to take back.
-pub(crate) fn patience(server: &str) -> Duration {
-    if machine::lock(&SILENT).contains(server) { BUSY_LIMIT } else { NETWORK_LIMIT }
-}
-
-/// Notes that a server gave no answer, and says so of a path.
-pub(crate) fn silent(path: &Path, server: String, waited: Duration) -> NotUndone {
-    machine::lock(&SILENT).insert(server.clone());
-    NotUndone::Silent { path: path.to_owned(), server, waited }
-}
-
-/// Takes a trace instance away: events off, then rmdir. One that is gone already is no failure.
+/// Removes a trace instance, if it exists: events off, then rmdir.
 ///
 /// # Errors
 /// When it is no instance of vmio's, which is left alone, or when it stays busy.
@@ -277,7 +245,7 @@ pub fn remove_trace_instance(path: &Path) -> io::Result<()> {
     gone(while_busy(|| fs::remove_dir(path)))
 }
 
-/// Success also when the thing is not there.
+/// Success also when the object does not exist.
 fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
@@ -285,7 +253,7 @@ fn gone(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Tries again while the kernel says that the thing is busy.
+/// Tries again while the object is busy.
 fn while_busy(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let until = Instant::now() + BUSY_LIMIT;
     loop {
@@ -334,7 +302,7 @@ mod tests {
     const SCOPE: Scope<'_> = Scope { cookie: "me", same_boot: true, held: &[] };
 
     #[test]
-    fn what_is_gone_is_undone() {
+    fn missing_objects_are_undone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("never");
         for change in [
@@ -353,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_owners_own_directory_is_removed_with_its_content() {
+    fn only_marked_directories_are_emptied() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d");
         fs::create_dir(&path).unwrap();
@@ -392,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_written_back_but_not_after_a_reboot() {
+    fn value_is_restored_within_the_same_boot() {
         // A value that each process may set for itself (core(5)).
         let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let path = PathBuf::from(format!("/proc/{}/coredump_filter", process.id()));
@@ -409,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_on_a_disk_of_our_own_goes_with_it() {
+    fn files_on_an_own_disk_go_with_it() {
         let disk = [Change::OwnDisk { target: "/run/vmio/disk".into() }, Change::Mount { target: "/mnt".into() }];
         let goes = |change: Change| change.goes_with_a_disk(&disk);
         assert!(goes(Change::file("/run/vmio/disk/scratch/a")) && goes(Change::dir("/run/vmio/disk/scratch")));
@@ -420,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_shown_and_paths_must_be_absolute() {
+    fn display_and_relative_paths() {
         let change = Change::Cgroup { paths: vec!["/sys/fs/cgroup/x".into(), "y".into()] };
         assert_eq!(change.to_string(), "control group /sys/fs/cgroup/x");
         assert_eq!(change.relative_path(), Some(Path::new("y")));

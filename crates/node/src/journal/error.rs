@@ -76,9 +76,9 @@ pub(crate) enum NotUndone {
     /// It was undone and cannot be struck out.
     #[error(transparent)]
     Journal(#[from] crate::Error),
-    /// By another process, in its words.
+    /// Message of the worker that tried it.
     #[error("{0}")]
-    Told(String),
+    InWorker(String),
 }
 
 impl NotUndone {
@@ -121,7 +121,7 @@ pub(crate) enum OutOfBounds {
     Unseen(io::Error),
 }
 
-/// What went wrong with a volume, or with a tool of the system that keeps it.
+/// A failure at a volume, or of the tool of its system.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub(crate) enum VolumeFailure {

@@ -1,7 +1,6 @@
-//! Files and directories by descriptor. A path names whatever its directories hold at the moment, and
-//! who may write one of them may exchange it at any time; a descriptor names one file for good. So what
-//! vmio makes is made relative to a directory that it holds, is handed to its programs as the name of
-//! a descriptor ([`by_descriptor`]), and is taken away only where it is found to be the same
+//! Files and directories by descriptor. Whoever may write a directory of a path may exchange the file behind it at any
+//! time, while a descriptor stays the same file. So vmio makes files relative to a directory that it holds, hands them
+//! to its programs as the name of a descriptor ([`by_descriptor`]), and removes them only if they are the same
 //! ([`Identity`]).
 
 use std::ffi::OsStr;
@@ -19,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal::change::SCRATCH_MARKER;
 
-/// Which file or directory it is: no other has both numbers while it is there (`st_dev` and `st_ino`
-/// of stat(2)). A device may have another number after the next boot.
+/// Identity of a file or directory (`st_dev` and `st_ino` of stat(2)), unique while it exists. A device may have
+/// another number after the next boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Number of the device that its file system is on.
@@ -42,7 +41,7 @@ impl Identity {
         Self { dev: stat.st_dev, ino: stat.st_ino }
     }
 
-    /// Whether it is the same, by what still counts after a reboot.
+    /// Whether it is the same; after a reboot the device number is ignored.
     pub(crate) fn same(self, other: Self, same_boot: bool) -> bool {
         self.ino == other.ino && (self.dev == other.dev || !same_boot)
     }
@@ -119,7 +118,7 @@ pub(crate) fn make_file(parent: impl AsFd, name: &OsStr) -> io::Result<File> {
     Ok(openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
-/// What a directory has under a name, links not followed; `None` for nothing.
+/// Stat of a name in a directory, links not followed; `None` where it does not exist.
 pub(crate) fn stat_in(parent: impl AsFd, name: &OsStr) -> io::Result<Option<Stat>> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -135,7 +134,7 @@ pub(crate) fn stat_in(parent: impl AsFd, name: &OsStr) -> io::Result<Option<Stat
 /// # Errors
 /// When /proc is not that of this process.
 pub fn by_descriptor(fd: impl AsFd) -> io::Result<PathBuf> {
-    // What /proc calls this process: in a container it may be another's /proc.
+    // This process's number in /proc, which in a container may be of another PID namespace.
     let own = fs::read_link("/proc/self")?;
     let path = Path::new("/proc").join(own).join("fd").join(fd.as_fd().as_raw_fd().to_string());
     if Identity::from_stat(&rustix::fs::stat(&path)?) == Identity::of(fd)? {
@@ -153,7 +152,7 @@ pub fn shown(path: &Path) -> PathBuf {
     }
 }
 
-/// What a path leads to in place of what was made there; `now` is where that is.
+/// What a path leads to instead of the file that was made there; `now` is the path of that file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum Astray {
@@ -175,7 +174,7 @@ fn lies(now: Option<&Path>) -> String {
     now.map_or_else(String::new, |now| format!("; what vmio made is now {}", now.display()))
 }
 
-/// Whether a path without links still leads to what a descriptor names.
+/// Checks that a path without links still leads to the file of a descriptor.
 ///
 /// # Errors
 /// What it leads to instead.
@@ -195,7 +194,7 @@ pub fn leads_to(path: &Path, fd: impl AsFd) -> Result<(), Astray> {
     }
 }
 
-/// Where what a descriptor names lies now; `None` where it was deleted.
+/// Current path of a descriptor's file; `None` where it was deleted.
 pub(crate) fn place_of(fd: impl AsFd) -> Option<PathBuf> {
     let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     let target = readlinkat(CWD, link, Vec::new()).ok()?;

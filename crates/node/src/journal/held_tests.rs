@@ -26,7 +26,7 @@ fn top() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn a_link_at_any_level_is_not_followed() {
+fn links_are_not_followed_at_any_level() {
     let (_dir, top) = top();
     fs::create_dir_all(top.join("a/b")).unwrap();
     symlink(top.join("a"), top.join("l")).unwrap();
@@ -40,7 +40,7 @@ fn a_link_at_any_level_is_not_followed() {
 }
 
 #[test]
-fn what_is_handed_on_is_the_file_itself_whatever_its_name_says() {
+fn descriptor_survives_renames() {
     let (_dir, top) = top();
     let (path, dir, _) = scratch(&top);
     let file = File::from(openat(&dir, "f", OFlags::RDWR, Mode::empty()).unwrap());
@@ -67,7 +67,7 @@ fn what_is_handed_on_is_the_file_itself_whatever_its_name_says() {
 }
 
 #[test]
-fn a_renamed_directory_is_taken_away_where_it_is_now_and_what_stands_in_its_place_stays() {
+fn renamed_directory_is_removed_and_its_replacement_stays() {
     for living in [true, false] {
         let (_dir, top) = top();
         let (path, dir, made) = scratch(&top);
@@ -82,7 +82,7 @@ fn a_renamed_directory_is_taken_away_where_it_is_now_and_what_stands_in_its_plac
 }
 
 #[test]
-fn a_directory_that_cannot_be_found_is_told_with_where_to_look() {
+fn lost_directory_is_reported_with_a_search() {
     let (_dir, top) = top();
     let (path, _, made) = scratch(&top);
     fs::create_dir(top.join("deep")).unwrap();
@@ -99,7 +99,7 @@ fn a_directory_that_cannot_be_found_is_told_with_where_to_look() {
 }
 
 #[test]
-fn only_what_was_made_is_removed_from_a_directory_that_others_write() {
+fn foreign_files_stay() {
     let (_dir, top) = top();
     fs::create_dir(top.join("open")).unwrap();
     fs::set_permissions(top.join("open"), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
@@ -127,7 +127,7 @@ fn emptying_follows_no_link() {
 }
 
 #[test]
-fn a_directory_that_was_not_noted_is_not_looked_for_behind_a_link() {
+fn unrecorded_directory_is_not_followed_by_a_link() {
     let (_dir, top) = top();
     fs::create_dir_all(top.join("a/d")).unwrap();
     our(&top.join("a/none"), None, None).unwrap();

@@ -49,7 +49,7 @@ pub(super) fn undo(
         scratch: scratch.to_vec(),
     };
     let (done, _): (Result<(), String>, _) = io_worker::send(&UNDO, &undo, Path::new("/"), limit)?;
-    Ok(done.map_err(NotUndone::Told))
+    Ok(done.map_err(NotUndone::InWorker))
 }
 
 fn perform(ask: &str, _: &Path) -> Done {

@@ -5,7 +5,7 @@ use super::*;
 use crate::journal::recover::leftovers;
 
 #[test]
-fn undone_in_reverse_order_and_nothing_is_left() {
+fn undo_in_reverse_order() {
     let dir = tempfile::tempdir().unwrap();
     let work = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
@@ -27,7 +27,7 @@ fn undone_in_reverse_order_and_nothing_is_left() {
 }
 
 #[test]
-fn after_the_close_nothing_is_changed_or_started() {
+fn closed_journal_refuses_changes() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let journal = std::sync::Arc::new(Journal::open(&state, "run-1").unwrap());
@@ -44,7 +44,7 @@ fn after_the_close_nothing_is_changed_or_started() {
 }
 
 #[test]
-fn what_was_there_before_is_never_taken() {
+fn existing_files_stay() {
     let dir = tempfile::tempdir().unwrap();
     let precious = dir.path().join("precious");
     fs::write(&precious, "x").unwrap();
@@ -56,7 +56,7 @@ fn what_was_there_before_is_never_taken() {
 }
 
 #[test]
-fn what_cannot_be_undone_now_keeps_nobody_from_working() {
+fn failed_undo_does_not_block_the_next_owner() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let precious = dir.path().join("precious");
@@ -78,7 +78,7 @@ fn what_cannot_be_undone_now_keeps_nobody_from_working() {
 }
 
 #[test]
-fn one_change_can_be_undone_early_or_forgotten() {
+fn early_undo_and_forget() {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(dir.path(), "run").unwrap();
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
@@ -93,7 +93,7 @@ fn one_change_can_be_undone_early_or_forgotten() {
 }
 
 #[test]
-fn an_owner_has_its_journal_for_itself() {
+fn journal_is_exclusive() {
     let dir = tempfile::tempdir().unwrap();
     let first = Journal::open(dir.path(), "run").unwrap();
     let second = Journal::open(dir.path(), "run").unwrap_err().to_string();
@@ -122,7 +122,7 @@ fn failures_keep_the_journal() {
 }
 
 #[test]
-fn a_close_waits_for_what_is_just_made_and_undoes_it() {
+fn close_waits_for_a_change_in_progress() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
@@ -144,7 +144,7 @@ fn a_close_waits_for_what_is_just_made_and_undoes_it() {
 }
 
 #[test]
-fn what_hangs_while_it_is_made_holds_no_close_and_stays_in_the_journal() {
+fn close_does_not_wait_for_a_hanging_change() {
     let dir = tempfile::tempdir().unwrap();
     let (state, path, other) = (dir.path().join("state"), dir.path().join("f"), dir.path().join("other"));
     let journal = Journal::open(&state, "run").unwrap();
@@ -177,7 +177,7 @@ fn what_hangs_while_it_is_made_holds_no_close_and_stays_in_the_journal() {
 }
 
 #[test]
-fn what_could_not_be_made_is_not_undone() {
+fn failed_change_is_not_undone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("f");
     fs::write(&path, "precious").unwrap();
@@ -189,7 +189,7 @@ fn what_could_not_be_made_is_not_undone() {
 }
 
 #[test]
-fn two_who_close_at_once_leave_nothing() {
+fn concurrent_closes() {
     let dir = tempfile::tempdir().unwrap();
     for _ in 0..50 {
         let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
@@ -208,7 +208,7 @@ fn two_who_close_at_once_leave_nothing() {
 }
 
 #[test]
-fn who_takes_back_what_a_close_undoes_leaves_nothing() {
+fn undo_during_close() {
     let dir = tempfile::tempdir().unwrap();
     for _ in 0..50 {
         let journal = Journal::open(&dir.path().join("state"), "run").unwrap();

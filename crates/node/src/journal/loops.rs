@@ -1,4 +1,4 @@
-//! Loop devices (linux/loop.h; loop(4)): which there are, over which file, and detaching one.
+//! Loop devices (linux/loop.h; loop(4)): list, backing file, detach.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
@@ -18,7 +18,7 @@ const LOOP_CLR_FD: rustix::ioctl::Opcode = 0x4C01;
 /// `LOOP_GET_STATUS64`.
 const LOOP_GET_STATUS64: rustix::ioctl::Opcode = 0x4C05;
 
-/// Time between two looks at a device that is in use.
+/// Time between two attempts at a device in use.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A loop device in use.
@@ -45,7 +45,7 @@ pub fn loop_devices() -> Vec<LoopDevice> {
         .collect()
 }
 
-/// What lies below a loop device.
+/// What is below a loop device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Over {
     /// (major, minor) of the block device that it lies over; 0:0 for a file.
@@ -65,7 +65,7 @@ struct Info {
 }
 const _: () = assert!(size_of::<Info>() == 232);
 
-/// What the driver says of a loop device; `None` where nothing is attached.
+/// The driver's status of a loop device; `None` where nothing is attached.
 fn status(device: &Path) -> io::Result<Option<Info>> {
     let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(device)?;
@@ -77,7 +77,7 @@ fn status(device: &Path) -> io::Result<Option<Info>> {
     }
 }
 
-/// What a loop device lies over, by the driver's own word; `None` where nothing is attached.
+/// What is below a loop device, as the driver reports it; `None` where nothing is attached.
 pub(crate) fn lies_over(device: &Path) -> io::Result<Option<Over>> {
     Ok(status(device)?.map(|info| Over { device: device::of_dev(info.rdevice), offset: info.offset }))
 }
@@ -90,9 +90,9 @@ fn loop_file(device: &Path) -> Option<Identity> {
     Some(Identity { dev: info.device, ino: info.inode })
 }
 
-/// Whether a device lies over this file. The kernel shows the name that the file has now; where it was noted which file it
-/// is, that counts. The driver asks the storage of the file, and that of somebody else's may never answer: it is asked only
-/// of a device whose file may be the one by what this process sees.
+/// Whether a device lies over this file. The kernel shows the name that the file has now; where it was noted which file
+/// it is, that counts. The driver asks the storage of the file, and that of somebody else's may never answer: it is
+/// asked only of a device whose file may be the one by what this process sees.
 fn is_over(device: &LoopDevice, backing: &Path, made: Option<Identity>) -> bool {
     let Some(made) = made else { return device.backing == backing };
     let renamed = || {

@@ -43,6 +43,7 @@ use crate::{Error, Result};
 
 mod lines;
 mod scratch;
+mod servers;
 mod undo;
 
 /// How long [`Journal::open`] waits for another start that is just recovering the same journal.
@@ -80,8 +81,8 @@ struct State {
     held: scratch::Held,
     /// When [`Journal::close`] ended it first: since then nothing more is changed.
     closed: Option<Instant>,
-    /// Changes that a thread is just undoing. Another one would find half undone what the first has in hand and
-    /// fail at it, and the journal would stay although nothing is left.
+    /// Changes that a thread is undoing. Another thread would fail at them, and the journal would stay although nothing
+    /// is left.
     in_hand: Vec<ChangeId>,
     /// Who ends this owner's processes should it be killed.
     reaper: Option<Reaper>,
@@ -221,7 +222,7 @@ impl Journal {
             state.making.push(id);
             id
         };
-        // Without the lock: storage that does not answer would hold whoever ends the owner too.
+        // Without the lock, so that silent storage does not block the end of the owner.
         let _making = Making { journal: self, id };
         match make() {
             Ok(made) => Ok(Ok((made, id))),
@@ -240,7 +241,7 @@ impl Journal {
         self.check_open(state)?;
         let id = ChangeId(state.next);
         let sync = change.outlives_boot();
-        // Said before it is used, and once; the change's own line brings both to the disk.
+        // Recorded once, before its first use; the change's own line forces both to the disk.
         if let Some(scratch) = place.filter(|p| !state.scratch.iter().any(|s| p.starts_with(s))) {
             let line = Line::Scratch { scratch };
             write_line(&mut state.file, &line)
@@ -284,7 +285,7 @@ impl Journal {
     }
 }
 
-/// A change that is just being made, however that ends.
+/// Guard of a change that is being made.
 struct Making<'a> {
     journal: &'a Journal,
     id: ChangeId,

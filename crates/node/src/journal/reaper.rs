@@ -21,7 +21,7 @@ const WORD: &str = "warden-of-a-run";
 const NAME: &CStr = c"vmio-warden";
 /// How long killed processes are waited for: storage may hold them.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Time between two looks for those that do not go.
+/// Time between two checks for processes that do not end.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long the owner waits for the reaper's end.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ impl Reaper {
 
 impl Drop for Reaper {
     fn drop(&mut self) {
-        // That the owner ends in order, and all is undone. One that is gone hears nothing.
+        // The owner ends in order, and all is undone. The reaper may be gone.
         let _ = self.0.line.send(&(), &[], Some(Instant::now() + END_LIMIT));
         helper::ends_within(&mut self.0.child, END_LIMIT);
     }
@@ -56,7 +56,7 @@ pub fn serve() {
     let Some(mut args) = helper::own_args(NAME, WORD) else { return };
     let cookie = args.next().and_then(|cookie| cookie.into_string().ok()).filter(|c| !c.is_empty());
     let (Some(cookie), Ok(mut line)) = (cookie, Line::own(io::stdin())) else { std::process::exit(2) };
-    // The owner's word, or its end.
+    // The owner's message, or its end.
     if line.receive::<()>(None).is_err() {
         end_all(&cookie);
     }

@@ -129,7 +129,7 @@ pub fn leftovers(dir: &Path) -> Vec<String> {
 /// How the names of journals end.
 const END: &str = ".journal";
 
-/// What became of an attempt to lock a journal.
+/// Result of an attempt to lock a journal.
 pub(crate) enum Locked {
     /// Nobody had it.
     Ours(File),
@@ -182,11 +182,11 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
         }
     };
     let scope = Scope { cookie: &head.cookie, same_boot: head.boot_id == machine::boot_id(), held: &[] };
-    let told = |what: &dyn std::fmt::Display| format!("{what} (left by {}, process {})", head.owner, head.pid);
+    let described = |what: &dyn std::fmt::Display| format!("{what} (left by {}, process {})", head.owner, head.pid);
     if scope.same_boot {
         let any = !machine::marked_processes(|c| c == head.cookie).is_empty();
         match machine::kill_marked(&head.cookie, |_| true) {
-            Ok(()) if any => done.undone.push(told(&"processes")),
+            Ok(()) if any => done.undone.push(described(&"processes")),
             Ok(()) => {}
             Err(e) => done.failed.push(e.to_string()),
         }
@@ -198,9 +198,9 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
         let undone = if change.goes_with_a_disk(&disks) { Ok(()) } else { bounds::undo(&change, &scope, &scratch) };
         match undone {
             Ok(()) => {
-                // Should this line be lost, the change is undone once more: no harm.
+                // If this line is lost the change is undone once more, without harm.
                 let _ = write_line(file, &Line::Undone { undone: id });
-                done.undone.push(told(&change));
+                done.undone.push(described(&change));
             }
             Err(e) => done.failed.push(told_by_hand(&change, &e, path)),
         }
@@ -219,7 +219,7 @@ pub(crate) fn told_by_hand(change: &Change, failure: &NotUndone, journal: &Path)
     }
 }
 
-/// What a journal says.
+/// Content of a journal.
 #[derive(Debug, PartialEq)]
 struct Parsed {
     head: Head,
@@ -244,7 +244,7 @@ fn parse(text: &str) -> Result<Option<Parsed>, Unreadable> {
         // A line torn by a full disk is followed by others; it too was never acted upon, but one
         // that is whole JSON and unknown means a newer vmio.
         match serde_json::from_str(line) {
-            // Said again once it was made: with what was made.
+            // Recorded again after it was made, with its identity.
             Ok(Line::Do { id, change }) => match live.iter_mut().find(|(known, _)| *known == id) {
                 Some((_, known)) => *known = change,
                 None => live.push((id, change)),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named_and_left_alone() {
+    fn other_version_is_left_alone() {
         let text = journal_text("b", &[]).replace("\"vmio_journal\":1", "\"vmio_journal\":9");
         assert!(parse(&text).unwrap_err().to_string().contains("version 9"));
         let text = journal_text("b", &[r#"{"do":1,"change":{"teleport":{"path":"/a"}}}"#]);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_of_a_dead_owner_is_undone_once() {
+    fn dead_owners_journal_is_undone_once() {
         let dir = tempfile::tempdir().unwrap();
         let made = dir.path().join("made");
         let journal = dir.path().join("dead.journal");
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_cannot_be_removed_is_told_with_what_to_do() {
+    fn failed_volume_removal_has_instructions() {
         let volume = Change::Volume(crate::Volume {
             kind: crate::VolumeKind::Lvm,
             name: "vmio-test-no-such-group/vmio-x".into(),
@@ -348,14 +348,14 @@ mod tests {
             options: vec![],
         });
         let failure = volume.undo(&Scope { cookie: "me", same_boot: true, held: &[] }).unwrap_err();
-        let said = told_by_hand(&volume, &failure, Path::new("/var/lib/vmio/journals/x-left.journal"));
+        let note = told_by_hand(&volume, &failure, Path::new("/var/lib/vmio/journals/x-left.journal"));
         let help = "by hand: `lvremove --yes vmio-test-no-such-group/vmio-x`, then delete \
                     /var/lib/vmio/journals/x-left.journal";
-        assert!(said.ends_with(help), "{said}");
+        assert!(note.ends_with(help), "{note}");
     }
 
     #[test]
-    fn after_a_reboot_only_what_outlives_it_is_undone() {
+    fn after_a_reboot_only_files_and_volumes_are_undone() {
         let dir = tempfile::tempdir().unwrap();
         let (made, value) = (dir.path().join("made"), dir.path().join("value"));
         fs::write(&made, "x").unwrap();

@@ -1,6 +1,5 @@
-//! Taking away what was made, in directories whose owner may have exchanged it: only what is found to
-//! be the same is removed, through descriptors; what was renamed is looked for, and what cannot be
-//! found is told.
+//! Removes files and directories that vmio made, in directories whose owner may have replaced them: only the same inode
+//! is removed, through descriptors. A renamed one is searched, and one that cannot be found is reported.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,8 +22,8 @@ const MOST_ENTRIES: usize = 1 << 16;
 /// Directories below each other that are emptied.
 const DEEPEST: u32 = 64;
 
-/// Takes a file away, in the directory that `held` names or in that of its path. Where it was noted
-/// what was made, another file in its place is left alone, unless only this user can have put it there.
+/// Removes a file, in the directory `held` or in that of its path. If the identity was recorded, another file in its
+/// place is left alone, unless only this user can have put it there.
 pub(crate) fn remove_file(
     path: &Path,
     made: Option<Identity>,
@@ -65,7 +64,7 @@ pub(crate) struct OurDir<'a> {
     pub path: &'a Path,
     /// Cookie of the owner, which its marker holds.
     pub cookie: &'a str,
-    /// Which it is, where that was noted.
+    /// Its identity, if it was recorded.
     pub made: Option<Identity>,
     /// Whether that was in this boot.
     pub same_boot: bool,
@@ -74,8 +73,7 @@ pub(crate) struct OurDir<'a> {
 }
 
 impl OurDir<'_> {
-    /// Takes it away with all that is in it; where it does not bear the owner's mark, only when it is
-    /// empty. One that was renamed is looked for.
+    /// Removes it with its content; without the owner's mark only when it is empty. Searches it if it was renamed.
     pub(crate) fn remove(&self) -> Result<(), NotUndone> {
         let failed = NotUndone::cannot("remove", self.path);
         let here = || self.path.to_owned();
@@ -151,8 +149,8 @@ impl OurDir<'_> {
         }
     }
 
-    /// It is not where it was made: looks for it, and says so where it cannot be found. What an owner
-    /// never came to make is no loss. `instead` is what was found in its place.
+    /// Searches a directory that is not at its path; an error if it was made and cannot be found. `instead` is what is
+    /// at its path.
     fn find(&self, parent: Option<&OwnedFd>, instead: Option<NotUndone>) -> Result<(), NotUndone> {
         let Some(made) = self.made else { return instead.map_or(Ok(()), Err) };
         let elsewhere = match self.held {
@@ -171,7 +169,7 @@ impl OurDir<'_> {
             if let (Some(above), Some(_)) = (&above, there.filter(|s| self.is_made(s)))
                 && unlinkat(above, name, AtFlags::REMOVEDIR).is_ok()
             {
-                // What stands in its place is none of ours to tell again at each start.
+                // The one in its place is foreign; reporting it at each start would not help.
                 return Ok(());
             }
             return Err(NotUndone::Moved { path: self.path.to_owned(), to: place, emptied });

@@ -95,7 +95,7 @@ impl Journal {
     ) -> Result<(T, ChangeId)> {
         let fail = || not_made(path);
         let name = path.file_name().ok_or_else(|| fail()(io::ErrorKind::InvalidInput.into()))?;
-        // Looked at before it is written down: what was there before is never ours to remove.
+        // Checked before it is recorded: an existing file must not be removed.
         if held::stat_in(parent, name).is_ok_and(|found| found.is_some()) {
             return Err(fail()(Errno::EXIST.into()));
         }
@@ -104,8 +104,8 @@ impl Journal {
         Ok((made, id))
     }
 
-    /// Writes down what was made. It need not reach the disk at once: without it the owner's mark and
-    /// the name tell it.
+    /// Records the identity of what was made. It need not reach the disk at once: without it the owner's mark and the
+    /// name identify it.
     fn note(&self, id: ChangeId, identity: Identity) -> Result<()> {
         let mut state = lock(&self.state);
         let State { file, live, .. } = &mut *state;

@@ -1,6 +1,6 @@
-//! Whom a journal is believed from. A journal says what is removed and written, often by root, so one
-//! that somebody else could have put there is not obeyed: every directory down to it must be this user's
-//! or root's, and nobody else may write any of them; the file itself must be this user's alone.
+//! Which journals are trusted. A journal makes vmio remove and write files, often as root, so it must not come from
+//! another user: every directory down to it must be this user's or root's and writable by nobody else, and the file
+//! itself must be this user's alone.
 //!
 //! The way down is walked with descriptors (`O_NOFOLLOW`), so that what was looked at is what is used.
 //! What is sticky (`/tmp`) is no danger on the way: there only the owner of an entry can replace it. A
@@ -24,7 +24,7 @@ const GROUP: u32 = 0o020;
 const OTHERS: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// Why a file is not to be believed.
+/// Why a file is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub(crate) enum Planted {
@@ -40,7 +40,7 @@ pub(crate) enum Planted {
     SecondName,
 }
 
-/// Who else can write a directory.
+/// Which other users can write a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Open {
     #[error("belongs to user {0}")]
@@ -108,10 +108,10 @@ impl Home {
     }
 
     /// Opens a file in it for reading and appending; makes it where it is missing and `create` is said.
-    /// The inner error says why what is there is not to be believed.
+    /// The inner error says why the existing file is not trusted.
     pub fn file(&self, name: &OsStr, create: bool) -> io::Result<Result<File, Planted>> {
         let mut flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // A pipe or a terminal that somebody put there must hold up nobody.
+        // Does not wait at a pipe or terminal.
         flags |= OFlags::NONBLOCK | OFlags::NOCTTY;
         if create {
             flags |= OFlags::CREATE;
@@ -129,7 +129,7 @@ impl Home {
         })
     }
 
-    /// Whether a name in it still means this file.
+    /// Whether a name in it is still this file.
     pub fn is_still(&self, name: &OsStr, file: &File) -> bool {
         let at = rustix::fs::statat(&self.fd, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
         matches!((at, fstat(file)), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
@@ -145,7 +145,7 @@ pub fn trusted_dir(dir: &Path) -> Result<PathBuf> {
     Home::open(dir).map(|home| home.path)
 }
 
-/// Why a directory is not to be trusted, if so. One `above` may be root's, and sticky.
+/// Why a directory is not trusted; `None` if it is. One `above` may be root's, and sticky.
 fn distrust(stat: &Stat, fd: &OwnedFd, above: bool) -> Option<Open> {
     let me = geteuid().as_raw();
     if stat.st_uid != me && !(above && stat.st_uid == 0) {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_trusted_only_where_nobody_else_can_write() {
+    fn trusted_directories() {
         let dir = tempfile::tempdir().unwrap();
         let (above, home) = (dir.path().join("above"), dir.path().join("above/home"));
         fs::create_dir_all(&home).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_plain_file_of_ones_own_is_believed() {
+    fn trusted_files() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::open(dir.path()).unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_ones_own_when_nobody_else_is_in_it() {
+    fn private_groups() {
         let passwd = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nbob:x:1001:1001::/b:/bin/sh\n";
         assert!(is_alone(1000, "root:x:0:\nann:x:1000:\n", passwd));
         assert!(is_alone(1000, "ann:x:1000:ann\n", passwd));

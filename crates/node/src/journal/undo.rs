@@ -1,4 +1,4 @@
-//! What a living owner takes back: one change before its turn, or all of them at its end.
+//! Undo by a living owner: one change early, or all of them at its end.
 
 use std::fs;
 use std::sync::{Arc, PoisonError};
@@ -35,8 +35,7 @@ impl Journal {
         goes.into_iter().try_for_each(|id| self.strike_out(&mut state, id))
     }
 
-    /// Takes a change in hand, so that no other thread undoes it meanwhile; waits for one that does. `None` where
-    /// it is undone already.
+    /// Reserves a change for this thread's undo; waits for a thread that undoes it. `None` if it is undone already.
     fn take_in_hand(&self, id: ChangeId) -> Result<Option<InHand<'_>>, NotUndone> {
         let busy = |s: &mut State| s.in_hand.contains(&id);
         let waited = self.made.wait_timeout_while(lock(&self.state), MAKING_LIMIT, busy);
@@ -107,7 +106,7 @@ impl Journal {
 
     pub(super) fn close_within(&self, limit: Duration) -> Vec<String> {
         let mut state = lock(&self.state);
-        // What was waited for once is not waited for again.
+        // Waits only once.
         let left = limit.saturating_sub(state.closed.get_or_insert_with(Instant::now).elapsed());
         let waited = self.made.wait_timeout_while(state, left, |s| !s.making.is_empty());
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +132,7 @@ impl Journal {
     }
 }
 
-/// A change that is just being undone, however that ends.
+/// Guard of a change that is being undone.
 struct InHand<'a> {
     journal: &'a Journal,
     id: ChangeId,

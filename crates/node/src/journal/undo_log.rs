@@ -1,10 +1,8 @@
-//! The undo log of the guard: what stays in force when its owner ends, until somebody undoes it on purpose. A
-//! [`crate::Journal`] undoes what a dead owner left; an undo log hands it to the next one, and no recovery of runs ever looks
-//! at it.
+//! The undo log of the guard, for changes that stay in force when their owner ends. While a [`crate::Journal`] of a
+//! dead owner is undone, an undo log is taken over by the next owner; the recovery of runs does not read it.
 //!
-//! Each part of the guard (a plane, the guests' control groups) keeps entries of its own kind there: it writes one down
-//! before it makes a change, strikes it out when that is undone, and reads at its start what is in force. What an entry says
-//! is the part's own matter. How the entries lie on the disk is in `file.rs`.
+//! Each part of the guard (a plane, the guests' control groups) has entries of its own type: it records one before a
+//! change, strikes it out after its undo, and reads those in force at its start. The format on disk is in `file.rs`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +22,7 @@ use file::LogFile;
 /// Names an entry within its log.
 pub type EntryId = u64;
 
-/// What is in force, in the order in which it was done.
+/// Entries in force, the oldest first.
 type Live = BTreeMap<EntryId, Entry>;
 
 /// An entry could not be written or read.
@@ -33,19 +31,19 @@ pub enum UndoLogError {
     /// The file.
     #[error(transparent)]
     File(#[from] Error),
-    /// An entry of another form.
+    /// An entry that does not parse.
     #[error("the guard's ledger: entry {id} of `{part}` makes no sense: {why}\n  help: use the vmio that wrote it")]
     Nonsense {
         /// Its number.
         id: EntryId,
-        /// Whose it is.
+        /// Its part of the log.
         part: String,
         /// What is wrong with it.
         why: serde_json::Error,
     },
 }
 
-/// An entry: whose it is, and what it says.
+/// An entry: its part of the log, and its content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Entry {
     part: String,
@@ -58,15 +56,15 @@ pub struct UndoLog(Arc<Mutex<Log>>);
 
 #[derive(Debug)]
 struct Log {
-    /// `None` of one that is gone with its process.
+    /// `None` of a log in memory.
     file: Option<LogFile>,
     next: EntryId,
     live: Live,
 }
 
 impl UndoLog {
-    /// Opens the log in a directory, with what earlier owners of this boot have left in force; makes the directory (mode
-    /// 0700) and the file where they are missing. A file of this boot is opened on a full disk, too.
+    /// Opens the log in a directory, with the entries of earlier owners of this boot; makes the directory (mode 0700)
+    /// and the file if they are missing. A file of this boot can be opened on a full disk.
     ///
     /// # Errors
     /// [`Error::Journal`] when another process has it open, a line makes no sense, or nothing can be written;
@@ -77,7 +75,7 @@ impl UndoLog {
         Ok(UndoLog::of(Some(file), live))
     }
 
-    /// As [`UndoLog::open`], for who only strikes out: also where a full disk has no room for a first line.
+    /// As [`UndoLog::open`], for striking out only: also where a full disk has no room for a first line.
     ///
     /// # Errors
     /// As [`UndoLog::open`], but for that.
@@ -86,7 +84,7 @@ impl UndoLog {
         Ok(UndoLog::of(Some(file), live))
     }
 
-    /// One that is gone with its process.
+    /// A log in memory.
     pub fn memory() -> UndoLog {
         UndoLog::of(None, Live::new())
     }
@@ -96,47 +94,48 @@ impl UndoLog {
         UndoLog(Arc::new(Mutex::new(Log { file, next, live })))
     }
 
-    /// Whether what is written there outlives this process.
+    /// Whether it is on disk, so that it outlives this process.
     pub fn outlives(&self) -> bool {
         lock(&self.0).file.is_some()
     }
 
-    /// Whether nothing is written there.
+    /// Whether it has no entries.
     pub fn is_empty(&self) -> bool {
         lock(&self.0).live.is_empty()
     }
 
-    /// Writes down what a part is about to do.
+    /// Records a change that a part is about to make.
     ///
     /// # Errors
-    /// When it cannot be written; then it must not be done.
+    /// When it cannot be written; then the change must not be made.
     pub fn record(&self, part: &str, what: &impl Serialize) -> Result<EntryId, UndoLogError> {
         let what = serde_json::to_value(what).map_err(nonsense(0, part))?;
         Ok(lock(&self.0).record(Entry { part: part.to_owned(), what })?)
     }
 
-    /// Strikes out what has been undone. One that is not there is as good.
+    /// Strikes out an entry, if it exists.
     ///
     /// # Errors
-    /// When that cannot be written; the entry stays, and undoing it twice must do no harm.
+    /// When that cannot be written: the entry stays, and undoing it twice must do no harm.
     pub fn strike(&self, id: EntryId) -> Result<(), UndoLogError> {
         Ok(lock(&self.0).strike(id)?)
     }
 
-    /// Strikes out all entries of a part, whatever they say.
+    /// Strikes out all entries of a part.
     ///
     /// # Errors
     /// As [`UndoLog::strike`].
     pub fn clear(&self, part: &str) -> Result<(), UndoLogError> {
         let mut log = lock(&self.0);
         let all: Vec<EntryId> = log.of_part(part).map(|(id, _)| id).collect();
-        Ok(all.into_iter().try_for_each(|id| log.strike(id))?)
+        let tried: Vec<Result<()>> = all.into_iter().map(|id| log.strike(id)).collect();
+        Ok(tried.into_iter().collect::<Result<()>>()?)
     }
 
-    /// The entries of a part that are in force, in the order in which that was done.
+    /// The entries of a part in force, the oldest first.
     ///
     /// # Errors
-    /// When an entry is of another form.
+    /// When an entry does not parse.
     pub fn live<T: DeserializeOwned>(&self, part: &str) -> Result<Vec<(EntryId, T)>, UndoLogError> {
         let log = lock(&self.0);
         let all = log.of_part(part);

@@ -1,8 +1,8 @@
-//! Volumes that vmio made in an LVM volume group, a ZFS pool or a Ceph pool, and how they are
-//! taken away. Each bears a mark that its own system keeps with it: an LVM tag (lvm(8)), a ZFS
-//! user property (zfsprops(7), "User Properties"), metadata of an RBD image (rbd(8), `image-meta`),
-//! or the owner's random number in its name until it has that. A volume without the owner's mark is never removed, whatever its name; one that is not there
-//! is no failure. A volume whose group or pool cannot be asked may be there still, so that is one.
+//! Volumes that vmio made in an LVM volume group, a ZFS pool or a Ceph pool, and how they are taken away. Each bears a
+//! mark that its own system keeps with it: an LVM tag (lvm(8)), a ZFS user property (zfsprops(7), "User Properties"),
+//! metadata of an RBD image (rbd(8), `image-meta`), or the owner's random number in its name until it has that. A
+//! volume without the owner's mark is never removed, whatever its name; one that is not there is no failure. A volume
+//! whose group or pool cannot be asked may be there still, so that is one.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::{Exec, Local};
 pub const ZFS_OWNER: &str = "org.vmio:owner";
 /// Key of the RBD image's metadata that names its owner.
 pub const RBD_OWNER: &str = "org.vmio.owner";
-/// Every volume of vmio begins so.
+/// Prefix of vmio's volumes.
 const PREFIX: &str = "vmio-";
 /// A tool that takes longer waits for storage that does not answer.
 const TOOL_LIMIT: Duration = Duration::from_secs(60);
@@ -51,8 +51,8 @@ pub struct Volume {
     pub options: Vec<String>,
 }
 
-/// What a tool said.
-type Said = Result<String, VolumeFailure>;
+/// Output of a tool.
+type ToolResult = Result<String, VolumeFailure>;
 
 impl Volume {
     /// Removes it with the system's own tools.
@@ -72,7 +72,7 @@ impl Volume {
         })
     }
 
-    fn remove(&self, run: &dyn Fn(&str, &[String]) -> Said) -> Result<(), NotUndone> {
+    fn remove(&self, run: &dyn Fn(&str, &[String]) -> ToolResult) -> Result<(), NotUndone> {
         let own = || Box::new(self.clone());
         let failed = |why| NotUndone::Volume { volume: own(), why };
         let (parent, last) = self.name.rsplit_once('/').ok_or_else(|| failed(VolumeFailure::NoParent))?;
@@ -119,12 +119,12 @@ impl Volume {
         }
     }
 
-    /// The marks of a volume; `None` when there is no such volume in a group or pool that is there.
+    /// The marks of a volume; `None` when its group or pool has no such volume.
     fn mark(
         &self,
         parent: &str,
         last: &str,
-        run: &dyn Fn(&str, &[String]) -> Said,
+        run: &dyn Fn(&str, &[String]) -> ToolResult,
     ) -> Result<Option<Vec<String>>, VolumeFailure> {
         let output = |of: &'static str| move |source| VolumeFailure::Output { of, source };
         match self.kind {
@@ -154,7 +154,7 @@ impl Volume {
         }
     }
 
-    fn destroy(&self, run: &dyn Fn(&str, &[String]) -> Said) -> Said {
+    fn destroy(&self, run: &dyn Fn(&str, &[String]) -> ToolResult) -> ToolResult {
         if self.kind == VolumeKind::Rbd {
             let mapped = run("rbd", &self.with_options(&["showmapped", "--format", "json"])).unwrap_or_default();
             for device in rbd_devices(&mapped, &self.name) {
@@ -228,7 +228,7 @@ mod tests {
         ran: RefCell<Vec<String>>,
     }
 
-    fn complains(stderr: &str) -> Said {
+    fn complains(stderr: &str) -> ToolResult {
         Err(VolumeFailure::Tool { command: "a tool".into(), end: crate::End::Exit(5), stderr: stderr.into() })
     }
 
@@ -244,7 +244,7 @@ mod tests {
             }
         }
 
-        fn run(&self, program: &str, args: &[String]) -> Said {
+        fn run(&self, program: &str, args: &[String]) -> ToolResult {
             let line = format!("{program} {}", args.join(" "));
             self.ran.borrow_mut().push(line.clone());
             if !self.parent {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bears_the_mark_goes_and_what_is_gone_is_no_failure() {
+    fn marked_volumes_are_removed() {
         for (kind, name) in NAMES {
             let system = System::of(true, "me");
             system.busy.set(1);
@@ -305,23 +305,23 @@ mod tests {
     }
 
     #[test]
-    fn without_the_mark_nothing_is_removed() {
+    fn unmarked_volumes_stay() {
         for (kind, name) in NAMES {
             for mark in ["", "-", "me-too", "somebody"] {
                 let system = System::of(true, mark);
-                let said = system.removing(kind, name).unwrap_err().to_string();
-                assert!(said.contains("left alone"), "{name} {mark}: {said}");
+                let error = system.removing(kind, name).unwrap_err().to_string();
+                assert!(error.contains("left alone"), "{name} {mark}: {error}");
                 assert!(system.there.get());
             }
             let system = System::of(true, "me");
-            let said = system.removing(kind, &name.replace("vmio-", "vm-")).unwrap_err().to_string();
-            assert!(said.contains("left alone"), "{said}");
+            let error = system.removing(kind, &name.replace("vmio-", "vm-")).unwrap_err().to_string();
+            assert!(error.contains("left alone"), "{error}");
             assert!(system.there.get() && system.ran.borrow().is_empty());
         }
     }
 
     #[test]
-    fn an_rbd_image_whose_owner_was_killed_before_it_was_marked_is_known_by_its_name() {
+    fn unmarked_rbd_image_is_known_by_its_name() {
         for (tag, name, kind, ours) in [
             ("me", "rbd/vmio-me-rbd", VolumeKind::Rbd, true),
             ("me", "rbd/vmio-me2-rbd", VolumeKind::Rbd, false),
@@ -355,22 +355,22 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_cannot_be_asked_is_a_failure() {
+    fn unreachable_group_is_a_failure() {
         for (kind, name) in NAMES {
             let system = System { parent: false, ..System::of(true, "me") };
-            let said = system.removing(kind, name).unwrap_err().to_string();
-            assert!(said.contains(name) && said.contains("not found"), "{said}");
+            let error = system.removing(kind, name).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("not found"), "{error}");
             let by_hand = [
                 "`lvremove --yes vg0/vmio-x`",
                 "`zfs destroy tank/vm/vmio-x`",
                 "`rbd --id u rm --no-progress rbd/vmio-x`",
             ];
-            assert!(by_hand.iter().any(|command| said.contains(command)), "{said}");
+            assert!(by_hand.iter().any(|command| error.contains(command)), "{error}");
         }
     }
 
     #[test]
-    fn mapped_images_of_either_format_are_found() {
+    fn mapped_images_of_both_formats() {
         let list = r#"[{"pool":"rbd","name":"a","device":"/dev/rbd0"},{"pool":"p","name":"a","device":"/dev/rbd1"}]"#;
         assert_eq!(rbd_devices(list, "p/a"), ["/dev/rbd1"]);
         let map = r#"{"0":{"pool":"rbd","name":"a","snap":"-","device":"/dev/rbd0"}}"#;

@@ -1,15 +1,15 @@
-//! What goes wrong on the way into a guest, and what to do about it.
+//! Errors of reaching a guest, and what to do about each.
 
 use std::io;
 
 use crate::reach::{self, Ungreeted};
 
-/// What went wrong on the way into a guest.
+/// An error of reaching a guest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
-    /// In the words of `virsh`, or of the guest's agent by it.
+    /// Message of `virsh`, or of the guest's agent.
     #[error("{0}")]
-    Said(String),
+    Message(String),
     /// With its last words.
     #[error("virsh ended: {0}")]
     Ended(String),
@@ -78,9 +78,9 @@ impl Trouble {
     /// What is told, and what to do: by what it is, or by the words of `virsh`. `None` where that is not known.
     pub(crate) fn told(&self) -> (String, Option<&'static str>) {
         let text = self.to_string();
-        let told = |mends: &[(&str, &'static str)]| reach::told("virsh", &text, &text, mends);
+        let told = |mends: &[(&str, &'static str)]| reach::explain("virsh", &text, "", mends);
         match self {
-            Self::Said(_) | Self::Ended(_) => told(&MENDS),
+            Self::Message(_) | Self::Ended(_) => told(&MENDS),
             Self::NotRun { .. } | Self::NotStarted(_) => told(&[(text.as_str(), INSTALL)]),
             Self::NotRunning(_) => told(&[(text.as_str(), START)]),
             Self::Forbidden(_) => told(&[(text.as_str(), ALLOW)]),
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_to_do_follows_from_what_it_is_or_from_the_words_of_virsh() {
+    fn help_depends_on_the_error() {
         let told = |trouble: Trouble| trouble.told();
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         assert_eq!(told(Trouble::NotStarted(missing())).1, Some(INSTALL));
@@ -103,10 +103,11 @@ mod tests {
             ("domain is not running: it is shut off".to_owned(), Some(START))
         );
         assert_eq!(
-            told(Trouble::Said("error: failed to get domain 'x'\nerror: x".into())),
+            told(Trouble::Message("error: failed to get domain 'x'\nerror: x".into())),
             ("error: failed to get domain 'x'".to_owned(), Some(MENDS[1].1))
         );
         // It is this host and not virsh that has no room for a thread.
-        assert_eq!(told(Trouble::Cannot { what: "start a thread", source: missing() }).1, None);
+        let cannot = Trouble::Cannot { what: "start a thread", source: missing() };
+        assert_eq!(told(cannot), ("cannot start a thread: entity not found".to_owned(), None));
     }
 }

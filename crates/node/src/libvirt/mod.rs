@@ -1,7 +1,8 @@
-//! Libvirt domains that are in use, reached through their guest's own agent (qemu-guest-agent) by the user's own `virsh`.
-//! vmio's agent is written into the guest's memory, is run there, and is gone afterwards ([`crate::reach`]).
+//! Libvirt domains that are in use, reached through their guest's own agent (qemu-guest-agent) by the user's own
+//! `virsh`. vmio's agent is written into the guest's memory, is run there, and is gone afterwards ([`crate::reach`]).
 //!
-//! What the guest's agent answers is the guest's word: every answer is bounded in size and time, and nothing of it is run here.
+//! What the guest's agent answers is the guest's word: every answer is bounded in size and time, and nothing of it is
+//! run here.
 
 use std::fmt;
 use std::io;
@@ -27,9 +28,9 @@ use virsh::Virsh;
 pub const SCHEME: &str = "libvirt://";
 /// Longest name of a domain.
 const MOST_BYTES: usize = 255;
-/// How a shell in the guest makes the place for the agent.
+/// Script that makes the agent's directory in the guest.
 const PLACE: &str = concat!(reach::place!(), include_str!("place.sh"));
-/// How it runs the agent.
+/// Script that runs the agent.
 const SCRIPT: &str = include_str!("script.sh");
 /// What is asked of the guest's agent.
 const NEEDED: [&str; 7] = [
@@ -132,7 +133,7 @@ pub fn open(virsh: &[String], domain: &Domain, agents: &[Program]) -> Result<Gue
     if place.is_empty() {
         return Err(Error { address: domain.to_string(), what: NO_PLACE[0].into(), help: NO_PLACE[1].into() });
     }
-    // It is written into a script there.
+    // It becomes a part of a script.
     if !place.starts_with('/') || !place.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b)) {
         return Err(failed(Trouble::Place(place)));
     }
@@ -147,7 +148,7 @@ pub fn open(virsh: &[String], domain: &Domain, agents: &[Program]) -> Result<Gue
         .map_err(|(pump, why)| failed(pump.ended().unwrap_or(why.into())))
 }
 
-/// Whether the guest's agent does what is needed.
+/// Checks that the guest's agent has the needed commands.
 fn able(virsh: &mut Virsh) -> Result<(), Trouble> {
     virsh.ask("guest-ping", &Value::Null)?;
     let info = virsh.ask("guest-info", &Value::Null)?;
@@ -157,7 +158,7 @@ fn able(virsh: &mut Virsh) -> Result<(), Trouble> {
     if lacking.is_empty() { Ok(()) } else { Err(Trouble::Forbidden(lacking)) }
 }
 
-/// Runs a script in the guest; its words.
+/// Runs a script in the guest; returns its output.
 fn run(virsh: &mut Virsh, script: &str, until: Instant) -> Result<String, Trouble> {
     let pid = start(virsh, script, true)?;
     loop {
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_domain_is_no_option_and_no_path() {
+    fn domain_names() {
         let is = |text: &str| text.parse::<Domain>().map(|domain| domain.to_string());
         assert_eq!(is("libvirt://shop & \"co\"/").unwrap(), "libvirt://shop & \"co\"");
         for wrong in

@@ -1,6 +1,6 @@
-//! The stream to an agent by way of a guest's agent, which reads and writes files: what goes there is written into a FIFO, what
-//! comes back is read from a spool ([`crate::stream::Spool`]), since an answer that a guest agent reads from a FIFO is lost
-//! where less is in it than was asked for.
+//! The stream to an agent by way of a guest's agent, which reads and writes files: what goes there is written into a
+//! FIFO, what comes back is read from a spool ([`crate::stream::Spool`]), since an answer that a guest agent reads from
+//! a FIFO is lost where less is in it than was asked for.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -18,16 +18,17 @@ use super::virsh::Virsh;
 use crate::reach::{Carrier, END_LIMIT};
 use crate::stream::SPOOL_BYTES;
 
-/// How long is waited between two looks at the spool: from the first, which doubles as long as nothing comes, to the second.
+/// How long is waited between two looks at the spool: from the first, which doubles as long as nothing comes, to the
+/// second.
 const LOOKS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
-/// How often is looked whether the agent has ended, where nothing comes.
+/// Period of checks for the agent's end while nothing comes.
 const LIFE: Duration = Duration::from_secs(5);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
 /// Bytes that are written at once: in base64 they are an argument of `virsh`, which may have 128 KiB (execve(2)).
 pub const WRITE_BYTES: usize = 90 << 10;
 
-/// What is open in the guest.
+/// Files and process in the guest.
 pub struct Ends {
     /// The FIFO that the agent reads.
     pub input: i64,
@@ -57,7 +58,7 @@ impl Pump {
         Ok(Self { stop, thread: Some(thread::Builder::new().name("libvirt's pump".into()).spawn(run)?) })
     }
 
-    /// Ends it, and says what went wrong where something did.
+    /// Ends it; returns its error, if any.
     pub fn ended(mut self) -> Option<Trouble> {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.take().and_then(|thread| thread.join().ok().flatten())
@@ -94,7 +95,7 @@ impl Work {
         let mut buffer = vec![0; WRITE_BYTES];
         let (mut wait, mut lived) = (LOOKS[0], Instant::now());
         while !stop.load(Ordering::SeqCst) {
-            // What is to go there is also what ends the wait.
+            // Data to send ends the wait.
             stream.set_read_timeout(Some(wait))?;
             match stream.read(&mut buffer) {
                 Ok(0) => return Ok(()),
@@ -123,10 +124,10 @@ impl Work {
         Ok(())
     }
 
-    /// What is new in the spool.
+    /// Reads new data of the spool.
     fn look(&mut self) -> Result<Vec<u8>, Trouble> {
         let Some(file) = self.file else {
-            // It is not there before the agent has something to say.
+            // It does not exist before the agent's first output.
             self.file = self.open(self.number, "r").ok();
             return Ok(Vec::new());
         };
@@ -137,7 +138,7 @@ impl Work {
             && let Ok(next) = self.open(self.number + 1, "r")
         {
             self.close(file);
-            // What has been read takes no memory there any more.
+            // Frees the guest's memory.
             if let Ok(emptied) = self.open(self.number, "w") {
                 self.close(emptied);
             }
@@ -158,7 +159,7 @@ impl Work {
         Ok(self.virsh.ask("guest-exec-status", &json!({ "pid": self.ends.shell }))?["exited"] == true)
     }
 
-    /// The agent ends with its input; the shell takes all away.
+    /// Closes the agent's input, so that it ends and the shell removes everything.
     fn end(&mut self) {
         self.close(self.ends.input);
         if let Some(file) = self.file.take() {
@@ -190,8 +191,8 @@ pub fn close(virsh: &mut Virsh, file: i64) -> Result<(), Trouble> {
 
 /// Writes [`WRITE_BYTES`] at most, and sees that they are there.
 pub fn write(virsh: &mut Virsh, file: i64, bytes: &[u8]) -> Result<(), Trouble> {
-    let said = virsh.ask("guest-file-write", &json!({ "handle": file, "buf-b64": BASE64.encode(bytes) }))?;
-    let written = number(&said["count"])?;
+    let answer = virsh.ask("guest-file-write", &json!({ "handle": file, "buf-b64": BASE64.encode(bytes) }))?;
+    let written = number(&answer["count"])?;
     if written != bytes.len() as i64 {
         return Err(Trouble::Cut { written, bytes: bytes.len() });
     }
@@ -199,10 +200,10 @@ pub fn write(virsh: &mut Virsh, file: i64, bytes: &[u8]) -> Result<(), Trouble> 
 }
 
 fn read(virsh: &mut Virsh, file: i64) -> Result<Vec<u8>, Trouble> {
-    let said = virsh.ask("guest-file-read", &json!({ "handle": file, "count": READ_BYTES }))?;
+    let answer = virsh.ask("guest-file-read", &json!({ "handle": file, "count": READ_BYTES }))?;
     let wrong = |what: &str| Trouble::GuestAgent(what.to_owned());
-    let bytes = BASE64.decode(said["buf-b64"].as_str().unwrap_or_default().as_bytes());
+    let bytes = BASE64.decode(answer["buf-b64"].as_str().unwrap_or_default().as_bytes());
     let bytes = bytes.map_err(|_| wrong("answered with what is no base64"))?;
-    let fits = bytes.len() <= READ_BYTES && said["count"].as_u64() == Some(bytes.len() as u64);
+    let fits = bytes.len() <= READ_BYTES && answer["count"].as_u64() == Some(bytes.len() as u64);
     fits.then_some(bytes).ok_or_else(|| wrong("gave other bytes than it says"))
 }

@@ -1,7 +1,7 @@
 //! The user's own `virsh`, which asks a domain's guest agent (`virsh qemu-agent-command`).
 //!
-//! Short questions go through one `virsh` that stays (some milliseconds each, and next to no time of this host's processors);
-//! long ones are arguments of a `virsh` of their own, since a line of its shell may be cut.
+//! Short questions go through one `virsh` that stays (some milliseconds each, and next to no time of this host's
+//! processors); long ones are arguments of a `virsh` of their own, since a line of its shell may be cut.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(ANSWER_SECONDS as u64 + 10);
 const MOST_BYTES: usize = 2 << 20;
 /// Longest line for the `virsh` that stays: without readline(3) it reads lines of 1023 bytes.
 const LONGEST_LINE: usize = 1000;
-/// What it says when it waits for a line.
+/// Its prompt.
 const PROMPTS: [&str; 2] = ["virsh # ", "virsh > "];
 const MARK: &str = "vmio-asked-";
 
@@ -36,11 +36,11 @@ pub struct Virsh {
     uuid: String,
     child: Child,
     input: UnixStream,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     asked: u64,
 }
 
-/// What a `virsh` of its own says.
+/// Output of a separate `virsh`.
 pub fn run(command: &[String], words: &[&str]) -> Result<String, Trouble> {
     let (program, options) = command.split_first().ok_or(Trouble::NoCommand)?;
     let env = [("LC_ALL".to_owned(), "C".to_owned())].into();
@@ -51,7 +51,7 @@ pub fn run(command: &[String], words: &[&str]) -> Result<String, Trouble> {
     if output.truncated {
         return Err(Trouble::TooLong(MOST_BYTES));
     }
-    if output.ok() { Ok(output.out()) } else { Err(Trouble::Said(output.err())) }
+    if output.ok() { Ok(output.out()) } else { Err(Trouble::Message(output.err())) }
 }
 
 impl Virsh {
@@ -69,10 +69,10 @@ impl Virsh {
             .stdout(own()?)
             .stderr(own()?)
             .envs([("LC_ALL", "C"), ("TERM", "dumb")])
-            // A Ctrl-C is vmio's to answer.
+            // Ctrl-C is handled by vmio.
             .process_group(0)
             .spawn()?;
-        Ok(Self { command: command.to_vec(), uuid: uuid.to_owned(), child, input, heard: Vec::new(), asked: 0 })
+        Ok(Self { command: command.to_vec(), uuid: uuid.to_owned(), child, input, received: Vec::new(), asked: 0 })
     }
 
     /// Asks the guest's agent.
@@ -92,44 +92,44 @@ impl Virsh {
         let lines = format!("qemu-agent-command --timeout {limit} {} '{question}'\necho {mark}\n", self.uuid);
         let refused = |e: io::Error| Trouble::Virsh(format!("takes no more questions: {e}"));
         self.input.write_all(lines.as_bytes()).map_err(refused)?;
-        let said = self.until(&mark)?;
-        // Its shell may repeat what it was told, behind the prompt.
-        said.lines()
+        let text = self.until(&mark)?;
+        // Its shell may echo the command after the prompt.
+        text.lines()
             .map(bare)
             .find_map(|line| {
-                let failed = line.strip_prefix("error:").map(|why| Err(Trouble::Said(why.trim().to_owned())));
+                let failed = line.strip_prefix("error:").map(|why| Err(Trouble::Message(why.trim().to_owned())));
                 failed.or_else(|| line.starts_with("{\"return\"").then(|| returned(line)))
             })
             .unwrap_or_else(|| Err(Trouble::Virsh("gave no answer".to_owned())))
     }
 
-    /// What it says until a line begins with the mark.
+    /// Its output up to a line that begins with the mark.
     fn until(&mut self, mark: &str) -> Result<String, Trouble> {
         let until = Instant::now() + LIMIT;
         let mut buffer = vec![0; 64 << 10];
         loop {
-            let said = String::from_utf8_lossy(&self.heard);
+            let text = String::from_utf8_lossy(&self.received);
             let mut at = 0;
-            for line in said.split_inclusive('\n') {
+            for line in text.split_inclusive('\n') {
                 if bare(line).starts_with(mark) {
-                    let answer = said[..at].to_owned();
-                    self.heard.clear();
+                    let answer = text[..at].to_owned();
+                    self.received.clear();
                     return Ok(answer);
                 }
                 at += line.len();
             }
-            if self.heard.len() > MOST_BYTES {
-                let said = format!("said {MOST_BYTES} bytes and not that it had done as it was told");
-                return Err(Trouble::Virsh(said));
+            if self.received.len() > MOST_BYTES {
+                let text = format!("said {MOST_BYTES} bytes and not that it had done as it was told");
+                return Err(Trouble::Virsh(text));
             }
             let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
             self.input.set_read_timeout(Some(left))?;
             match self.input.read(&mut buffer) {
                 Ok(0) => {
-                    let said = String::from_utf8_lossy(&self.heard).into_owned();
-                    return Err(Trouble::Ended(said.trim().to_owned()));
+                    let text = String::from_utf8_lossy(&self.received).into_owned();
+                    return Err(Trouble::Ended(text.trim().to_owned()));
                 }
-                Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
+                Ok(n) => self.received.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return Err(Trouble::Virsh(format!("gave no answer within {} s", LIMIT.as_secs()))),
             }

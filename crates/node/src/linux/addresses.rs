@@ -20,8 +20,8 @@ pub fn has(reader: &dyn Reader, address: IpAddr) -> bool {
     }
 }
 
-/// By the content of `net/fib_trie`: below `|-- 192.0.2.0`, each type of route to that on a line of its own, `/32 host LOCAL`
-/// for what is the machine's own (Linux net/ipv4/fib_trie.c, `fib_trie_seq_show`).
+/// By the content of `net/fib_trie`: below `|-- 192.0.2.0`, each type of route to that on a line of its own, `/32 host
+/// LOCAL` for what is the machine's own (Linux net/ipv4/fib_trie.c, `fib_trie_seq_show`).
 fn has_ipv4(text: &str, address: Ipv4Addr) -> bool {
     let mut base = None;
     text.lines().map(str::trim).any(|line| {
@@ -59,7 +59,7 @@ mod tests {
         fd000000000000000000000000000002 04 40 00 82     eth0\n";
 
     #[test]
-    fn an_address_is_its_own_where_an_interface_has_it() {
+    fn own_addresses() {
         let fake = Fake::new("there").file("/proc/self/net/fib_trie", TRIE).file("/proc/self/net/if_inet6", INET6);
         let own = |address: &str| has(&fake, address.parse().unwrap());
         for (address, is) in [

@@ -42,7 +42,7 @@ fn a_device_says_what_it_is() {
 }
 
 #[test]
-fn read_ahead_is_that_of_the_device_or_file_system() {
+fn read_ahead_of_devices_and_file_systems() {
     let stat = |mode, dev, rdev| crate::FileStat { mode, size: 0, allocated: 0, dev, rdev };
     let fake = Fake::new("fake")
         .node("/dev/vda", stat(0o060_600, (0, 5), (254, 0)))
@@ -71,7 +71,7 @@ fn a_senseless_block_size_is_not_known() {
 }
 
 #[test]
-fn names_of_drivers_that_number_their_devices() {
+fn numbered_device_names() {
     assert!(is_zvol("zd16") && is_numbered("zram0", "zram"));
     for other in ["zd", "zd1p1", "zdx", "sda", "azd1"] {
         assert!(!is_zvol(other), "{other}");
@@ -94,7 +94,7 @@ fn the_file_behind_a_loop_device() {
 }
 
 #[test]
-fn what_a_disk_says_of_itself_is_printed_without_its_control_characters() {
+fn control_characters_are_removed() {
     assert_eq!(printable(b"  S3Z8 \x1b[31mNB0K  \n").as_deref(), Some("S3Z8 [31mNB0K"));
     assert_eq!(printable("\u{202e}a".as_bytes()).as_deref(), Some("a"));
     assert_eq!((printable(b" \n"), printable(b"\xff\xfe")), (None, None));
@@ -102,7 +102,7 @@ fn what_a_disk_says_of_itself_is_printed_without_its_control_characters() {
 }
 
 #[test]
-fn each_kind_of_disk_has_its_serial_number_elsewhere() {
+fn serial_numbers_by_kind_of_disk() {
     let serial = |file: &str, content: &[u8]| {
         let fake = Fake::new("fake").file(format!("/sys/block/x/{file}"), content).file("/sys/block/x/size", "1");
         Device::whole(&fake, "x").serial()

@@ -17,7 +17,7 @@ fn dir(table: &str, cgroup: &str, controller: &str) -> Option<String> {
 }
 
 #[test]
-fn a_group_is_found_by_the_table_of_mounts() {
+fn group_of_a_process() {
     let both = "5:cpu,cpuacct:/vm/1\n4:memory:/vm\n1:name=systemd:/s\n0::/two/1\n";
     assert_eq!(dir(V1, both, "cpuacct").as_deref(), Some("/sys/fs/cgroup/cpu,cpuacct/vm/1"));
     assert_eq!(dir(V1, both, "memory").as_deref(), Some("/sys/fs/cgroup/memory/vm"));
@@ -37,7 +37,7 @@ fn a_group_is_found_by_the_table_of_mounts() {
 
 /// In a container a part of the hierarchy is mounted, and the paths of processes are of all of it.
 #[test]
-fn where_a_part_of_a_hierarchy_is_mounted_paths_count_from_there() {
+fn paths_in_a_partly_mounted_hierarchy() {
     let part = "33 31 0:30 /docker/1 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
     assert_eq!(dir(part, "4:memory:/docker/1\n", "memory").as_deref(), Some("/sys/fs/cgroup/memory"));
     assert_eq!(dir(part, "4:memory:/docker/1/in\n", "memory").as_deref(), Some("/sys/fs/cgroup/memory/in"));
@@ -86,7 +86,7 @@ fn a_limit_above_holds_too() {
 }
 
 #[test]
-fn memory_of_a_process_that_is_alone_in_its_group() {
+fn memory_by_node_of_a_lone_process() {
     let fake = |procs: &str| {
         Fake::new("fake")
             .file("/proc/self/mountinfo", "31 23 0:28 / /c rw - cgroup2 cgroup2 rw\n")

@@ -68,7 +68,7 @@ mod tests {
     use crate::Fake;
 
     #[test]
-    fn lists_of_processors_are_as_the_kernel_writes_them() {
+    fn lists_of_processors() {
         assert_eq!(list("0-2,8\n"), Some(vec![0, 1, 2, 8]));
         // Each counts once: two processors of `0,0` are one.
         assert_eq!(list("3,1-2,2"), Some(vec![1, 2, 3]));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_have_their_core_package_and_node() {
+    fn topology_of_processors() {
         let topology = |fake: Fake, cpu: u32, core: &str, package: u32| {
             let dir = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
             fake.file(format!("{dir}/core_id"), format!("{core}\n"))

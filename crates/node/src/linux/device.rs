@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_a_dev_are_those_that_went_in() {
+    fn device_numbers_round_trip() {
         for number in [(0, 0), (8, 16), (259, 256), (4095, 1_048_575)] {
             // huge_encode_dev() is new_encode_dev() of include/linux/kdev_t.h.
             let (major, minor) = (u64::from(number.0), u64::from(number.1));

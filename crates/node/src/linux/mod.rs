@@ -13,7 +13,8 @@
 //! | tables of mounts (`mountinfo`) | [`mounts`] |
 //! | what of all this has to be answered by somebody else | [`silent`] |
 //! | control groups of both versions | [`cgroup`] |
-//! | network interfaces and sockets (`/sys/class/net`, `net/dev`, `net/unix`) | [`net`] |
+//! | network interfaces (`/sys/class/net`, `net/dev`) | [`net`] |
+//! | sockets (`net/unix`, `net/tcp`, `net/udp`) | [`sockets`] |
 //! | the machine's own addresses (`net/fib_trie`, `net/if_inet6`) | [`addresses`] |
 //! | devices by their bus: PCI, Xen's back ends | [`bus`] |
 //! | counters of NFS mounts (`mountstats`) | [`nfs`] |
@@ -58,6 +59,7 @@ pub mod nfs;
 pub mod powercap;
 pub mod process;
 pub mod silent;
+pub mod sockets;
 pub mod system;
 
 /// A file with one word or line, without the blanks around it.

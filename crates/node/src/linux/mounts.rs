@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_file_system_are_told_apart_before_their_escapes_are_taken_away() {
+    fn options_are_split_before_unescaping() {
         let table = "50 40 0:50 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/up\\0541\\040x,workdir=/w\n\
                      32 31 0:29 / /c rw - cgroup cgroup rw,cpu,cpuacct\n33 31 0:30 / /n rw - proc none\n";
         let [overlay, group, none] = &parse(table.as_bytes())[..] else { panic!("three mounts") };
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_holds_is_told_from_what_is_here() {
+    fn servers_of_network_mounts() {
         let table = "22 1 253:0 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /srv/nfs\\040a rw - nfs4 host:/export rw\n\
                      24 23 8:1 / /srv/nfs\\040a/local rw - xfs /dev/sdb rw\n25 22 0:22 / /mnt/pve rw - cifs //nas/vm rw\n";
         let mounts = parse(table.as_bytes());

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_and_memory_are_counted_and_no_part_twice() {
+    fn zones_are_counted_once() {
         let all = [
             ("intel-rapl-mmio:0", "package-0", 1),
             ("intel-rapl:0", "package-0", 262_143_328_850),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_goes_round_and_not_backwards() {
+    fn counter_wraps() {
         let zone = |range_uj| Zone { domain: "package-0".into(), energy_file: PathBuf::new(), range_uj };
         assert_eq!(zone(None).between_uj(100, 350), Some(250));
         assert_eq!(zone(Some(1000)).between_uj(960, 50), Some(90));

@@ -21,7 +21,7 @@ fn processes_and_their_words() {
 }
 
 #[test]
-fn what_a_process_can_make_endless_is_read_to_a_bound() {
+fn long_files_are_read_to_a_bound() {
     let long = "x".repeat(COMMAND_LINE_BYTES) + "\0tail\0";
     let fake = Fake::new("fake").file("/proc/7/cmdline", long);
     assert_eq!(command_line(&fake, 7).unwrap(), ["x".repeat(COMMAND_LINE_BYTES)]);
@@ -30,7 +30,7 @@ fn what_a_process_can_make_endless_is_read_to_a_bound() {
 }
 
 #[test]
-fn namespaces_that_may_not_be_read_are_taken_for_ours() {
+fn unreadable_namespaces_count_as_ours() {
     let fake = Fake::new("fake")
         .symlink("/proc/self/ns/net", "net:[1]")
         .symlink("/proc/7/ns/net", "net:[1]")
@@ -40,7 +40,7 @@ fn namespaces_that_may_not_be_read_are_taken_for_ours() {
 }
 
 #[test]
-fn descriptors_are_told_by_number() {
+fn descriptor_numbers_and_links() {
     let fake = Fake::new("fake")
         .symlink("/proc/7/fd/3", "socket:[12]")
         .symlink("/proc/7/fd/10", "/dev/kvm")
@@ -75,7 +75,7 @@ fn fields_of_a_status() {
 }
 
 #[test]
-fn a_stat_is_read_behind_the_last_bracket_of_the_name() {
+fn stat_with_brackets_in_the_name() {
     let text = "77 (a) R 1 (b) T 5 77 77 0 -1 4194304 300 0 0 0 150 50 0 0 20 0 5 0 1234 1000 200\n";
     let stat = Stat::parse(text).unwrap();
     assert_eq!((stat.number, stat.comm, stat.is_stopped(), stat.parent()), (77, "a) R 1 (b", true, Some(5)));
@@ -99,7 +99,7 @@ fn times_of_threads() {
 }
 
 #[test]
-fn descriptors_of_taps_are_known_by_what_the_driver_says() {
+fn descriptors_of_taps() {
     let head = "pos:\t0\nflags:\t0104002\nmnt_id:\t25\nino:\t90\n";
     let fake = Fake::new("fake")
         .file("/proc/7/fdinfo/3", format!("{head}iff:\ttap 0\n"))

@@ -13,8 +13,8 @@ const DEEPEST: u32 = 8;
 /// Links that are followed, as the kernel does (path_resolution(7)).
 const MOST_LINKS: u32 = 40;
 
-/// Who has to answer for what a path leads to, and where that is mounted; `None` where this machine's kernel does. Links
-/// are followed as far as that asks nobody.
+/// Who has to answer for what a path leads to, and where that is mounted; `None` where this machine's kernel does.
+/// Links are followed as far as that asks nobody.
 pub fn may_hang(reader: &dyn Reader, path: &Path) -> Option<NetworkMount> {
     let mounts = mounts::own(reader).ok()?;
     Look { reader, mounts: &mounts }.path(path, DEEPEST)
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_to_answer_is_told_without_asking_anybody() {
+    fn servers_are_found_without_a_call() {
         let machine = machine();
         let who = |path: &str| may_hang(&machine, Path::new(path)).map(|found| found.server);
         for here in ["/", "/home/plain", "/mnt/here/x", "/srv/nfs2", "/nowhere/at/all"] {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_without_an_end_are_left() {
+    fn endless_layers_are_cut_off() {
         let round = "22 1 7:1 / / rw - ext4 /dev/loop1 rw\n";
         let machine = Fake::new("fake")
             .file(mounts::OWN, round)

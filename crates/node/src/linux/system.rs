@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_and_iowait_do_not_count_and_steal_is_apart() {
+    fn cpu_times() {
         let times = CpuTimes::parse("cpu  100 20 50 900 700 3 2 11 40 5\ncpu0 1 2\ncpu1 1 2\nintr 5\n").unwrap();
         assert!((times.busy_seconds - 1.75).abs() < 1e-9 && (times.stolen_seconds - 0.11).abs() < 1e-9);
         assert_eq!(times.cpus, 2);

@@ -27,12 +27,12 @@ use crate::machine::{self, lock};
 
 /// Longest time for one of these calls.
 const LIMIT: Duration = Duration::from_secs(1);
-/// How long a root directory that gave no answer is left alone.
+/// Time for which a silent root directory is not tried again.
 const REST: Duration = Duration::from_secs(600);
 /// Entries of a directory that are listed.
 const MOST_ENTRIES: usize = 1 << 16;
 
-/// When the root directories of processes, each with its start, gave no answer.
+/// Root directories of processes (number and start) that gave no answer, and when.
 static SILENT: Mutex<BTreeMap<(u32, Option<u64>), Instant>> = Mutex::new(BTreeMap::new());
 
 /// The same of mounts of this machine.
@@ -112,7 +112,7 @@ pub(crate) fn cached_bytes_here(path: &Path) -> io::Result<Option<u64>> {
     machine::cached_bytes(&open(path, |kind| kind.is_file() || kind.is_block_device())?)
 }
 
-/// Has it done where it may hang.
+/// Runs a query in a worker.
 pub(crate) fn in_time(path: &Path, ask: FileQuery) -> Answer {
     let root = root_of(path).map(|(pid, _)| (pid, machine::start_ticks(pid)));
     let silent = || io::Error::new(ErrorKind::TimedOut, format!("it gave no answer within {} s", LIMIT.as_secs()));
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pipes_devices_and_endless_files_are_refused_at_once() {
+    fn pipes_devices_and_endless_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         rustix::fs::mkfifoat(CWD, at("pipe"), Mode::RWXU).unwrap();
@@ -204,7 +204,7 @@ mod tests {
         for other in ["/proc/self/root/x", "/proc/8/rootx", "/proc/8/cwd/a", "/a/proc/8/root", "proc/8/root"] {
             assert_eq!(root_of(Path::new(other)), None, "{other}");
         }
-        // Our own root, which is anybody's to look at.
+        // Our own root.
         let here = PathBuf::from(format!("/proc/{}/root", std::process::id()));
         assert!(stat(&here).unwrap().is_directory());
         assert_eq!(read(&here.join("proc/version"), 1 << 16).unwrap(), fs::read("/proc/version").unwrap());

@@ -1,5 +1,4 @@
-//! The I/O task of a look at files of others: what may be asked, and how it is answered where it may hang
-//! ([`io_worker`](crate::io_worker)).
+//! The I/O task that reads files of others, which may hang ([`io_worker`](crate::io_worker)): its queries and replies.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +14,7 @@ use crate::{FileStat, io_worker};
 /// A look at a file.
 pub(crate) static LOOK: IoTask = IoTask { word: "look", perform };
 
-/// What may be asked of a path.
+/// A query about a path.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum FileQuery {
     /// Its content, if that is no longer than so many bytes.
@@ -36,7 +35,7 @@ pub(crate) enum FileQuery {
     Peek { open: Option<Opened>, most: usize },
 }
 
-/// What is answered.
+/// The reply to a query.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FileReply {
     /// The bytes beside it.
@@ -58,23 +57,23 @@ pub(crate) enum FileReply {
 /// An answer, with the bytes beside it.
 pub(crate) type Answer = io::Result<(FileReply, Vec<u8>)>;
 
-/// Has a look taken.
+/// Runs a query.
 pub(crate) fn look(ask: FileQuery, path: &Path, limit: std::time::Duration) -> Answer {
     io_worker::send(&LOOK, &ask, path, limit)
 }
 
-/// That something else was answered than what was asked.
-pub(crate) fn no_answer(told: &FileReply) -> io::Error {
-    io::Error::other(format!("{told:?} is no answer to this"))
+/// The error of a reply that does not fit the query.
+pub(crate) fn no_answer(reply: &FileReply) -> io::Error {
+    io::Error::other(format!("{reply:?} is no answer to this"))
 }
 
 fn perform(ask: &str, path: &Path) -> Done {
-    let (told, bytes) = told(serde_json::from_str(ask)?, path)?;
-    Ok((serde_json::to_string(&told)?, bytes))
+    let (reply, bytes) = answer(serde_json::from_str(ask)?, path)?;
+    Ok((serde_json::to_string(&reply)?, bytes))
 }
 
-fn told(ask: FileQuery, path: &Path) -> Answer {
-    let plain = |told| Ok((told, Vec::new()));
+fn answer(ask: FileQuery, path: &Path) -> Answer {
+    let plain = |reply| Ok((reply, Vec::new()));
     match ask {
         FileQuery::Read { most } => Ok((FileReply::Bytes, foreign::read_here(path, most)?)),
         FileQuery::List => plain(FileReply::Names(foreign::list_here(path)?)),
@@ -88,9 +87,9 @@ fn told(ask: FileQuery, path: &Path) -> Answer {
         FileQuery::Opened { pid, fd } => plain(FileReply::Opened(opened::opened_here(pid, fd)?)),
         FileQuery::Peek { open, most } => {
             let at = open.map_or_else(|| At::Path(path.to_owned()), At::Open);
-            let seen = opened::peek_here(&at, most)?;
-            let cached = seen.cached.map_err(|e| Fault::from(&e));
-            Ok((FileReply::Peek { cached, may_hang: seen.may_hang }, seen.start))
+            let start_of_file = opened::peek_here(&at, most)?;
+            let cached = start_of_file.cached.map_err(|e| Fault::from(&e));
+            Ok((FileReply::Peek { cached, may_hang: start_of_file.may_hang }, start_of_file.start))
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) const KEEP_BYTES: usize = 64 << 20;
 /// How long a tool that was asked to end may take to put things in order.
 const TERM_LIMIT: Duration = Duration::from_secs(10);
 
-/// What this machine is called as a node; no other is.
+/// Name of this machine as a node.
 pub const LOCAL: &str = "local";
 
 /// This machine.
@@ -105,7 +105,7 @@ impl Local {
         make().map_err(|e| self.error("write", path, e))
     }
 
-    /// `None` for what is not there.
+    /// `None` where the file does not exist.
     fn there<T>(&self, what: &'static str, path: &Path, found: io::Result<T>) -> Result<Option<T>> {
         match found {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn past_its_limit_a_tool_may_put_things_in_order_and_a_deaf_one_is_killed() {
+    fn gentle_time_limit() {
         let run = |script: &str| {
             let limit = Duration::from_millis(200);
             let exec = Exec::new("sh").args(["-c", script]).limit(limit);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_owner_nothing_bears_a_mark() {
+    fn no_owner_means_no_mark() {
         let output = Local::new().exec_gently(&Exec::new("env")).unwrap();
         assert!(output.ok() && !output.out().contains(machine::OWNER_VARIABLE), "{}", output.out());
     }

@@ -43,7 +43,7 @@ pub(crate) fn identity(path: &Path) -> io::Result<FileIdentity> {
     }
 }
 
-/// What a process's descriptor is.
+/// The file of a process's descriptor.
 pub(crate) fn opened(pid: u32, fd: u32) -> io::Result<Opened> {
     match look(FileQuery::Opened { pid, fd }, Path::new("/"), LIMIT)? {
         (FileReply::Opened(opened), _) => Ok(opened),
@@ -58,8 +58,8 @@ pub(crate) fn peek(at: &At, most: usize) -> io::Result<Peek> {
         At::Open(opened) => (Some(*opened), PathBuf::from(format!("/proc/{}/fd/{}", opened.pid, opened.fd))),
         At::Path(path) => (None, path.clone()),
     };
-    let (told, start) = look(FileQuery::Peek { open, most }, &path, LIMIT)?;
-    let FileReply::Peek { cached, may_hang } = told else { return Err(no_answer(&told)) };
+    let (reply, start) = look(FileQuery::Peek { open, most }, &path, LIMIT)?;
+    let FileReply::Peek { cached, may_hang } = reply else { return Err(no_answer(&reply)) };
     let error = |path: &Path, source| crate::Error::File {
         node: "local".into(),
         what: "count the cached pages of",
@@ -100,7 +100,7 @@ pub(crate) fn opened_here(pid: u32, fd: u32) -> io::Result<Opened> {
 }
 
 /// First bytes of a file, and how many of its bytes are in the page cache.
-pub(crate) struct Seen {
+pub(crate) struct FileStart {
     /// Its first bytes.
     pub start: Vec<u8>,
     /// Bytes of it in the page cache; `None` where this kernel cannot count them.
@@ -110,14 +110,14 @@ pub(crate) struct Seen {
 }
 
 /// [`peek`], in this thread.
-pub(crate) fn peek_here(at: &At, most: usize) -> io::Result<Seen> {
+pub(crate) fn peek_here(at: &At, most: usize) -> io::Result<FileStart> {
     let file = open(at)?;
     let mut start = Vec::new();
     if most > 0 {
         (&file).take(most as u64).read_to_end(&mut start)?;
     }
     let may_hang = file.metadata()?.is_file() && MAY_HANG.contains(&(fstatfs(&file)?.f_type as u32));
-    Ok(Seen { start, cached: machine::cached_bytes(&file), may_hang })
+    Ok(FileStart { start, cached: machine::cached_bytes(&file), may_hang })
 }
 
 /// FUSE, NFS, SMB (three), Ceph, 9P (`f_type`, include/uapi/linux/magic.h).
@@ -140,7 +140,7 @@ fn identity_of(at: OwnedFd) -> io::Result<FileIdentity> {
     })
 }
 
-/// Opens for reading what may be opened.
+/// Opens a file for reading, if it may be opened.
 fn open(at: &At) -> io::Result<File> {
     let refused = |why: String| Err(io::Error::new(ErrorKind::InvalidInput, why));
     let (held, pid) = match at {
@@ -222,8 +222,8 @@ impl User {
         Some(Self { uid, gid, groups: status.supplementary_groups()? })
     }
 
-    /// Does it with this user's rights on files and no others. Only for a thread of its own, which ends after:
-    /// its supplementary groups stay changed.
+    /// Works with this user's rights on files. Only for a thread that ends afterwards, since its supplementary groups
+    /// stay changed.
     fn does<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         unsafe extern "C" {
             fn setfsuid(uid: u32) -> i32;
@@ -257,16 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_has_open_is_looked_at_whatever_became_of_its_name() {
+    fn open_file_survives_renames() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         fs::write(&path, vec![7; 100_000]).unwrap();
         let file = File::open(&path).unwrap();
         let open = own(&file);
         assert!(open.readable && open.is.is(&identity(&path).unwrap()) && open.is.links == 1);
-        let seen = peek(&At::Open(open), 4096).unwrap();
-        assert_eq!(seen.start, [7; 4096]);
-        assert_eq!(fs::metadata(&seen.path).unwrap().len(), 100_000, "reached as long as it is held");
+        let peeked = peek(&At::Open(open), 4096).unwrap();
+        assert_eq!(peeked.start, [7; 4096]);
+        assert_eq!(fs::metadata(&peeked.path).unwrap().len(), 100_000, "reached as long as it is held");
         fs::write(dir.path().join("b"), "another").unwrap();
         fs::rename(dir.path().join("b"), &path).unwrap();
         assert!(!own(&file).is.is(&identity(&path).unwrap()), "the name is another file's now");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_be_read_by_a_descriptor_counts() {
+    fn only_readable_descriptors_count() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let write = fs::OpenOptions::new().write(true).open(file.path()).unwrap();
         let named = openat(CWD, file.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_devices_and_what_the_kernel_makes_up_are_never_opened() {
+    fn pipes_devices_and_kernel_files_are_not_opened() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         rustix::fs::mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
@@ -309,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_without_a_size_hold_no_data_unless_they_are_memory() {
+    fn file_systems_without_a_size() {
         assert!(is_made_up(0x9fa0, 0) && is_made_up(0xde5e_81e4, 64) && is_made_up(0x1234_5678, 0));
         assert!(!is_made_up(0xef53, 1000) && !is_made_up(0x0102_1994, 0));
     }
 
     /// Root's rights are laid down for another's file, and taken up again.
     #[test]
-    fn files_are_opened_with_the_rights_of_the_guests_user() {
+    fn files_are_opened_as_the_guests_user() {
         use std::os::unix::fs::{PermissionsExt, chown};
         if !geteuid().is_root() {
             return; // nobody else can take another user's rights
@@ -337,16 +337,16 @@ mod tests {
         let user = User { uid: 65_534, gid: 65_534, groups: vec![1234] };
         let theirs = std::thread::spawn(move || {
             let opens = |path: &Path| user.does(|| File::open(path).map(drop)).map_err(|e| e.kind());
-            let seen = [opens(&secret), opens(&own), opens(&shared)];
-            (seen, File::open(&secret).is_ok())
+            let peeked = [opens(&secret), opens(&own), opens(&shared)];
+            (peeked, File::open(&secret).is_ok())
         });
-        let (seen, after) = theirs.join().unwrap();
-        assert_eq!(seen, [Err(ErrorKind::PermissionDenied), Ok(()), Ok(())]);
+        let (peeked, after) = theirs.join().unwrap();
+        assert_eq!(peeked, [Err(ErrorKind::PermissionDenied), Ok(()), Ok(())]);
         assert!(after && File::open(dir.path().join("secret")).is_ok(), "root is root again");
     }
 
     #[test]
-    fn the_user_of_a_process_is_that_of_its_files() {
+    fn user_of_a_process() {
         let of = |status: &str| User::among(&Status::of_text(status.to_owned()));
         let status = "Name:\tq\nUid:\t1\t2\t3\t64055\nGid:\t5\t6\t7\t108\nGroups:\t108 993 \n";
         assert_eq!(of(status), Some(User { uid: 64_055, gid: 108, groups: vec![108, 993] }));

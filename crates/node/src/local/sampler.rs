@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn first_at_once_last_at_stop_and_fresh_content_each_time() {
+    fn first_and_last_sample() {
         let before = monotonic_seconds();
         let sampler =
             Sampler::start(&plan(&["/proc/uptime", "/proc/self/stat", "/missing"], 10), MEMORY_BYTES).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_on_schedule_however_late_the_reader_is() {
+    fn late_readers_do_not_shift_ticks() {
         let before = monotonic_seconds();
         let sampler = Sampler::start(&plan(&["/proc/stat"], 20), MEMORY_BYTES).unwrap();
         std::thread::sleep(Duration::from_millis(410));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn full_memory_thins_but_keeps_first_and_last() {
+    fn full_memory_halves_the_samples() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, vec![b'x'; 1000]).unwrap();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_is_cut_and_an_interval_of_zero_refused() {
+    fn large_files_and_zero_intervals() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, vec![1u8; 3 << 20]).unwrap();

@@ -1,5 +1,6 @@
 //! The contract of a machine: [`Reader`] looks, [`Node`] also acts.
 
+mod error;
 pub(crate) mod opened;
 pub(crate) mod programs;
 pub(crate) mod question;
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::RemoteDevice;
 use crate::node::question::Questions;
 use crate::opened::{At, FileIdentity, Opened, Peek};
+
+pub use error::{Error, Result};
 
 /// Longest text, in bytes, that is read of files that others control.
 pub const FOREIGN_BYTES: usize = 4 << 20;
@@ -97,8 +100,9 @@ pub trait Node: Questions {
     /// Copies a local file onto the node, in pieces (large files do not pass through memory).
     fn put(&self, local: &Path, path: &Path, mode: Option<u32>) -> Result<()>;
 
-    /// Makes a new file of mode 0600 with so many bytes, all of them holes, which goes with the node's owner. It is made by
-    /// nobody else and through no link, and stays open: [`Opened::path`] is that file, whatever its name leads to by then.
+    /// Makes a new file of mode 0600 with so many bytes, all of them holes, which goes with the node's owner. It is
+    /// made by nobody else and through no link, and stays open: [`Opened::path`] is that file, whatever its name leads
+    /// to by then.
     fn make_file(&self, path: &Path, bytes: u64) -> Result<Opened> {
         let _ = bytes;
         Err(self.cannot("make", path))
@@ -315,106 +319,12 @@ pub trait Sampling: Send {
     fn stop(self: Box<Self>) -> Result<Vec<FileSample>>;
 }
 
-/// Result of this crate.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// What went wrong on a node. Says what failed, on what, and why.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file or directory operation failed.
-    #[error("{node}: cannot {what} {}: {source}", path.display())]
-    File {
-        /// Node name.
-        node: String,
-        /// `read`, `write`, …
-        what: &'static str,
-        /// Path on the node.
-        path: PathBuf,
-        /// Cause.
-        source: std::io::Error,
-    },
-    /// A command could not be started.
-    #[error("{node}: cannot start {program}: {source}")]
-    Spawn {
-        /// Node name.
-        node: String,
-        /// Program.
-        program: String,
-        /// Cause.
-        source: std::io::Error,
-    },
-    /// A killed process does not end.
-    #[error("{node}: {program} (process {pid}) was killed but does not end; is it stuck in I/O?")]
-    Stuck {
-        /// Node name.
-        node: String,
-        /// Program.
-        program: String,
-        /// Process id on the node.
-        pid: u32,
-    },
-    /// The stream to the agent broke or the agent is gone.
-    #[error("{node}: the agent is gone: {reason}")]
-    Gone {
-        /// Node name.
-        node: String,
-        /// What was seen.
-        reason: String,
-    },
-    /// The other side broke the protocol or speaks another version.
-    #[error("{node}: agent protocol: {reason}")]
-    Protocol {
-        /// Node name.
-        node: String,
-        /// What was wrong.
-        reason: String,
-    },
-    /// A device that must not be written.
-    #[error("{} on {node} is not used: {reason}", device.display())]
-    Refused {
-        /// Node name.
-        node: String,
-        /// The device.
-        device: PathBuf,
-        /// What it holds or who uses it, and what to do.
-        reason: String,
-    },
-    /// What others could have written is not obeyed.
-    #[error("{} is not to be trusted: {why}; {mend}", path.display())]
-    Untrusted {
-        /// Directory or journal.
-        path: PathBuf,
-        /// Who could have written it.
-        why: String,
-        /// What to do.
-        mend: String,
-    },
-    /// A journal could not be used.
-    #[error("journal {}: {reason}", path.display())]
-    Journal {
-        /// Journal file.
-        path: PathBuf,
-        /// What was wrong and what to do.
-        reason: String,
-    },
-}
-
-impl Error {
-    /// What the system said of a file; `None` where it is about none.
-    pub fn kind(&self) -> Option<std::io::ErrorKind> {
-        match self {
-            Error::File { source, .. } => Some(source.kind()),
-            _ => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_command_behind_others_is_the_last_of_their_arguments() {
+    fn command_behind_a_wrapper() {
         let command = Exec { oom_score_adj: Some(7), ..Exec::new("ip").args(["link"]) };
         assert_eq!(command.clone().behind(&[]), command);
         let inside = command.behind(&["nsenter", "--net=/n", "--"].map(str::to_owned)).args(["show"]);

@@ -1,4 +1,5 @@
-//! Machines that exist already, with an agent on them: what the ways to them ([`crate::ssh`], [`crate::libvirt`]) share.
+//! Machines that exist already, with an agent on them: what the ways to them ([`crate::ssh`], [`crate::libvirt`])
+//! share.
 //!
 //! A shell over there takes the agent into a directory of its own, in memory where programs may be run from that
 //! (`/dev/shm`), and takes the directory away when the agent has ended. The agent ends with the stream, or when it has
@@ -62,11 +63,11 @@ pub struct Program {
 
 impl Program {
     /// The one of these that is for a machine which says of itself that it is this: `Linux x86_64`.
-    pub(crate) fn among<'a>(agents: &'a [Program], said: &str) -> Result<&'a Program, [String; 2]> {
-        let found = said.split_once(' ').filter(|(system, _)| *system == "Linux").map(|(_, machine)| machine);
+    pub(crate) fn among<'a>(agents: &'a [Program], uname: &str) -> Result<&'a Program, [String; 2]> {
+        let found = uname.split_once(' ').filter(|(system, _)| *system == "Linux").map(|(_, machine)| machine);
         agents.iter().find(|program| Some(program.machine.as_str()) == found).ok_or_else(|| {
             let have: Vec<&str> = agents.iter().map(|program| program.machine.as_str()).collect();
-            let what = format!("it is {said}, and vmio-agent is here for Linux {} alone", have.join(", "));
+            let what = format!("it is {uname}, and vmio-agent is here for Linux {} alone", have.join(", "));
             [what, "build the agent for that processor (docs/ssh.md)".to_owned()]
         })
     }
@@ -78,7 +79,7 @@ pub(crate) const NO_PLACE: [&str; 2] = [
     "make room, or mount one of them without noexec",
 ];
 
-/// Why an agent that was put there is not worked with.
+/// Why the session with an agent could not begin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ungreeted {
     #[error("cannot share a socket: {0}")]
@@ -97,7 +98,7 @@ pub(crate) trait Carrier: Send {
 
 /// A machine with an agent on it. When it is dropped, what was changed is undone and the agent is gone.
 pub struct Machine {
-    /// As long as `Some`.
+    /// The session, until it is ended.
     remote: Option<Remote>,
     /// Where the agent's file is there.
     place: PathBuf,
@@ -150,8 +151,8 @@ impl Machine {
         Arc::new(self.node().clone())
     }
 
-    /// Puts a program beside the agent, where commands over there find it by its name, and others of that name later. It
-    /// goes with the agent.
+    /// Puts a program beside the agent, where commands over there find it by its name, and others of that name later.
+    /// It goes with the agent.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -180,13 +181,13 @@ impl Drop for Machine {
     }
 }
 
-/// Says something now and then, so that an agent that hears nothing knows that nobody is there; and where no answer comes
-/// the agent is given up.
+/// Sends a request now and then, so that the agent can tell that its client is alive; gives the agent up where no answer
+/// comes.
 fn pulse(remote: Remote) -> io::Result<(Sender<()>, JoinHandle<()>)> {
     let (stop, stopped) = mpsc::channel();
     let beat = move || {
         while stopped.recv_timeout(PULSE) == Err(RecvTimeoutError::Timeout) {
-            // Whoever waits for another answer learns it, too: a command may be waited for as long as it takes.
+            // Ends all waiting requests as well, since a command may have no time limit.
             if let Err(e) = crate::Reader::clock_seconds(&remote) {
                 return remote.give_up(e);
             }
@@ -196,13 +197,19 @@ fn pulse(remote: Remote) -> io::Result<(Sender<()>, JoinHandle<()>)> {
 }
 
 /// What went wrong and what to do, by the words of the program that leads there: the first entry of `mends` (words -> the
-/// mend) that fits. `None` for the mend where none does.
-pub(crate) fn told<'m>(program: &str, said: &str, why: &str, mends: &[(&str, &'m str)]) -> (String, Option<&'m str>) {
+/// mend) that fits. `None` for the mend where none does. `why` is what is known beside those words.
+pub(crate) fn explain<'m>(
+    program: &str,
+    said: &str,
+    why: &str,
+    mends: &[(&str, &'m str)],
+) -> (String, Option<&'m str>) {
     let mend = mends.iter().find(|(words, _)| said.contains(words));
     let line = said.lines().map(str::trim).rfind(|line| !line.is_empty());
     let what = match (mend, line) {
-        // The line that says it, not the last one of a banner.
+        // The matching line, not the last one of a banner.
         (Some((words, _)), _) => said.lines().find(|line| line.contains(words)).unwrap_or(words).trim().to_owned(),
+        (None, Some(line)) if why.is_empty() => line.to_owned(),
         (None, Some(line)) => format!("{why}; {program} said: {line}"),
         (None, None) => why.to_owned(),
     };

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_shown_as_they_are_written() {
+    fn addresses_round_trip() {
         for text in
             ["ssh://host", "ssh://root@host.example", "ssh://a_b@10.0.0.7:2222", "ssh://[fe80::1]:22", "ssh://u@[::1]"]
         {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_says_why() {
+    fn invalid_addresses() {
         for (text, why) in [
             ("root@host", "does not begin"),
             ("ssh://", "a host has"),
@@ -157,8 +157,8 @@ mod tests {
             ("ssh://host/path", "a host has"),
             ("ssh://$(reboot)", "a host has"),
         ] {
-            let said = text.parse::<Address>().unwrap_err().to_string();
-            assert!(said.contains(why), "{text}: {said}");
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
         }
     }
 

@@ -52,7 +52,7 @@ pub fn open(ssh: &[String], address: &Address, agents: &[Program]) -> Result<Mac
     let (stream, theirs) = UnixStream::pair().map_err(cannot("make a socket"))?;
     let mut running = Ssh::start(ssh, address, theirs, agent.len())
         .map_err(|e| failed(format!("cannot start {}: {e}", ssh.join(" ")), "install openssh-client"))?;
-    let mut head = Head { stream: stream.try_clone().map_err(cannot("share a socket"))?, until, said: 0 };
+    let mut head = Head { stream: stream.try_clone().map_err(cannot("share a socket"))?, until, bytes_read: 0 };
     // Whoever still talks there is heard no more, and so ends.
     let refused = |running: &mut Ssh, why: &dyn Display| {
         let _ = stream.shutdown(Shutdown::Both);
@@ -86,7 +86,7 @@ pub fn open(ssh: &[String], address: &Address, agents: &[Program]) -> Result<Mac
 /// The `ssh` program at work.
 struct Ssh {
     child: Child,
-    said: Arc<Mutex<Vec<u8>>>,
+    stderr_text: Arc<Mutex<Vec<u8>>>,
     /// Until it is ended.
     listener: Option<JoinHandle<()>>,
 }
@@ -109,7 +109,7 @@ impl Ssh {
             .args(["-o", &format!("ConnectTimeout={CONNECT_SECONDS}"), "-o", "ClearAllForwardings=yes"])
             .args(address.words())
             .arg(format!("exec sh -c '{script}'"))
-            // Its messages are read.
+            // Its messages are parsed.
             .env("LC_ALL", "C")
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output))
@@ -117,8 +117,8 @@ impl Ssh {
             // A Ctrl-C is vmio's to answer, which may have to undo things over there.
             .process_group(0)
             .spawn()?;
-        let (said, mut stderr) = (Arc::new(Mutex::new(Vec::new())), child.stderr.take());
-        let keep = Arc::clone(&said);
+        let (stderr_text, mut stderr) = (Arc::new(Mutex::new(Vec::new())), child.stderr.take());
+        let keep = Arc::clone(&stderr_text);
         let listen = move || {
             let mut buffer = [0; 4096];
             while let Some(n) = stderr.as_mut().and_then(|e| e.read(&mut buffer).ok()).filter(|n| *n > 0) {
@@ -128,14 +128,14 @@ impl Ssh {
             }
         };
         let listener = thread::Builder::new().name("ssh's messages".into()).spawn(listen)?;
-        Ok(Self { child, said, listener: Some(listener) })
+        Ok(Self { child, stderr_text, listener: Some(listener) })
     }
 
     /// What went wrong, in `ssh`'s own words where it has any. It is ended.
     fn refused(&mut self, address: &Address, why: &dyn Display) -> Error {
         self.end();
-        let said = String::from_utf8_lossy(&lock(&self.said)).into_owned();
-        let (what, help) = told(address, &said, &why.to_string());
+        let stderr_text = String::from_utf8_lossy(&lock(&self.stderr_text)).into_owned();
+        let (what, help) = explain(address, &stderr_text, &why.to_string());
         Error { address: address.to_string(), what, help }
     }
 
@@ -193,13 +193,13 @@ const MENDS: [(&str, &str); 8] = [
     ("Too many authentication failures", "name the key in ~/.ssh/config (IdentityFile, IdentitiesOnly yes)"),
 ];
 
-fn told(address: &Address, said: &str, why: &str) -> (String, String) {
-    let (what, help) = reach::told("ssh", said, why, &MENDS);
+fn explain(address: &Address, stderr_text: &str, why: &str) -> (String, String) {
+    let (what, help) = reach::explain("ssh", stderr_text, why, &MENDS);
     let help = help.unwrap_or("try it by hand: BY_HAND");
     (what, help.replace("BY_HAND", &address.by_hand()).replace("HOST", &address.host))
 }
 
-/// Why a shell over there did not say what it was asked.
+/// Why a remote shell gave no answer.
 #[derive(Debug, thiserror::Error)]
 enum NoWord {
     #[error("the connection ended before a shell answered")]
@@ -212,15 +212,16 @@ enum NoWord {
     Io(#[from] io::Error),
 }
 
-/// What the shell over there says before the agent does.
+/// Output of the remote shell before the agent's.
 struct Head {
     stream: UnixStream,
     until: Instant,
-    said: usize,
+    bytes_read: usize,
 }
 
 impl Head {
-    /// The rest of the next line of the script's that begins with this word. What a login says before it is passed over.
+    /// The rest of the next line of the script's that begins with this word. What a login says before it is passed
+    /// over.
     fn line(&mut self, word: &str) -> Result<String, NoWord> {
         let mut line = Vec::new();
         loop {
@@ -236,8 +237,8 @@ impl Head {
                 }
                 Err(e) => return Err(e.into()),
             }
-            self.said += 1;
-            if self.said > MOST_SAID {
+            self.bytes_read += 1;
+            if self.bytes_read > MOST_SAID {
                 return Err(NoWord::TooMuch);
             }
             if byte[0] != b'\n' {
@@ -260,25 +261,26 @@ mod tests {
 
     /// The script stands between single quotes, for whatever shell the user has there.
     #[test]
-    fn the_script_can_be_quoted() {
+    fn script_has_no_single_quotes() {
         assert!(!SCRIPT.contains('\''));
         assert_eq!(SCRIPT.matches("SIZE").count(), 2);
     }
 
     #[test]
-    fn what_ssh_says_becomes_an_error_with_its_mend() {
+    fn errors_of_ssh_with_help() {
         let address: Address = "ssh://root@web:2222".parse().unwrap();
-        let (what, help) = told(&address, "No ED25519 host key is known\r\nHost key verification failed.\r\n", "ended");
+        let (what, help) =
+            explain(&address, "No ED25519 host key is known\r\nHost key verification failed.\r\n", "ended");
         assert_eq!(what, "Host key verification failed.");
         assert!(help.contains("(ssh -p 2222 root@web)"), "{help}");
         let changed =
             "@@@@@@\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n@@@@@\nHost key verification failed.";
-        let (what, help) = told(&address, changed, "ended");
+        let (what, help) = explain(&address, changed, "ended");
         assert_eq!(what, "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!");
         assert!(help.contains("ssh-keygen -R web"), "{help}");
-        let (what, help) = told(&address, "kex: \u{1b}[31mbroken\n", "the connection ended");
+        let (what, help) = explain(&address, "kex: \u{1b}[31mbroken\n", "the connection ended");
         assert_eq!(what, "the connection ended; ssh said: kex: [31mbroken");
         assert_eq!(help, "try it by hand: ssh -p 2222 root@web");
-        assert_eq!(told(&address, "", "no answer").0, "no answer");
+        assert_eq!(explain(&address, "", "no answer").0, "no answer");
     }
 }

@@ -27,8 +27,8 @@ impl Host {
         let mut command = Command::new(program);
         command.args(options).arg("-G").args(address.words()).stdin(Stdio::null());
         let output = command.output()?;
-        let said = || io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned());
-        Self::read(&String::from_utf8_lossy(&output.stdout)).ok_or_else(said)
+        let stderr_text = || io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        Self::read(&String::from_utf8_lossy(&output.stdout)).ok_or_else(stderr_text)
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ssh_prints_of_its_configuration_is_read() {
+    fn output_of_ssh_g() {
         let text = "host web\nuser root\nhostname web.example.org\nport 2222\naddressfamily inet\nhostkeyalias x\n";
         let host = Host::read(text).unwrap();
         assert_eq!((host.name.as_str(), host.port), ("web.example.org", 2222));

@@ -102,9 +102,9 @@ pub struct Change {
     pub from: Vec<u32>,
 }
 
-/// What was found.
+/// State of a process as holder of a tap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Found {
+pub enum HolderState {
     /// The process has ended.
     Ended,
     /// The number is another process's by now, which began then.
@@ -146,36 +146,36 @@ struct Ask {
     change: Option<Change>,
 }
 
-/// Reads the send buffer of a tap that a process holds, and changes it. What goes wrong on the way leaves it as it
-/// was, or as it was to be.
+/// Reads the send buffer of a tap that a process holds, and changes it. After an error it is either unchanged or
+/// changed completely.
 ///
 /// # Errors
 /// When the process may not be looked at (`PermissionDenied`: it needs CAP_SYS_PTRACE, and CAP_NET_ADMIN), the
 /// kernel refuses, or it takes too long (`TimedOut`).
-pub fn send_buffer(interface: Interface, process: Process, change: Option<Change>) -> io::Result<Found> {
+pub fn send_buffer(interface: Interface, process: Process, change: Option<Change>) -> io::Result<HolderState> {
     let ask = Ask { interface, process, change };
     Ok(io_worker::send(&SEND_BUFFER, &ask, Path::new("/"), LIMIT)?.0)
 }
 
 fn perform(ask: &str, _: &Path) -> Done {
-    let found = found(&serde_json::from_str(ask)?, process::MOST_DESCRIPTORS)?;
+    let found = holder_state(&serde_json::from_str(ask)?, process::MOST_DESCRIPTORS)?;
     Ok((serde_json::to_string(&found)?, Vec::new()))
 }
 
-fn found(ask: &Ask, most_descriptors: usize) -> io::Result<Found> {
+fn holder_state(ask: &Ask, most_descriptors: usize) -> io::Result<HolderState> {
     let until = Instant::now() + LIMIT;
     let pid = ask.process.pid;
-    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(Found::Ended) };
-    // First the process itself, then whether it is the one: what is held does not change any more.
+    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(HolderState::Ended) };
+    // The pidfd first: after that the process behind the number cannot change.
     let holder = match pidfd_open(number, PidfdFlags::empty()) {
         Ok(holder) => holder,
-        Err(Errno::SRCH) => return Ok(Found::Ended),
+        Err(Errno::SRCH) => return Ok(HolderState::Ended),
         Err(e) => return Err(e.into()),
     };
     match Process::now(pid) {
-        None => return Ok(Found::Ended),
+        None => return Ok(HolderState::Ended),
         Some(Process { start_ticks, .. }) if start_ticks != ask.process.start_ticks => {
-            return Ok(Found::Another { start_ticks });
+            return Ok(HolderState::Another { start_ticks });
         }
         Some(_) => {}
     }
@@ -209,30 +209,30 @@ fn found(ask: &Ask, most_descriptors: usize) -> io::Result<Found> {
     if queues.is_empty() {
         // Of one that waits to be reaped, as of one whose first thread alone has ended, none are told.
         if poll_for(&mut [PollFd::new(&holder, PollFlags::IN)], Some(Duration::ZERO))? > 0 {
-            return Ok(Found::Ended);
+            return Ok(HolderState::Ended);
         }
         let all = looked > 0 && looked == numbers.len() && looked < most_descriptors;
-        return Ok(Found::Without { descriptors: looked, all });
+        return Ok(HolderState::Without { descriptors: looked, all });
     }
-    let look = |(tun, on): &(File, bool)| Ok(Queue { bytes: calls::send_buffer(tun)?, on: *on });
-    let look = || queues.iter().map(look).collect::<io::Result<Vec<Queue>>>();
-    let before = look()?;
-    let Some(change) = &ask.change else { return Ok(Found::Held { before, after: None }) };
+    let read_queues = |(tun, on): &(File, bool)| Ok(Queue { bytes: calls::send_buffer(tun)?, on: *on });
+    let read_queues = || queues.iter().map(read_queues).collect::<io::Result<Vec<Queue>>>();
+    let before = read_queues()?;
+    let Some(change) = &ask.change else { return Ok(HolderState::Held { before, after: None }) };
     let mut to_set = before.iter().filter(|queue| queue.on && queue.bytes != change.to).peekable();
     let is_to_set = to_set.peek().is_some();
     if to_set.any(|queue| !change.from.contains(&queue.bytes)) {
-        return Ok(Found::Held { before, after: None });
+        return Ok(HolderState::Held { before, after: None });
     }
     if is_to_set {
-        // Who asked has been told by then that it took too long.
+        // The caller has given up by then.
         if Instant::now() >= until {
             return Err(io::ErrorKind::TimedOut.into());
         }
         // By one for all that are switched on (tun_set_sndbuf of drivers/net/tun.c).
         calls::set_send_buffer(&queues[0].0, change.to)?;
     }
-    let after = Some(look()?);
-    Ok(Found::Held { before, after })
+    let after = Some(read_queues()?);
+    Ok(HolderState::Held { before, after })
 }
 
 /// The copy, if it is a queue of that interface, and whether that is switched on.
@@ -252,10 +252,10 @@ fn of_interface(copy: File, interface: Interface) -> io::Result<Option<(File, bo
     Ok((calls::index(&name)? == Some(interface.index)).then_some((copy, on)))
 }
 
-/// That it has ended, if the error says that.
-fn gone(e: io::Error) -> io::Result<Found> {
+/// `Ended`, if the error means that.
+fn gone(e: io::Error) -> io::Result<HolderState> {
     match e.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::SRCH | Errno::NOENT) => Ok(Found::Ended),
+        Some(Errno::SRCH | Errno::NOENT) => Ok(HolderState::Ended),
         _ => Err(e),
     }
 }

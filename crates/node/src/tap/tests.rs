@@ -6,30 +6,30 @@ fn interface() -> Interface {
 }
 
 #[test]
-fn a_process_that_is_gone_another_or_holds_none_is_told_apart() {
+fn processes_without_the_tap() {
     let own = Process::now(std::process::id()).unwrap();
     let ask = |process| send_buffer(interface(), process, None).unwrap();
-    let Found::Without { descriptors, all } = ask(own) else { panic!("this test holds no tap") };
+    let HolderState::Without { descriptors, all } = ask(own) else { panic!("this test holds no tap") };
     assert!(descriptors >= 3 && all, "{descriptors}");
     let late = Process { start_ticks: own.start_ticks + 1, ..own };
-    assert_eq!(ask(late), Found::Another { start_ticks: own.start_ticks });
-    assert_eq!(ask(Process { pid: 0, ..own }), Found::Ended);
-    assert_eq!(ask(Process { pid: u32::MAX, ..own }), Found::Ended);
+    assert_eq!(ask(late), HolderState::Another { start_ticks: own.start_ticks });
+    assert_eq!(ask(Process { pid: 0, ..own }), HolderState::Ended);
+    assert_eq!(ask(Process { pid: u32::MAX, ..own }), HolderState::Ended);
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let ended = Process::now(child.id()).unwrap();
     child.wait().unwrap();
-    assert_eq!(ask(ended), Found::Ended);
+    assert_eq!(ask(ended), HolderState::Ended);
 }
 
 #[test]
-fn what_is_past_the_bound_is_not_taken_for_looked_at() {
+fn bound_on_descriptors() {
     let process = Process::now(std::process::id()).unwrap();
     let ask = Ask { interface: interface(), process, change: None };
-    assert_eq!(found(&ask, 2).unwrap(), Found::Without { descriptors: 2, all: false });
+    assert_eq!(holder_state(&ask, 2).unwrap(), HolderState::Without { descriptors: 2, all: false });
 }
 
 #[test]
-fn what_is_copied_by_mistake_is_known_for_no_tap() {
+fn copied_descriptor_of_no_tap() {
     for other in ["/dev/null", "/dev", "/proc/self/stat"] {
         assert!(!calls::is_tun(&File::open(other).unwrap()).unwrap(), "{other}");
     }

@@ -100,27 +100,27 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, WrongUse
     let ip: IpAddr = address.parse().map_err(|_| WrongUse::Argument { word: address, what: "IP address" })?;
     let port: u16 = port.parse().map_err(|_| WrongUse::Argument { word: port, what: "port" })?;
     let at = SocketAddr::new(ip, port);
-    let mut told = Options::default();
+    let mut options = Options::default();
     while let Some(name) = args.next() {
         let mut value = || args.next().ok_or_else(|| WrongUse::NoValue(name.clone()));
         match (name.as_str(), sends) {
-            ("--seconds", _) => told.length_ns = Some(time(&name, &value()?)?),
-            ("--rate", true) => told.rate = Some(rate(&name, &value()?)?),
-            ("--rate-at", true) => told.steps.push(step(&value()?)?),
-            ("--bytes", true) => told.bytes = Some(number(&name, &value()?)?),
-            ("--greet", true) => told.greet_ns = Some(time(&name, &value()?)?),
-            ("--late", true) => told.within_ns = time(&name, &value()?)?,
-            ("--blocking", true) => told.blocking = true,
-            ("--senders", false) => told.senders = Some(number(&name, &value()?)?),
-            ("--quiet", false) => told.quiet_ns = Some(time(&name, &value()?)?),
+            ("--seconds", _) => options.length_ns = Some(time(&name, &value()?)?),
+            ("--rate", true) => options.rate = Some(rate(&name, &value()?)?),
+            ("--rate-at", true) => options.steps.push(step(&value()?)?),
+            ("--bytes", true) => options.bytes = Some(number(&name, &value()?)?),
+            ("--greet", true) => options.greet_ns = Some(time(&name, &value()?)?),
+            ("--late", true) => options.within_ns = time(&name, &value()?)?,
+            ("--blocking", true) => options.blocking = true,
+            ("--senders", false) => options.senders = Some(number(&name, &value()?)?),
+            ("--quiet", false) => options.quiet_ns = Some(time(&name, &value()?)?),
             _ => return Err(WrongUse::UnknownOption { command: verb, name }),
         }
     }
-    let length_ns = told.length_ns.ok_or(WrongUse::Missing("--seconds"))?;
+    let length_ns = options.length_ns.ok_or(WrongUse::Missing("--seconds"))?;
     if sends {
-        return told.send(at, length_ns).map(Command::Send);
+        return options.send(at, length_ns).map(Command::Send);
     }
-    let Options { senders, quiet_ns, .. } = told;
+    let Options { senders, quiet_ns, .. } = options;
     Ok(Command::Receive(receive::Job { at, length_ns, senders, quiet_ns }))
 }
 
@@ -229,8 +229,8 @@ mod tests {
             ("receive 10.0.0.1 9 --seconds", "--seconds needs a value"),
             ("receive 10.0.0.1 9 --seconds 1 --rate 5", "receive knows no argument --rate"),
         ] {
-            let said = of(line).unwrap_err().to_string();
-            assert!(said.contains(says), "{line}: {said}");
+            let error = of(line).unwrap_err().to_string();
+            assert!(error.contains(says), "{line}: {error}");
         }
     }
 }

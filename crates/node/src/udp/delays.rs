@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_percentile_is_that_of_the_times_within_a_64th(
+        fn percentiles_within_a_64th(
             times in proptest::collection::vec(prop_oneof![0u64..1000, 0u64..1 << 40, any::<u64>()], 1..300)
         ) {
             let mut delays = Delays::default();

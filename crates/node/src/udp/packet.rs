@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_the_one_that_is_written_down() {
+    fn packet_layout() {
         let packet = Packet { kind: Kind::End, sender: 1, sequence: 2, due_ns: 3, sent_ns: 4, clock: 5 };
         let header = packet.header();
         assert_eq!(&header[..8], b"vmU1\x01\0\0\0");

@@ -20,7 +20,7 @@ use super::packet::MOST_BYTES;
 use super::report::ReceiveReport;
 use super::tally::Tally;
 use super::{SECOND_NS, clock};
-use crate::linux::net;
+use crate::linux::sockets;
 use crate::machine::poll_for;
 
 /// What the socket's buffer is asked to hold: a receiver that is not let run for a moment should lose nothing.
@@ -129,7 +129,7 @@ impl Receiver {
     /// What its buffer had no room for.
     fn drops(&self) -> Option<u64> {
         let inode = rustix::fs::fstat(&self.socket).ok()?.st_ino;
-        let files = net::udp_files(std::process::id());
-        files.iter().find_map(|file| net::udp_drops(&std::fs::read_to_string(file).ok()?, inode))
+        let files = sockets::udp_files(std::process::id());
+        files.iter().find_map(|file| sockets::udp_drops(&std::fs::read_to_string(file).ok()?, inode))
     }
 }

@@ -198,7 +198,7 @@ mod tests {
         /// Packets come in order, within their time, so many as the rate says, and the first from one's own time on is
         /// that one.
         #[test]
-        fn packets_are_due_in_order_at_their_rate(
+        fn schedule_properties(
             rates in proptest::collection::vec(prop_oneof![Just(0u64), 1_000u64..2_000_000], 1..5),
             bytes in 48usize..2000,
         ) {

@@ -75,7 +75,7 @@ fn each_packet_is_sent_when_it_is_due() {
 }
 
 #[test]
-fn packets_close_to_each_other_go_in_batches() {
+fn close_packets_are_batched() {
     // A packet each 10 us.
     let schedule = Schedule::new(&[Step { from_ns: 0, rate_bits: 800_000_000 }], 1000, SECOND_NS).unwrap();
     let mut wire = MadeUp { cost: 1000, ..MadeUp::default() };
@@ -86,7 +86,7 @@ fn packets_close_to_each_other_go_in_batches() {
 }
 
 #[test]
-fn who_was_kept_from_sending_catches_up_and_counts_what_was_late() {
+fn late_sender_catches_up() {
     let mut wire = MadeUp { stalls: vec![(100 * MS, 150 * MS)], ..MadeUp::default() };
     let counts = drive(&each_ms(), false, &mut wire);
     // At 150 ms those of 100 to 141 ms are late by more than 8 ms.
@@ -95,7 +95,7 @@ fn who_was_kept_from_sending_catches_up_and_counts_what_was_late() {
 }
 
 #[test]
-fn what_cannot_be_sent_when_it_is_due_is_not_made_up_for() {
+fn refused_packets_are_not_resent() {
     let mut wire = MadeUp { full: vec![(100 * MS, 150 * MS)], ..MadeUp::default() };
     let counts = drive(&each_ms(), false, &mut wire);
     assert_eq!((counts.sent, counts.late), (950, 0));
@@ -112,7 +112,7 @@ fn what_cannot_be_sent_when_it_is_due_is_not_made_up_for() {
 }
 
 #[test]
-fn who_waits_sends_what_it_has_and_leaves_out_what_was_due_meanwhile() {
+fn blocking_sender_skips_missed_packets() {
     let mut wire = MadeUp { full: vec![(100 * MS, 150 * MS)], ..MadeUp::default() };
     let counts = drive(&each_ms(), true, &mut wire);
     // The one of 100 ms goes at 150 ms; those of 101 to 149 do not.
@@ -125,7 +125,7 @@ fn who_waits_sends_what_it_has_and_leaves_out_what_was_due_meanwhile() {
 }
 
 #[test]
-fn a_rate_that_no_machine_sends_ends_in_time_and_is_late() {
+fn impossible_rate_ends_in_time() {
     // 25 packets are due each time that one is sent.
     let schedule = Schedule::new(&[Step { from_ns: 0, rate_bits: 8_000_000_000 }], 40, SECOND_NS).unwrap();
     let mut wire = MadeUp { cost: 1000, ..MadeUp::default() };

@@ -36,10 +36,10 @@ pub struct Tally {
 #[derive(Debug)]
 struct Sender {
     /// Which of the last [`MEMORY`] sequence numbers have arrived, each at its place modulo that.
-    seen: Box<[u64]>,
+    arrived: Box<[u64]>,
     highest: Option<u64>,
     /// How many it says that it sent.
-    told: Option<u64>,
+    announced: Option<u64>,
     received: u64,
     bytes: u64,
     duplicates: u64,
@@ -63,9 +63,9 @@ enum Place {
 impl Sender {
     fn new(now_ns: u64) -> Self {
         Self {
-            seen: vec![0; (MEMORY / 64) as usize].into(),
+            arrived: vec![0; (MEMORY / 64) as usize].into(),
             highest: None,
-            told: None,
+            announced: None,
             received: 0,
             bytes: 0,
             duplicates: 0,
@@ -81,7 +81,7 @@ impl Sender {
     /// Marks a sequence number; whether it was marked.
     fn mark(&mut self, sequence: u64) -> bool {
         let at = sequence % MEMORY;
-        let (word, bit) = (&mut self.seen[(at / 64) as usize], 1 << (at % 64));
+        let (word, bit) = (&mut self.arrived[(at / 64) as usize], 1 << (at % 64));
         let was = *word & bit != 0;
         *word |= bit;
         was
@@ -90,14 +90,14 @@ impl Sender {
     /// Unmarks a row of sequence numbers, word by word: who jumps on purpose makes no work.
     fn forget(&mut self, from: u64, to: u64) {
         if to - from >= MEMORY {
-            self.seen.fill(0);
+            self.arrived.fill(0);
             return;
         }
         let mut at = from;
         while at <= to {
             let bit = at % 64;
             let count = (64 - bit).min(to - at + 1);
-            self.seen[(at % MEMORY / 64) as usize] &= !((u64::MAX >> (64 - count)) << bit);
+            self.arrived[(at % MEMORY / 64) as usize] &= !((u64::MAX >> (64 - count)) << bit);
             let Some(next) = at.checked_add(count) else { break };
             at = next;
         }
@@ -126,12 +126,12 @@ impl Sender {
 
     fn report(&self, name: u64, bound_ns: u64) -> SenderReport {
         let seen = self.highest.map_or(0, |highest| highest.saturating_add(1));
-        // Who says less than arrived is not believed.
-        let sent = self.told.unwrap_or(0).max(seen);
+        // The announced number is ignored if more arrived.
+        let sent = self.announced.unwrap_or(0).max(seen);
         SenderReport {
             sender: shown(name),
             sent,
-            sent_is_told: self.told.is_some_and(|told| told >= seen),
+            sent_is_told: self.announced.is_some_and(|announced| announced >= seen),
             received: self.received,
             bytes: self.bytes,
             lost: sent.saturating_sub(self.received),
@@ -181,7 +181,7 @@ impl Tally {
         let sender = self.senders.entry(packet.sender).or_insert_with(|| Sender::new(now_ns));
         if packet.kind == Kind::End {
             self.ends += 1;
-            sender.told = sender.told.max(Some(packet.sequence));
+            sender.announced = sender.announced.max(Some(packet.sequence));
             return;
         }
         if sender.highest.is_none() {
@@ -229,7 +229,7 @@ impl Tally {
 
     /// How many senders have said that they are done.
     pub fn done(&self) -> usize {
-        self.senders.values().filter(|sender| sender.told.is_some()).count()
+        self.senders.values().filter(|sender| sender.announced.is_some()).count()
     }
 
     /// Datagrams so far.

@@ -40,7 +40,7 @@ fn identities(report: &ReceiveReport) {
 }
 
 #[test]
-fn losses_at_the_end_are_known_from_the_sender_alone() {
+fn losses_at_the_end() {
     let mut tally = Tally::new(CLOCK);
     for sequence in [0, 1, 4, 3, 4] {
         add(&mut tally, packet(9, sequence, 1000), 2000);
@@ -64,7 +64,7 @@ fn losses_at_the_end_are_known_from_the_sender_alone() {
 }
 
 #[test]
-fn a_greeting_is_answered_and_makes_no_sender() {
+fn greetings() {
     let mut tally = Tally::new(CLOCK);
     let greeting = Packet { kind: Kind::Greeting, ..packet(9, 3, 1000) };
     let answer = Packet { kind: Kind::Answer, ..greeting };
@@ -77,7 +77,7 @@ fn a_greeting_is_answered_and_makes_no_sender() {
 }
 
 #[test]
-fn times_are_told_where_both_have_one_clock() {
+fn delays_need_one_clock() {
     let delays = |clock: u64, mine: u64| {
         let mut tally = Tally::new(mine);
         add(&mut tally, Packet { clock, ..packet(1, 0, 5_000) }, 9_000);
@@ -107,7 +107,7 @@ fn windows_become_wider_instead_of_more() {
 }
 
 #[test]
-fn more_senders_than_are_told_apart_are_counted_together() {
+fn too_many_senders() {
     let mut tally = Tally::new(CLOCK);
     for sender in 0..5000 {
         add(&mut tally, packet(sender, 0, 0), sender);
@@ -120,7 +120,8 @@ fn more_senders_than_are_told_apart_are_counted_together() {
     identities(&report);
 }
 
-/// Packets of a sender as a network may deliver them: some lost, some again, each behind others by no more than so many.
+/// Packets of a sender as a network may deliver them: some lost, some again, each behind others by no more than so
+/// many.
 fn delivered() -> impl Strategy<Value = (u64, Vec<u64>)> {
     (1u64..500, 0u64..2000).prop_flat_map(|(sent, spread)| {
         let packet = (0..sent, 0..=spread, 0u8..3);
@@ -150,7 +151,7 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn what_arrived_is_counted_as_by_one_that_remembers_everything((sent, order) in delivered()) {
+    fn counts_equal_a_complete_record((sent, order) in delivered()) {
         let mut tally = Tally::new(CLOCK);
         let (mut seen, mut again, mut behind) = (BTreeSet::new(), 0, 0);
         for &sequence in &order {
@@ -197,7 +198,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_arrives_the_counts_hold_and_memory_is_bounded(
+    fn random_datagrams(
         all in proptest::collection::vec((hostile(), any::<u32>()), 0..400),
         wide in any::<bool>(),
     ) {

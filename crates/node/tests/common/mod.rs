@@ -78,13 +78,13 @@ fn missing(node: &dyn Node, dir: &Path) {
 pub fn missing_in_memory(node: &dyn Node, dir: &Path) {
     let path = dir.join("missing");
     assert_eq!(node.stat(&path).unwrap(), None);
-    let told = node.read(&path).unwrap_err();
+    let error = node.read(&path).unwrap_err();
     assert!(
-        matches!(&told, Error::File { what: "read", path: p, source, .. }
+        matches!(&error, Error::File { what: "read", path: p, source, .. }
         if *p == path && source.kind() == std::io::ErrorKind::NotFound),
-        "{told:?}"
+        "{error:?}"
     );
-    assert!(told.to_string().contains(path.to_str().unwrap()), "{told}");
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     assert!(matches!(node.list(&path), Err(Error::File { what: "list", .. })));
     assert!(matches!(node.put(&path, &dir.join("x"), None), Err(Error::File { what: "read", .. })));
 }
@@ -164,32 +164,32 @@ fn no_program(node: &dyn Node, _: &Path) {
 
 pub fn no_program_in_memory(node: &dyn Node) {
     let program = "/nowhere/nothing".to_owned();
-    let told = node.spawn(&Exec::new(&program)).err().unwrap();
+    let error = node.spawn(&Exec::new(&program)).err().unwrap();
     assert!(
-        matches!(&told, Error::Spawn { program: p, source, .. }
+        matches!(&error, Error::Spawn { program: p, source, .. }
         if *p == program && source.kind() == std::io::ErrorKind::NotFound),
-        "{told:?}"
+        "{error:?}"
     );
 }
 
 fn no_group(node: &dyn Node, dir: &Path) {
-    let told = node.exec(&Exec { cgroup_procs: vec![dir.join("cgroup.procs")], ..sh("true") }).unwrap_err();
-    assert!(matches!(&told, Error::File { what: "open", .. }), "{told:?}");
+    let error = node.exec(&Exec { cgroup_procs: vec![dir.join("cgroup.procs")], ..sh("true") }).unwrap_err();
+    assert!(matches!(&error, Error::File { what: "open", .. }), "{error:?}");
     // Any file takes the "0" that the child writes of itself before it executes.
     let file = dir.join("cgroup.procs");
     node.write(&file, b"", None).unwrap();
     let output =
         node.exec(&Exec { cgroup_procs: vec![file.clone()], ..sh("cat \"$0\"").args([file.to_str().unwrap()]) });
     assert_eq!(output.unwrap().out(), "0");
-    let told = node.exec(&Exec { cgroup_procs: vec![PathBuf::from("/dev/full")], ..sh("true") }).unwrap_err();
-    assert!(matches!(&told, Error::Spawn { .. }) && told.to_string().contains("cannot enter /dev/full"), "{told}");
+    let error = node.exec(&Exec { cgroup_procs: vec![PathBuf::from("/dev/full")], ..sh("true") }).unwrap_err();
+    assert!(matches!(&error, Error::Spawn { .. }) && error.to_string().contains("cannot enter /dev/full"), "{error}");
 }
 
 fn oom_score(node: &dyn Node, _: &Path) {
     let output = node.exec(&Exec { oom_score_adj: Some(900), ..sh("cat /proc/self/oom_score_adj") }).unwrap();
     assert_eq!(output.out(), "900\n");
-    let told = node.exec(&Exec { oom_score_adj: Some(2000), ..sh("true") }).unwrap_err();
-    assert!(told.to_string().contains("oom_score_adj"), "{told}");
+    let error = node.exec(&Exec { oom_score_adj: Some(2000), ..sh("true") }).unwrap_err();
+    assert!(error.to_string().contains("oom_score_adj"), "{error}");
 }
 
 fn limit(node: &dyn Node, dir: &Path) {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::disks::drivers;
+use crate::disks::drivers::effective::Differences;
 
 /// Result of this folder.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -54,14 +54,11 @@ pub enum Error {
         /// The disk, as it was asked for.
         disk: String,
         /// What differs.
-        why: drivers::Unfit,
+        why: Differences,
     },
-    /// The monitor refused a command or went away.
+    /// There is no hypervisor, or it refused what was asked of it, in its own words.
     #[error(transparent)]
-    Monitor(#[from] vmio_node::qmp::Error),
-    /// There is no QEMU, or it does not tell its version.
-    #[error(transparent)]
-    Qemu(#[from] crate::qemu::Error),
+    Hypervisor(Box<dyn std::error::Error + Send + Sync>),
     /// No such disk.
     #[error("guest {guest} has no disk {disk}{hint}")]
     NoDisk {

@@ -6,8 +6,6 @@
 //! implements [`Guest`], and its line in [`ALL`]. What only that hypervisor has (its devices for the drivers and cards,
 //! its monitor, its threads' names) lies with it, as QEMU's in `qemu/`.
 
-use std::collections::BTreeMap;
-use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +16,7 @@ use vmio_model::result::Accel;
 use vmio_node::{Journal, Node, Reader};
 
 use crate::disks::Storage;
+use crate::disks::places::Pool;
 use crate::image::Image;
 use crate::nodes::Nodes;
 
@@ -28,6 +27,7 @@ mod error;
 pub(crate) mod example;
 mod native;
 pub mod qemu;
+mod running;
 mod ssh;
 mod unfit;
 
@@ -35,6 +35,7 @@ use error::file_error;
 
 pub use container::Processes;
 pub use error::{Error, Result};
+pub use running::{Disks, Drive, Guest, Hypervisor, Images};
 pub use ssh::NO_MACHINE;
 pub use unfit::Unfit;
 
@@ -60,6 +61,10 @@ pub trait GuestKind: Sync {
     fn requirements_of(&self, _shape: &Shape) -> &'static [Requirement] {
         self.requirements()
     }
+    /// What this machine must have for a disk of one on a volume of this pool, beside what the pool needs.
+    fn requirements_on(&self, _pool: &Pool) -> &'static [Requirement] {
+        &[]
+    }
     /// Whether it can have this shape on this host, else why not.
     ///
     /// # Errors
@@ -71,6 +76,13 @@ pub trait GuestKind: Sync {
     /// that depends on its programs.
     fn unfit(&self, _host: &dyn Node, _actor: &Actor) -> Option<Unfit> {
         None
+    }
+    /// Whether one can have a disk that is set up so, else why not; and on this storage, where it is named.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn fits_disk(&self, _asked: &Attachment, _storage: Option<&Storage>) -> Result<(), Unfit> {
+        Ok(())
     }
     /// What its hypervisor is called in messages.
     fn hypervisor(&self) -> &'static str {
@@ -176,136 +188,6 @@ pub struct DiskSpec {
     /// How the guest sees it. Its driver is one of [`crate::disks::drivers::ALL`]. Containers use what is there as it
     /// is.
     pub attachment: Option<Attachment>,
-}
-
-/// A guest that runs.
-pub trait Guest: Send {
-    /// Where commands run in it.
-    fn node(&self) -> Arc<dyn Node>;
-    /// Its hypervisor as seen from the host now; `None` for what has none here: a container.
-    ///
-    /// # Errors
-    /// When it has ended.
-    fn hypervisor(&self) -> Result<Option<Hypervisor>> {
-        Ok(None)
-    }
-    /// Its processes as seen from the host, where it is a container.
-    fn processes(&self) -> Option<Processes> {
-        None
-    }
-    /// Its disks; `None` for what has none.
-    fn disks(&self) -> Option<&dyn Disks> {
-        None
-    }
-    /// How its hypervisor says that the network device at a tap is set up, by the keys of [`crate::nics`]; empty where
-    /// the guest alone knows.
-    fn card(&self, _tap: &str) -> BTreeMap<String, String> {
-        BTreeMap::new()
-    }
-    /// What really runs it, and why; `None` for what shares the host's kernel.
-    fn accelerator(&self) -> Option<&Accelerator> {
-        None
-    }
-    /// Seconds from its start to the first answer; `None` for what vmio does not start.
-    fn boot_seconds(&self) -> Option<f64> {
-        None
-    }
-    /// For a guest that no longer answers (`seen` says what was seen): ends it if it still runs,
-    /// and returns what became of it, with the end of its console.
-    fn give_up(&self, seen: &str) -> Error;
-    /// Ends it and takes away all that its launch left on the host.
-    fn stop(self: Box<Self>) -> Result<()>;
-}
-
-/// The disks of a guest.
-pub trait Disks {
-    /// Path of a disk in the guest.
-    ///
-    /// # Errors
-    /// [`Error::NoDisk`].
-    fn path(&self, id: &str) -> Result<PathBuf>;
-    /// Settings of each disk as the hypervisor says it has them now, by disk and then by the keys
-    /// of [`crate::disks::drivers::effective`]. Empty for what has no device: a container.
-    ///
-    /// # Errors
-    /// When the hypervisor does not say, or one is not as it was asked for.
-    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
-        Ok(BTreeMap::new())
-    }
-    /// One of them, as the hypervisor counts what is read of it; `None` where it does not.
-    fn drive(&self, _id: &str) -> Option<Arc<dyn Drive>> {
-        None
-    }
-    /// Exchanges images below them; `None` where the hypervisor cannot.
-    fn images(&self) -> Option<&dyn Images> {
-        None
-    }
-}
-
-/// A disk of a guest, as its hypervisor counts it from outside of the guest. Shown by its name, unique in the run.
-pub trait Drive: Debug + Display + Send + Sync {
-    /// Bytes that the guest has read of it so far; `None` where that is not counted, as of what another process serves.
-    ///
-    /// # Errors
-    /// When the hypervisor does not say.
-    fn read_bytes(&self) -> Result<Option<u64>>;
-}
-
-/// Disk images that can be exchanged while the guest runs.
-pub trait Images {
-    /// Puts another disk image under a disk on which nothing is in flight. On success the old one
-    /// is closed, with all of its tables written.
-    ///
-    /// # Errors
-    /// When there is no such disk, or the hypervisor refuses; then the old one stays.
-    fn exchange(&self, id: &str, storage: &Storage) -> Result<()>;
-}
-
-/// The process that runs a guest.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Hypervisor {
-    /// What it is called in messages.
-    pub name: &'static str,
-    /// Process id on the host.
-    pub pid: u32,
-    /// Role (`vcpu`, `iothread`, `main`, `vhost`, `other`) by thread id. Threads that are not listed are workers.
-    pub roles: BTreeMap<u32, String>,
-    /// Processes that serve the disk in its place.
-    pub servers: Vec<u32>,
-}
-
-impl dyn Guest + '_ {
-    /// Path of a disk in the guest.
-    ///
-    /// # Errors
-    /// [`Error::NoDisk`], also for a guest without disks.
-    pub fn disk_path(&self, id: &str) -> Result<PathBuf> {
-        let none = || {
-            let hint = "; it has none at all".to_owned();
-            Error::NoDisk { guest: self.node().name().to_owned(), disk: id.to_owned(), hint }
-        };
-        self.disks().ok_or_else(none)?.path(id)
-    }
-
-    /// As [`Disks::effective`]; nothing for a guest without disks.
-    ///
-    /// # Errors
-    /// As [`Disks::effective`].
-    pub fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
-        self.disks().map_or(Ok(BTreeMap::new()), |disks| disks.effective())
-    }
-
-    /// As [`Images::exchange`].
-    ///
-    /// # Errors
-    /// As [`Images::exchange`], also for a guest that cannot.
-    pub fn exchange(&self, id: &str, storage: &Storage) -> Result<()> {
-        let images = self.disks().and_then(|disks| disks.images()).ok_or_else(|| {
-            let reason = "this kind of guest cannot exchange images while it runs".to_owned();
-            Error::Spec { guest: format!("with disk {id}"), reason }
-        })?;
-        images.exchange(id, storage)
-    }
 }
 
 /// An accelerator and the reason for it.

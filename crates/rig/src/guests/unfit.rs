@@ -3,9 +3,7 @@
 use vmio_look::require::Missing;
 use vmio_model::cell::Arch;
 
-use crate::disks::drivers;
 use crate::limits;
-use crate::qemu::TooOld;
 
 /// What cannot be had, or is not as it was asked for; what the messages say names what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,16 +15,13 @@ pub enum Unfit {
     OfHost,
     #[error("a container has the host's own kernel, and no machine")]
     OfContainer,
-    #[error("vmio's own guests of {arch} under QEMU have the machine {own}, not {asked}")]
-    Machine { arch: Arch, own: &'static str, asked: String },
     #[error("vmio's own guests run the kernel of their image, not {0}: see `vmio image`")]
     Kernel(String),
     #[error("a guest of {arch} (machine {machine}) has no {device}: use {}", .others.join(", "))]
     Device { arch: Arch, machine: &'static str, device: &'static str, others: Vec<&'static str> },
-    #[error(transparent)]
-    Disk(drivers::Unfit),
-    #[error(transparent)]
-    OldQemu(TooOld),
+    /// What its hypervisor does not have, in that one's own words.
+    #[error("{0}")]
+    OfHypervisor(String),
     #[error(transparent)]
     Unheld(limits::Unheld),
     #[error("{0}, which holds guests to processors; apt install util-linux")]

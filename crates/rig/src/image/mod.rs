@@ -20,7 +20,7 @@ pub(crate) mod packages;
 pub(crate) mod tools;
 mod unpack;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,8 @@ use tools::Tools;
 pub(crate) use tools::version;
 use vmio_look::require::{Requirement, program};
 
-use crate::{elf, nets, workloads};
+use crate::disks::{drivers, targets};
+use crate::{elf, nets, nics, workloads};
 
 /// Label and serial number by which the guest finds the disk with the tools.
 pub const TOOLS_SERIAL: &str = "vmio-tools";
@@ -48,19 +49,14 @@ pub const TOOLS_SERIAL: &str = "vmio-tools";
 pub const AGENT_PORT: &str = "vmio.0";
 /// Modules that every guest loads: the bus, the agent's channel, the disk with the tools.
 pub const BASE_MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_blk", "ext4"];
-/// Modules that every image carries for the devices a guest may have; [`device_modules`] has all of one.
-#[rustfmt::skip]
-pub const DEVICE_MODULES: [&str; 10] =
-    ["virtio_scsi", "sym53c8xx", "sd_mod", "ahci", "nvme", "virtio_net", "e1000", "e1000e", "8139cp", "loop"];
 
-/// What an image for guests of a processor carries for their devices: those of 64-bit ARM have virtio without a bus
-/// (virtio 1.2 specification, section 4.2), those of x86-64 VMware's card.
+/// What an image for guests of a processor carries for their disks and cards, beside [`BASE_MODULES`].
 pub fn device_modules(arch: Arch) -> Vec<&'static str> {
-    let beside: &[&str] = match arch {
-        Arch::X86_64 => &["vmxnet3"],
-        Arch::Aarch64 => &["virtio_mmio"],
-    };
-    DEVICE_MODULES.iter().chain(beside).copied().collect()
+    let of_drivers = drivers::of(arch).flat_map(|driver| driver.guest_modules);
+    let of_cards = nics::of(arch).flat_map(|nic| nic.guest_modules);
+    let of_targets = targets::ALL.iter().flat_map(|target| target.guest_modules());
+    let all: BTreeSet<&str> = of_drivers.chain(of_cards).chain(of_targets).copied().collect();
+    all.into_iter().filter(|module| !BASE_MODULES.contains(module)).collect()
 }
 
 /// What targets need that a guest has by a loop device of its own.

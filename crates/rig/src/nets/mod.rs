@@ -7,8 +7,7 @@
 //!
 //! Adding a network: a file with a type that implements [`Network`], and its line in [`ALL`].
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +19,20 @@ use vmio_node::{Exec, Node, Reader};
 use crate::nodes::Nodes;
 
 mod bridge;
+mod error;
 mod in_guest;
 mod loopback;
 mod namespace;
+mod path;
 mod shared;
 mod uplink;
 mod veth;
 mod wire;
 
+pub use error::{Error, Result};
 pub use in_guest::{bring_up, turn_to};
 pub use namespace::Namespace;
+pub use path::{NetEnd, NetPath, Plug, Port};
 
 /// All networks, in the order in which they are shown.
 pub const ALL: &[&dyn Network] =
@@ -131,8 +134,8 @@ pub struct NetCtx<'a> {
 ///
 /// # Errors
 /// What could not be built.
-pub fn beside(node: &dyn Node, host: &Namespace, number: u8) -> Result<NetPath> {
-    let nodes = &Nodes::default();
+pub fn beside(node: &dyn Node, host: &Namespace) -> Result<NetPath> {
+    let (nodes, number) = (&Nodes::default(), host.link_number());
     veth::Veth.build(&NetCtx { node, host, number, guest: None, actor: None, first: None, nodes })
 }
 
@@ -150,102 +153,6 @@ impl Addresses {
     /// As `ip address` takes one of them.
     fn with_prefix(&self, end: Ipv4Addr) -> String {
         format!("{end}/{}", self.prefix)
-    }
-}
-
-/// A path. It goes with its namespaces, when it and the host's are dropped.
-pub struct NetPath {
-    /// The native actor's end; `None` where a guest is plugged in.
-    pub native: Option<NetEnd>,
-    /// Where a guest is plugged in; `None` natively.
-    pub plug: Option<Plug>,
-    /// The other ends, by name.
-    pub peers: BTreeMap<&'static str, NetEnd>,
-    /// Interfaces in the host's namespace that are neither end, the ports of a bridge before it.
-    pub between: Vec<String>,
-    /// The interface that the actor is plugged into the host by: its tap, or the host's end of its veth pair.
-    pub port: Option<String>,
-    /// The host's end of the link to another host.
-    pub uplink: Option<String>,
-    /// The namespaces beside the host's.
-    pub held: Vec<Arc<Namespace>>,
-}
-
-/// An interface of a path.
-#[derive(Clone)]
-pub struct Port {
-    /// The machine that it is on.
-    pub node: Arc<dyn Node>,
-    /// What goes before a command so that it runs in its namespace.
-    pub enter: Vec<String>,
-    /// Its name.
-    pub interface: String,
-    /// Whether it is an end of a link between hosts.
-    pub is_link: bool,
-    /// Whether the actor is plugged into the host by it.
-    pub is_plug: bool,
-}
-
-/// An end of a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetEnd {
-    /// What goes before a command so that it runs there.
-    pub enter: Vec<String>,
-    /// Its address.
-    pub address: IpAddr,
-    /// Its interface.
-    pub interface: String,
-}
-
-/// Where a guest is plugged in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plug {
-    /// The tap device, in the host's namespace.
-    pub tap: String,
-    /// The hardware address of the guest's device.
-    pub mac: String,
-    /// The guest's address.
-    pub address: IpAddr,
-    /// Bits of its network.
-    pub prefix: u8,
-}
-
-impl NetPath {
-    /// Without an end but this one.
-    #[cfg(test)]
-    pub(crate) fn to(plug: Option<Plug>) -> Self {
-        Self { plug, ..Self::empty() }
-    }
-
-    fn empty() -> Self {
-        Self {
-            native: None,
-            plug: None,
-            peers: BTreeMap::new(),
-            between: Vec::new(),
-            port: None,
-            uplink: None,
-            held: Vec::new(),
-        }
-    }
-
-    /// Its interfaces but the actor's own, the ports of a bridge before it.
-    pub fn ports(&self, node: &Arc<dyn Node>, host: &Namespace, peer: &str) -> Vec<Port> {
-        // To the host itself none goes over the link.
-        let linked = peer == REMOTE;
-        let here = |name: &String| Port {
-            node: node.clone(),
-            enter: host.enter(),
-            interface: name.clone(),
-            is_link: linked && self.uplink.as_ref() == Some(name),
-            is_plug: self.port.as_ref() == Some(name),
-        };
-        let mut all: Vec<Port> = self.between.iter().map(here).collect();
-        if let Some(end) = self.peers.get(peer).filter(|end| !self.between.contains(&end.interface)) {
-            let (enter, interface) = (end.enter.clone(), end.interface.clone());
-            all.insert(0, Port { node: node.clone(), enter, interface, is_link: linked, is_plug: false });
-        }
-        all
     }
 }
 
@@ -380,49 +287,6 @@ pub const VHOST: Requirement = Requirement {
     fix: "modprobe vhost_net, or leave `vhost` out",
     check: |reader| there(reader, "/dev/vhost-net"),
 };
-
-/// Result of this folder.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// Why there is no network.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The machine failed.
-    #[error(transparent)]
-    Node(#[from] vmio_node::Error),
-    /// A namespace could not be made.
-    #[error("cannot make a network namespace: {0}")]
-    Namespace(String),
-    /// `ip` refused a line.
-    #[error("`ip {line}` failed: {said}")]
-    Ip {
-        /// What it was told.
-        line: String,
-        /// What it said.
-        said: String,
-    },
-    /// The other machine of a wire was not named.
-    #[error("{NO_PEER}")]
-    NoPeer,
-    /// A guest's device did not come up.
-    #[error("its network device {mac} did not show within {seconds} s; it has {has}")]
-    NotShown {
-        /// The device's hardware address.
-        mac: String,
-        /// How long was waited.
-        seconds: u64,
-        /// The devices that the guest has, or why that is not known.
-        has: String,
-    },
-    /// A guest's device was set up and found no link.
-    #[error("its network device {device} has no link {seconds} s after it was set up")]
-    NoLink {
-        /// The guest's name of it.
-        device: String,
-        /// How long was waited.
-        seconds: u64,
-    },
-}
 
 #[cfg(test)]
 mod tests {

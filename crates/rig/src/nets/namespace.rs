@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ const POLL: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Namespace {
     held: File,
+    /// The number of the next link to another host.
+    next_link: AtomicU8,
 }
 
 impl Namespace {
@@ -37,7 +40,7 @@ impl Namespace {
         // The descriptor holds it from now on.
         let _ = process.kill();
         let _ = process.wait(Some(LIMIT));
-        let namespace = Self { held: held? };
+        let namespace = Self { held: held?, next_link: AtomicU8::new(u8::MAX) };
         namespace.ip(node, &["link set lo up"])?;
         Ok(namespace)
     }
@@ -63,6 +66,11 @@ impl Namespace {
             }
             thread::sleep(POLL);
         }
+    }
+
+    /// A number for a further link from it to another host: paths count from 0, and these from the last down.
+    pub(super) fn link_number(&self) -> u8 {
+        self.next_link.fetch_sub(1, Ordering::Relaxed)
     }
 
     /// A path by which other programs reach it while vmio lives.

@@ -17,7 +17,7 @@ use vmio_node::FileSample;
 use vmio_node::linux::process::{self, Schedstat, Stat};
 use vmio_node::linux::system::CpuTimes;
 
-use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen};
+use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen, ends};
 use crate::guests::Hypervisor;
 
 /// Entry of the list of probes.
@@ -61,7 +61,7 @@ impl ByFiles for Cpu {
         ticks: &[FileSample],
         notes: &mut Vec<String>,
     ) -> Result<Vec<Reading>, Unseen> {
-        let [first, .., last] = ticks else { return Err(Unseen::FewReadings) };
+        let (first, last) = ends(ticks)?;
         let spent = Spent { first, last };
         match subject {
             ProbeSubject::Hypervisor(_, hypervisor) => threads(hypervisor, &spent, notes),

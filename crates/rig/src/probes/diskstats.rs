@@ -14,7 +14,7 @@ use vmio_model::result::{DeviceUse, LONGEST_WAIT};
 use vmio_node::FileSample;
 use vmio_node::linux::block::{Counters, Device};
 
-use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen};
+use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen, ends, seconds_between};
 
 /// Entry of the list of probes.
 pub struct Diskstats;
@@ -45,17 +45,13 @@ impl ByFiles for Diskstats {
         ticks: &[FileSample],
         _: &mut Vec<String>,
     ) -> Result<Vec<Reading>, Unseen> {
-        match (subject, ticks) {
-            (ProbeSubject::Disk(Backing { not_visible: Some(reason), .. }), _) => {
-                Err(Unseen::NotVisible(reason.clone()))
-            }
-            (_, [first, .., last]) => {
-                let mut all = between(first, last)?.readings();
-                all.push(Reading::scalar(LONGEST_WAIT, longest_wait(ticks)));
-                Ok(all)
-            }
-            _ => Err(Unseen::FewReadings),
+        if let ProbeSubject::Disk(Backing { not_visible: Some(reason), .. }) = subject {
+            return Err(Unseen::NotVisible(reason.clone()));
         }
+        let (first, last) = ends(ticks)?;
+        let mut all = between(first, last)?.readings();
+        all.push(Reading::scalar(LONGEST_WAIT, longest_wait(ticks)));
+        Ok(all)
     }
 }
 
@@ -89,10 +85,7 @@ fn longest_wait(ticks: &[FileSample]) -> f64 {
 
 /// `Err` is why nothing can be said.
 fn between(first: &FileSample, last: &FileSample) -> Result<DeviceUse, Unseen> {
-    let seconds = last.seconds - first.seconds;
-    if seconds <= 0.0 {
-        return Err(Unseen::NoTime);
-    }
+    let seconds = seconds_between(first, last)?;
     let mut all = DeviceUse { seconds, ..DeviceUse::default() };
     let (mut queue_ms, mut busy_ms) = (0, 0);
     for (old, new) in first.contents.iter().zip(&last.contents) {

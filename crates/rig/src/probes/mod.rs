@@ -109,6 +109,17 @@ pub trait ByFiles: Sync {
     ) -> Result<Vec<Reading>, Unseen>;
 }
 
+/// The first tick and the last.
+fn ends(ticks: &[FileSample]) -> Result<(&FileSample, &FileSample), Unseen> {
+    if let [first, .., last] = ticks { Ok((first, last)) } else { Err(Unseen::FewReadings) }
+}
+
+/// Seconds from one tick to another.
+fn seconds_between(first: &FileSample, last: &FileSample) -> Result<f64, Unseen> {
+    let seconds = last.seconds - first.seconds;
+    if seconds > 0.0 { Ok(seconds) } else { Err(Unseen::NoTime) }
+}
+
 /// A probe that runs a command on the machine.
 pub trait ByCommand: Sync {
     /// The command. Whoever runs it limits its time and its output.

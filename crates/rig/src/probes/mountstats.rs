@@ -10,7 +10,7 @@ use vmio_model::result::DeviceUse;
 use vmio_node::FileSample;
 use vmio_node::linux::nfs::{self, Counters};
 
-use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen};
+use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen, ends, seconds_between};
 
 /// Entry of the list of probes.
 pub struct Mountstats;
@@ -40,19 +40,15 @@ impl ByFiles for Mountstats {
         ticks: &[FileSample],
         _: &mut Vec<String>,
     ) -> Result<Vec<Reading>, Unseen> {
-        match (subject, ticks) {
-            (ProbeSubject::Disk(backing), [first, .., last]) => Ok(between(&backing.mount, first, last)?.readings()),
-            _ => Err(Unseen::FewReadings),
-        }
+        let ProbeSubject::Disk(backing) = subject else { return Err(Unseen::OtherSubject("it is no disk")) };
+        let (first, last) = ends(ticks)?;
+        Ok(between(&backing.mount, first, last)?.readings())
     }
 }
 
 /// `Err` is why nothing can be said.
 fn between(point: &str, first: &FileSample, last: &FileSample) -> Result<DeviceUse, Unseen> {
-    let seconds = last.seconds - first.seconds;
-    if seconds <= 0.0 {
-        return Err(Unseen::NoTime);
-    }
+    let seconds = seconds_between(first, last)?;
     let counters = |sample: &FileSample| {
         let text = sample.contents.first().map(|c| String::from_utf8_lossy(c).into_owned()).unwrap_or_default();
         Counters::of(&text, point).ok_or_else(|| Unseen::NoMount { point: point.to_owned() })

@@ -12,7 +12,7 @@ use vmio_model::figure::{Figure, Reading};
 use vmio_node::FileSample;
 use vmio_node::linux::powercap::{self, Zone};
 
-use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen, energy, power};
+use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen, ends, energy, power, seconds_between};
 
 /// Entry of the list of probes.
 pub struct Powercap;
@@ -50,13 +50,11 @@ impl ByFiles for Powercap {
         ticks: &[FileSample],
         notes: &mut Vec<String>,
     ) -> Result<Vec<Reading>, Unseen> {
-        let (ProbeSubject::Energy(zones), [first, .., last]) = (subject, ticks) else {
-            return Err(Unseen::FewReadings);
+        let ProbeSubject::Energy(zones) = subject else {
+            return Err(Unseen::OtherSubject("it is no counter of energy"));
         };
-        let seconds = last.seconds - first.seconds;
-        if seconds <= 0.0 {
-            return Err(Unseen::NoTime);
-        }
+        let (first, last) = ends(ticks)?;
+        let seconds = seconds_between(first, last)?;
         let mut all = Vec::new();
         for (i, zone) in zones.iter().enumerate() {
             match spent_uj(zone, i, ticks) {
@@ -118,7 +116,7 @@ mod tests {
 
     fn told(seen: &Observed) -> Vec<(String, String, f64)> {
         let [seen] = seen.seen.as_slice() else { panic!("{seen:?}") };
-        let of = |r: &Reading| (r.labels["domain"].clone(), r.figure.clone(), r.value.typical().unwrap());
+        let of = |r: &Reading| (r.labels["domain"].clone(), r.figure.clone(), r.value.typical());
         let mut all: Vec<_> = seen.figures.iter().map(of).collect();
         all.iter_mut().for_each(|(_, _, value)| *value = (*value * 1e3).round() / 1e3);
         all

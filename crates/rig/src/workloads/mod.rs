@@ -237,7 +237,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
 
-    use vmio_model::figure::{Compared, Form};
+    use vmio_model::figure::Compared;
     use vmio_model::study::OF_MEMORY;
     use vmio_node::Fake;
     use vmio_node::fake::says;
@@ -291,7 +291,7 @@ mod tests {
         assert!(!workload.about().is_empty() && workload.requirements().next().is_some(), "{name}");
         // It is judged by a figure of its own that has a ratio.
         let judge = traits.judge().unwrap_or_else(|| panic!("{name} is judged by {}", traits.judged_by));
-        assert!(judge.compared == Compared::Ratio && judge.form != Form::Series && judge.labels.is_empty(), "{name}");
+        assert!(judge.compared == Compared::Ratio && judge.labels.is_empty(), "{name}");
         for (i, figure) in traits.figures.iter().enumerate() {
             assert!(traits.figures[..i].iter().all(|f| f.name != figure.name), "{name}: {} twice", figure.name);
         }

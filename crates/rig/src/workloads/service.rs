@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmio_node::linux::net::{self, InetSocket};
 use vmio_node::linux::process;
+use vmio_node::linux::sockets::{self, InetSocket};
 use vmio_node::{Exec, Output, Process, Reader};
 
 use super::error::said;
@@ -73,11 +73,11 @@ fn start_within(workload: &(dyn Workload + '_), stage: &Stage, limit: Duration) 
 fn sockets(reader: &dyn Reader, pid: u32, ready: Ready) -> Vec<InetSocket> {
     let of = |files: [PathBuf; 2], fits: &dyn Fn(&InetSocket) -> bool| {
         let text = |file: &PathBuf| reader.read_text(file).unwrap_or_default();
-        files.iter().map(text).flat_map(|t| net::inet_sockets(&t).filter(fits).collect::<Vec<_>>()).collect()
+        files.iter().map(text).flat_map(|t| sockets::inet_sockets(&t).filter(fits).collect::<Vec<_>>()).collect()
     };
     match ready {
-        Ready::Listens(port) | Ready::Both(port) => of(net::tcp_files(pid), &|s| s.listens && s.port == port),
-        Ready::Receives(port) => of(net::udp_files(pid), &|s| s.port == port),
+        Ready::Listens(port) | Ready::Both(port) => of(sockets::tcp_files(pid), &|s| s.listens && s.port == port),
+        Ready::Receives(port) => of(sockets::udp_files(pid), &|s| s.port == port),
     }
 }
 

@@ -8,14 +8,12 @@ use std::sync::Arc;
 use vmio_model::read_at::ReadAt;
 use vmio_model::result::{Environment, RunState, Sample, Skipped};
 use vmio_model::run::Run;
-use vmio_model::study::{self, DoneReason, Names, Progress, Step, Study};
+use vmio_model::study::{self, DoneReason, Progress, Step, Study};
 use vmio_node::{Journal, Local};
-use vmio_rig::disks::{drivers, targets};
 use vmio_rig::engine::measure::{Event, Next};
 use vmio_rig::engine::plan::{self, PlanOptions, Planned};
 use vmio_rig::engine::store::Store;
 use vmio_rig::engine::{self, Job, environment};
-use vmio_rig::{guests, nets, nics, settings, workloads};
 
 /// Both sides' resources and so few rounds as there may be; what disks need besides, where a cell is on one.
 fn head(on_disks: bool) -> String {
@@ -26,23 +24,6 @@ fn head(on_disks: bool) -> String {
         "name = 'cells'\ntitle = 'cells'\nguest = {{ vcpus = 1, memory_mib = 256 }}\n{size}\
          repeat = {{ min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = {seconds:?}, max_minutes = 5.0{most} }}\n"
     )
-}
-
-/// The names of the entries.
-fn names() -> Names {
-    Names {
-        guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
-        targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
-        drivers: drivers::ALL.iter().map(|d| d.name.to_owned()).collect(),
-        networks: nets::ALL.iter().map(|n| n.name().to_owned()).collect(),
-        inside: nets::inside(),
-        peers: nets::peers(),
-        nics: nics::ALL.iter().map(|n| n.name.to_owned()).collect(),
-        settings: settings::names(),
-        workloads: workloads::names(),
-        workload_families: workloads::FAMILIES.to_vec(),
-        traits: Some(workloads::traits_of),
-    }
 }
 
 #[derive(Default)]
@@ -71,7 +52,7 @@ impl Store for Memory {
 /// What a run of this study would be.
 pub fn planned(text: &str, place: &Path, state: &Path) -> Planned {
     let on_disks = text.contains("disk");
-    let study = Study::parse("cells.toml", &format!("{}{text}", head(on_disks)), &names()).unwrap();
+    let study = Study::parse("cells.toml", &format!("{}{text}", head(on_disks)), &vmio_rig::names()).unwrap();
     let options = PlanOptions {
         on: on_disks.then(|| place.display().to_string()),
         no_gentle: true,

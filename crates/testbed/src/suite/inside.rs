@@ -1,4 +1,5 @@
-//! One test in surroundings of its own, and proof that it leaves nothing behind: the process between `suite` and the test.
+//! One test in surroundings of its own, and proof that it leaves nothing behind: the process between `suite` and the
+//! test.
 //!
 //! Other programs, another vmio and other tests among them, may be at work on the same machine, so only what the test
 //! itself started counts:
@@ -45,7 +46,7 @@ pub enum Ended {
     TimedOut,
 }
 
-/// What became of a test.
+/// Result of a test.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// How its process ended.

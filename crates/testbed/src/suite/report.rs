@@ -1,4 +1,4 @@
-//! What is said of a run: a line a test that takes long or fails, and at the end what failed and why.
+//! Output of a run: a line for each slow or failed test, and at the end what failed and why.
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const LINES: usize = 60;
 /// How many of the slowest tests are named at the end.
 const SLOWEST: usize = 20;
 
-/// A test is done.
+/// Prints the result of a test.
 pub fn told(done: &Done) {
     let name = &done.test.name;
     match (&done.failure, &done.skipped) {

@@ -183,7 +183,7 @@ fn one(test: Test, dir: &Path) -> Done {
 }
 
 fn outcome(test: &Test, log: &Path, result: &Path, lacks: &Path) -> io::Result<Outcome> {
-    let said = File::create(log)?;
+    let output = File::create(log)?;
     let limit = if test.long { LONG_LIMIT } else { LIMIT }.mul_f64(vmio_testbed::slowness());
     let mut command = Command::new("/proc/self/exe");
     command.arg("inside").arg(result).arg("--limit").arg(limit.as_secs().to_string());
@@ -195,7 +195,7 @@ fn outcome(test: &Test, log: &Path, result: &Path, lacks: &Path) -> io::Result<O
         command.arg("--ignored");
     }
     command.env(vmio_testbed::SKIPPED, lacks).env(vmio_testbed::SLOWNESS, vmio_testbed::slowness().to_string());
-    command.current_dir(&test.dir).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+    command.current_dir(&test.dir).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     let status = command.status()?;
     let text = fs::read_to_string(result)
         .map_err(|e| io::Error::new(e.kind(), format!("the process around it ended with {status}: {e}")))?;

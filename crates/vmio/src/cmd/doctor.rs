@@ -54,7 +54,6 @@ struct Ability {
 
 fn abilities() -> Vec<Ability> {
     let mut all = Vec::new();
-    // What measuring does not need is optional.
     let mut add = |point, name: &str, about, requirements: Vec<&'static Requirement>, needed| {
         all.push(Ability { point, name: name.to_owned(), about, requirements, needed });
     };
@@ -70,11 +69,11 @@ fn abilities() -> Vec<Ability> {
     for d in drivers::ALL {
         add("driver", d.name, d.about, Vec::new(), true);
     }
-    // Those that are volumes need a place that few hosts have: see `places`.
+    // Volumes are left out: `places` says whether this host has any.
     for t in targets::ALL.iter().filter(|t| t.fits(&PlaceBackend::Files("/".into())).is_ok()) {
         add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link());
     }
-    // Disks are measured without them.
+    // Optional: disks can be measured without networks.
     for n in nets::ALL {
         add("network", n.name(), n.about(), listed(n.requirements()), false);
     }
@@ -91,7 +90,7 @@ fn abilities() -> Vec<Ability> {
     for w in workloads::ALL {
         add("workload", &w.traits().name, w.about(), w.requirements().collect(), true);
     }
-    // Disks are measured without streams of datagrams, and without those of memory.
+    // Families of networks and processors are optional.
     let families = [
         (workloads::family::KINDS, true),
         (workloads::net::family::KINDS, false),
@@ -110,14 +109,14 @@ fn abilities() -> Vec<Ability> {
     add("probe", "block tracing", about, listed(trace::REQUIREMENTS), false);
     let about = "other guests' latency, for runs that end when they slow down";
     add("probe", "latency watch", about, listed(instance::REQUIREMENTS), false);
-    // Those that need no more than what they watch are had by every host.
+    // Probes without requirements work on every host.
     for p in probes::ALL.iter().filter(|p| !p.requirements().is_empty()) {
         add("probe", p.name(), p.about(), listed(p.requirements()), false);
     }
     all
 }
 
-/// A line of what is told below the abilities: what it is about, a name, and what there is to say.
+/// A line below the abilities: its subject, a name, and a text.
 fn named(what: &str, name: &str, text: &str) -> String {
     if fit::columns(name) < NAME {
         return fit::paragraph(&format!("{what:<13}{} ", fit::left(name, NAME - 1)), 13 + NAME, text);
@@ -125,9 +124,9 @@ fn named(what: &str, name: &str, text: &str) -> String {
     fit::paragraph(&format!("{what:<13}"), 13, name) + &fit::paragraph(&" ".repeat(15), 15, text)
 }
 
-/// Columns of a name there.
+/// Columns of that name.
 const NAME: usize = 22;
-/// Columns before what an ability is about.
+/// Columns before the description of an ability.
 const ABOUT: usize = 36;
 
 /// The places of this host beside its directories, and the forms of `--on` that it has no tools for.
@@ -176,32 +175,32 @@ impl Places {
     }
 }
 
-/// What runs guests here, for `scan` and `top`: each manager, and each kind of guest.
-struct Watched {
+/// A manager or a kind of guest that `scan` and `top` look for, with its guests here.
+struct GuestSource {
     point: &'static str,
     name: &'static str,
     about: &'static str,
     managed: Managed,
 }
 
-impl Watched {
-    fn all(look: &HostView<'_>) -> Vec<Self> {
-        let managers = managers::ALL.iter().map(|m| Watched {
+impl GuestSource {
+    fn all(host: &HostView<'_>) -> Vec<Self> {
+        let managers = managers::ALL.iter().map(|m| GuestSource {
             point: "manager",
             name: m.name(),
             about: m.about(),
-            managed: m.guests(look),
+            managed: m.guests(host),
         });
-        let kinds = kinds::ALL.iter().map(|g| Watched {
+        let kinds = kinds::ALL.iter().map(|g| GuestSource {
             point: "guest",
             name: g.name(),
             about: g.about(),
-            managed: g.running(look),
+            managed: g.running(host),
         });
         managers.chain(kinds).collect()
     }
 
-    /// `3 guests run`, and what kept it from seeing more.
+    /// `3 guests run`, and what could not be read.
     fn state(&self) -> String {
         let unread = self.managed.unread.first().map(|u| format!("{}: {}; {}", u.what, u.why, u.mend));
         match (self.managed.guests.len(), unread) {
@@ -226,12 +225,12 @@ impl Watched {
 pub fn run(_: &Args, context: &Context) -> Outcome {
     let local = Local::new();
     let reader = local.reader();
-    let mut seen: BTreeMap<&str, Check> = BTreeMap::new();
+    let mut checks: BTreeMap<&str, Check> = BTreeMap::new();
     let mut rows = Vec::new();
     for ability in abilities() {
         let mut missing = Vec::new();
         for requirement in &ability.requirements {
-            let check = seen.entry(requirement.name).or_insert_with(|| requirement.look(reader));
+            let check = checks.entry(requirement.name).or_insert_with(|| requirement.look(reader));
             if let Check::Unmet { why, fix } = check {
                 missing.push((requirement.name, why.clone(), fix.clone()));
             }
@@ -242,8 +241,8 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     let others = neighbours::others(reader, "")?;
     let scratch = space::default_dir(reader, &context.paths.state);
     let places = Places::of(&local);
-    let look = HostView::new(&local);
-    let watched = Watched::all(&look);
+    let host = HostView::new(&local);
+    let watched = GuestSource::all(&host);
     let stored = match Store::open_existing(&context.paths.db()).and_then(|s| s.list()) {
         Err(StoreError::Missing { .. }) => Ok(0),
         listed => listed.map(|runs| runs.len()),
@@ -269,7 +268,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
             other_guests_unseen: others.unseen(),
             scratch_directory: &scratch,
             places: places.json(),
-            looks_at: watched.iter().map(Watched::json).collect(),
+            looks_at: watched.iter().map(GuestSource::json).collect(),
             state_directory: &context.paths.state,
             stored_runs: stored.as_ref().ok().copied(),
             store_error: stored.as_ref().err().map(ToString::to_string).as_deref(),

@@ -1,5 +1,5 @@
-//! `vmio guard`: the bandwidth guarantee. What needs no host is here: whether a policy is good, and
-//! what it gives whom. The daemon is in `run`, its client in `ask`.
+//! `vmio guard`: the bandwidth guarantee. Here are `check` and `plan`, which need no host; the daemon is in `run`, its
+//! client in `ask`.
 
 mod ask;
 mod dry;
@@ -113,9 +113,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 fn check(args: &host::Args, context: &Context) -> Outcome {
-    let read = read(&args.config.config, &links::known(None))?;
+    let read = read(&args.config.config, &links::of_kernel(None))?;
     let host = match &read {
-        Ok(loaded) if args.host => Some(host::look(&loaded.policy)?),
+        Ok(loaded) if args.host => Some(host::check(&loaded.policy)?),
         _ => None,
     };
     let refused = host.as_ref().is_some_and(|host| !host.refused.is_empty());
@@ -234,7 +234,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// What a good policy holds, and how much of each pool it has promised.
+/// The policy in numbers: interfaces, the minima of each pool, and limits of processors and memory.
 fn summary(policy: &Policy) -> String {
     let (named, patterns): (Vec<_>, Vec<_>) = policy.entries.iter().partition(|e| e.matcher.is_exact());
     let mut text = format!(

@@ -1,5 +1,5 @@
-//! `vmio lab`: a guest that plays a host, for storage that this machine's kernel lacks. vmio runs
-//! in it as on any host; what it stored there comes home into the store here.
+//! `vmio lab`: a guest that plays a host, for storage that this machine's kernel lacks. vmio runs in it as on any host;
+//! its runs are then imported into the store here.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -27,9 +27,9 @@ use crate::term;
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// How long a command may take to end after it was asked to.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// How often what the command says is looked for.
+/// How often the command's output is polled.
 const POLL: Duration = Duration::from_millis(20);
-/// The first to be ended when this host runs out of memory.
+/// The lab host is killed first when this host runs out of memory.
 const OOM_SCORE_ADJ: i32 = 1000;
 
 /// Run vmio in a lab host: a guest that acts as a host with LVM, thin pools and NFS
@@ -77,7 +77,7 @@ fn image(context: &Context) -> anyhow::Result<Image> {
 fn build(context: &Context) -> Outcome {
     let image = image(context)?;
     if context.json {
-        // It is an image as `vmio image build` makes one.
+        // The same document as that of `vmio image build`.
         term::json(&Document { schema_version: "1.0", image: &image, directory: &image.dir })?;
     } else {
         let text = format!(
@@ -114,7 +114,7 @@ fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
     on_signals(&journal, &running).context("cannot set up signal handling")?;
     let ended = lab_run(&image, files, command, &journal, &running, context);
     if journal.is_closed() {
-        // A signal ended it; the process ends as soon as all is undone.
+        // After a signal: the signal thread ends the process once all is undone.
         thread::sleep(END_LIMIT);
     }
     journal.close().iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
@@ -129,7 +129,7 @@ fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
     })
 }
 
-/// From the boot to the end of the command; its exit code.
+/// Boots the lab host and runs the command in it; its exit code.
 fn lab_run(
     image: &Image,
     files: &[PathBuf],
@@ -169,7 +169,7 @@ fn lab_run(
         }
         Err(e) => return Err(e.into()),
     };
-    // Its disks go with it.
+    // The lab host's disks are deleted at the end, so its runs are exported first.
     let mut lost = false;
     let mut lose = |why: String| {
         term::note(&format!("warning: a run of the lab host is lost: {why}"));
@@ -180,23 +180,24 @@ fn lab_run(
         let store = Store::open(&context.paths.db())?;
         let mut import = Import::of_ended_host();
         let (_, refused) = runs::import_all(&exports, &store, &mut import);
-        refused.iter().for_each(|(_, e)| lose(runs::whole(e)));
+        refused.iter().for_each(|(_, e)| lose(runs::with_causes(e)));
         import.finish(&store)?;
     }
     lab.stop()?;
     match unwritten {
         None if code == 0 && lost => Ok(i32::from(Exit::Failed.code())),
-        // A reader who has gone away is no reason to end what is measured, but no success either.
+        // A reader that has gone away does not end the measurement, but the exit code says so.
         Some(e) if code == 0 => Err(e.into()),
         _ => Ok(code),
     }
 }
 
-/// Exports the runs that vmio stored in the lab host, each into a file in `dir`. Of one that cannot be had, why.
+/// Exports the runs that vmio stored in the lab host, each into a file in `dir`. `lose` gets the reason for each run
+/// that cannot be exported.
 fn exports(lab: &LabHost, dir: &Path, lose: &mut dyn FnMut(String)) -> anyhow::Result<Vec<PathBuf>> {
     let vmio = |args: &[&str]| lab.output("vmio", &args.iter().map(ToString::to_string).collect::<Vec<_>>());
     let list: serde_json::Value = serde_json::from_slice(&vmio(&["runs", "list", "--json"])?)?;
-    // The newest is the first.
+    // Oldest first: the list has the newest first.
     let numbers = list["runs"].as_array().into_iter().flatten().rev().filter_map(|run| run["run"].as_i64());
     let mut files = Vec::new();
     for number in numbers {
@@ -212,7 +213,7 @@ fn exports(lab: &LabHost, dir: &Path, lose: &mut dyn FnMut(String)) -> anyhow::R
     Ok(files)
 }
 
-/// Starts the command and passes on what it says until it ends.
+/// Starts the command and passes its output on until it ends.
 fn follow(
     lab: &LabHost,
     command: &[String],
@@ -234,7 +235,7 @@ fn follow(
         let _ = io::stderr().write_all(&said[1]);
         match ended.map(|o| o.end) {
             Some(End::Exit(code)) => return Ok(code),
-            // As a shell says it.
+            // As shells report it.
             Some(End::Signal(signal)) => return Ok(128 + signal),
             Some(End::TimedOut) => return Ok(1),
             None => thread::sleep(POLL),
@@ -242,8 +243,8 @@ fn follow(
     }
 }
 
-/// The first signal ends the command, so that what it measured comes home; one more, or a command
-/// that does not end, ends the lab host at once.
+/// The first signal ends the command, whose runs are then exported; a second one, or a command that does not end, ends
+/// the lab host at once.
 fn on_signals(journal: &Arc<Journal>, running: &Running) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (journal, running) = (Arc::clone(journal), Arc::clone(running));
@@ -263,10 +264,10 @@ fn on_signals(journal: &Arc<Journal>, running: &Running) -> io::Result<()> {
                     term::note("\nstopping the command in the lab host; press again to stop the lab host at once");
                     let running = Arc::clone(&running);
                     thread::spawn(move || {
-                        // A command leads its own process group.
+                        // Commands run in process groups of their own.
                         let _ = node.exec(&Exec::new("kill").args(["-INT", "--", &format!("-{pid}")]));
                         thread::sleep(END_LIMIT);
-                        // Of one that has ended the runs are brought home, which takes as long as it takes.
+                        // A command that has ended is left alone: its runs are being exported, which has no time limit.
                         let still_runs = running.lock().unwrap_or_else(PoisonError::into_inner).is_some();
                         if still_runs {
                             end();

@@ -17,7 +17,7 @@ pub struct Args {
     dir: PathBuf,
 }
 
-/// Writes the pages and says which.
+/// Writes the pages and prints their names.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let dir = &args.dir;
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create the directory {}", dir.display()))?;

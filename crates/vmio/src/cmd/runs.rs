@@ -11,10 +11,14 @@ use vmio_model::result::Accel;
 use vmio_model::{sanitize, summary};
 
 use crate::context::{Context, Outcome};
+use crate::report::document::{Column, Document, Layout, Row, Table};
 use crate::report::export::{self, Format};
 use crate::report::{self, Forms, Report, format};
 use crate::store::{Import, Imported, RunId, RunInfo, Store, StoreError};
 use crate::{fit, run, term};
+
+/// Columns of a study's name.
+const STUDY: usize = 18;
 
 /// List, show, compare, export, import and delete stored runs
 #[derive(Debug, clap::Args)]
@@ -74,7 +78,7 @@ enum Verb {
     },
 }
 
-/// Says of the files of a report that here they take the place of what is printed.
+/// The help of `runs show`, where a file replaces the printed report.
 pub fn instead(show: clap::Command) -> clap::Command {
     show.mut_args(|arg| {
         let Some(help) = arg.get_help().map(ToString::to_string) else { return arg };
@@ -159,7 +163,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         other => Some(other?),
     };
     let Some(store) = store else {
-        // No store is a list without entries, no error.
+        // A missing store is an empty list, not an error.
         if context.json {
             term::json(&Listed { schema_version: summary::SCHEMA_VERSION, runs: Vec::new() })?;
         }
@@ -181,14 +185,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             let (imported, mut failed) = import_all(files, &store, &mut import);
             import.finish(&store)?;
             if context.json {
-                let refused = failed.iter().map(|(file, e)| Refused { file: file.clone(), reason: whole(e) }).collect();
+                let refused =
+                    failed.iter().map(|(file, e)| Refused { file: file.clone(), reason: with_causes(e) }).collect();
                 term::json(&Taken { schema_version: summary::SCHEMA_VERSION, imported, refused })?;
             }
             match (files.len(), failed.len()) {
                 (_, 0) => Ok(Exit::Done),
                 (1, _) => Err(failed.remove(0).1.into()),
                 (all, some) => {
-                    failed.iter().for_each(|(_, e)| term::note(&format!("warning: {}", whole(e))));
+                    failed.iter().for_each(|(_, e)| term::note(&format!("warning: {}", with_causes(e))));
                     let what = format!("{some} of {all} files could not be taken");
                     Err(Failure::new(Exit::Failed, what).help("the warnings above say why; the others are here").into())
                 }
@@ -197,8 +202,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
 }
 
-/// Takes over runs that were exported, and says what became of each; the numbers of those that are new here, and the
-/// files that could not be taken.
+/// Imports runs and notes the outcome of each. Returns the numbers of the new runs, and the files that could not be
+/// imported.
 pub fn import_all(files: &[PathBuf], store: &Store, import: &mut Import) -> (Vec<i64>, Vec<(PathBuf, StoreError)>) {
     let (mut new, mut refused) = (Vec::new(), Vec::new());
     for file in files {
@@ -221,8 +226,8 @@ pub fn import_all(files: &[PathBuf], store: &Store, import: &mut Import) -> (Vec
     (new, refused)
 }
 
-/// An error with what caused it, where that is not in its words.
-pub fn whole(e: &StoreError) -> String {
+/// An error with those causes that its message does not already have.
+pub fn with_causes(e: &StoreError) -> String {
     let said = e.to_string();
     let causes = term::new_causes(&said, anyhow::Chain::new(e).skip(1));
     std::iter::once(said).chain(causes).collect::<Vec<_>>().join(": ")
@@ -235,35 +240,46 @@ fn list(store: &Store, context: &Context) -> Outcome {
         term::json(&Listed { schema_version: summary::SCHEMA_VERSION, runs })?;
         return Ok(Exit::Done);
     }
-    let mut text = String::new();
     if runs.is_empty() {
         term::note("no runs yet: start one with `vmio tax`");
-    } else {
-        let head = format!(
-            "{:>4}  {:<17} {:<18} {:<11} {:>7} {:>7} guests on",
-            "run", "started (UTC)", "study", "state", "samples", "skipped"
-        );
-        text += &format!("{}\n", context.style.dim(&head));
+        return Ok(Exit::Done);
     }
-    for r in &runs {
-        let accel = match r.environment.accel {
+    let mut doc = Document::new("");
+    doc.put(table(&runs).into());
+    term::print(&doc.text(context.style, fit::WIDTH))?;
+    Ok(Exit::Done)
+}
+
+/// The runs as a table. Labels are aligned left, so the number is a column and the labels are empty.
+fn table(runs: &[RunInfo]) -> Table {
+    let columns = [
+        Column::new("run", 4),
+        Column::new("started (UTC)", 17).left().gap(2),
+        Column::new("study", STUDY).left().gap(1),
+        Column::new("state", 11).left().gap(1),
+        Column::new("samples", 7).gap(1),
+        Column::new("skipped", 7).gap(1),
+        Column::new("guests on", 9).left().gap(1),
+    ];
+    let row = |run: &RunInfo| {
+        let accel = match run.environment.accel {
             Some(Accel::Kvm) => "KVM",
             Some(Accel::Tcg) => "emulation",
             None => "–",
         };
-        let state = format::state(&r.state).0;
-        text += &format!(
-            "{:>4}  {:<17} {} {state:<11} {:>7} {:>7} {accel}\n",
-            r.id,
-            // Days and minutes tell runs apart.
-            format::utc(r.started_unix).chars().take(16).collect::<String>(),
-            fit::left(&fit::name(&r.kind.to_string(), 18), 18),
-            r.samples,
-            r.skipped
-        );
-    }
-    term::print(&text)?;
-    Ok(Exit::Done)
+        let cells = [
+            run.id.to_string(),
+            // To the minute.
+            format::utc(run.started_unix).chars().take(16).collect::<String>(),
+            fit::name(&run.kind.to_string(), STUDY),
+            format::state(&run.state).0.to_owned(),
+            run.samples.to_string(),
+            run.skipped.to_string(),
+            accel.to_owned(),
+        ];
+        Row::new("", cells)
+    };
+    Table::new("", Layout::flush(0), columns).with(runs.iter().map(row))
 }
 
 fn show(store: &Store, id: i64, forms: &Forms, context: &Context) -> Outcome {
@@ -272,7 +288,7 @@ fn show(store: &Store, id: i64, forms: &Forms, context: &Context) -> Outcome {
     forms.suits(&format!("run {id}"), &cells)?;
     let proofs = run::proofs(store, id)?;
     let report = Report::of(&run).with_proofs(&proofs);
-    // Whoever wants a file has no use for the text on the terminal as well.
+    // With a file the report is not printed as well.
     if forms.writes() && !context.json && !forms.markdown {
         forms.write(&report)?;
     } else {
@@ -300,7 +316,7 @@ fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {
 
 fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
     let all = store.list()?;
-    // One that is not there is told by the store, which also deletes what it cannot read.
+    // The store reports a missing run; one that cannot be read is deleted without a question.
     if let Some(run) = all.iter().find(|run| run.id == id).filter(|_| !yes) {
         let question = format!(
             "delete run {id} ({}, {} samples, {})?",

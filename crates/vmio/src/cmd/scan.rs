@@ -1,5 +1,4 @@
-//! `vmio scan`: what is wrong with the guests that run on this host now. Only looks; also what a
-//! bare `vmio` does.
+//! `vmio scan`, and `vmio` without a verb: what is wrong with the guests that run on this host now. Changes nothing.
 
 mod config;
 mod earlier;
@@ -94,13 +93,13 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let viewed = check(args).and_then(|ignore| look(args, &ignore, context));
+    let viewed = check(args).and_then(|ignore| view(args, &ignore, context));
     if args.nagios {
         let (text, state) = match &viewed {
             Ok(view) => nagios::nagios(view, args.fail_on),
             Err(e) => (nagios::failed(&format!("{e:#}")), nagios::State::Unknown),
         };
-        // What could not be told is unknown to who asked; 1 would be a warning there.
+        // A check plugin that cannot write its output ends with UNKNOWN: 1 would be a warning.
         let state = match term::print(&text) {
             Ok(()) => state,
             Err(e) => {
@@ -118,7 +117,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     match &args.prometheus {
         Some(None) => term::print(&report::prometheus(&view))?,
         Some(Some(file)) => {
-            earlier::in_one_step(file, &report::prometheus(&view), 0o644).map_err(|e| files::told(file, e))?
+            earlier::in_one_step(file, &report::prometheus(&view), 0o644).map_err(|e| files::with_help(file, e))?
         }
         None if context.json => term::print_exact(&report::json(&view))?,
         None => term::print(&text(args, &view, context))?,
@@ -134,7 +133,7 @@ pub fn exit(view: &View, fail_on: Option<Severity>) -> Exit {
     if fails { Exit::Finding } else { Exit::Done }
 }
 
-/// What a bare `vmio` does: the same, and where the rest is.
+/// `vmio` without a verb: a scan, and a hint at the other verbs.
 pub fn bare(context: &Context) -> Outcome {
     let exit = run(&Args::default(), context)?;
     if !context.json {
@@ -143,8 +142,7 @@ pub fn bare(context: &Context) -> Outcome {
     Ok(exit)
 }
 
-/// What can be refused before anything is looked at. A file that cannot be written ends with the same
-/// code here as when it is written.
+/// Refuses what can be refused before the scan. A file that cannot be written has the same exit code here as later.
 fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
     for file in args.html.iter().chain(args.prometheus.iter().flatten()) {
         let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -157,20 +155,20 @@ fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
     Ok(ignore)
 }
 
-fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
+fn view(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
     let begun = Instant::now();
     let machine = args.on.as_deref().map(|on| transport::to(on).map(|there| there.machine)).transpose()?;
     let local = Local::new();
     let node: &dyn Questions = machine.as_ref().map_or(&local, |machine| machine.node());
-    let mut look = HostView::new(node);
-    look.monitor = args.monitor;
-    let seen = scan::scan(&look);
-    let (mut guests, own_guests) = pick::own(seen.guests, args.all, &args.guests);
+    let mut host = HostView::new(node);
+    host.monitor = args.monitor;
+    let found = scan::scan(&host);
+    let (mut guests, own_guests) = pick::own(found.guests, args.all, &args.guests);
     if machine.is_none() {
-        tried(&mut guests, &local, &context.paths.state);
+        apply_test_boot(&mut guests, &local, &context.paths.state);
     }
     let mut rows: Vec<Row> = pick::named(guests, args.all, &args.guests)?.into_iter().map(Row::of).collect();
-    // What was measured here says nothing of another machine.
+    // Past runs of this host do not apply to another machine.
     let (past_runs, unread) = if machine.is_none() { past_runs(context) } else { (PastRuns::of(None), None) };
     let reference = studies::named("quick")?.guest;
     for row in &mut rows {
@@ -179,12 +177,12 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
     }
     let ignored_by = pick::ignored_by(&mut rows, ignore);
     let mut view = View {
-        at_unix_seconds: look.at_unix_seconds,
+        at_unix_seconds: host.at_unix_seconds,
         seconds: begun.elapsed().as_secs_f64(),
         on: args.on.clone(),
         root: process::is_root(node),
         rows,
-        unread: seen.unread.into_iter().chain(unread).collect(),
+        unread: found.unread.into_iter().chain(unread).collect(),
         own_guests,
         ignored: ignored_by.iter().map(|(_, n)| n).sum(),
         ignored_by,
@@ -197,8 +195,8 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
     Ok(view)
 }
 
-/// Where vmio found by trying that KVM does not work here, it is taken for not there.
-fn tried(guests: &mut [Guest], local: &Local, state: &Path) {
+/// Marks KVM as missing in the guests' facts where a test boot of vmio showed that it does not work here.
+fn apply_test_boot(guests: &mut [Guest], local: &Local, state: &Path) {
     if known_accelerator(local, state).is_none_or(|known| known.accel != Accel::Tcg) {
         return;
     }
@@ -212,7 +210,7 @@ fn past_runs(context: &Context) -> (PastRuns, Option<Unread>) {
     let unread = |e: StoreError| Unread {
         what: "results of earlier runs on this host".into(),
         why: e.to_string(),
-        mend: e.help().unwrap_or_else(|| "`vmio runs list` says more".into()),
+        mend: e.help().unwrap_or_else(|| "`vmio runs list` says more".into()).into(),
     };
     match Store::open_reading(&context.paths.db()) {
         Ok(store) => (PastRuns::of(Some(&store)), None),

@@ -10,8 +10,9 @@ use vmio_model::failure::{Exit, Failure};
 use vmio_model::words::nearest;
 
 use crate::context::{Context, Outcome};
-use crate::fit;
-use crate::term;
+use crate::fit::WIDTH;
+use crate::report::document::{Block, Document, In, Name, Pairs, Text};
+use crate::term::{self, Style};
 
 pub use made::DIALECT;
 pub use outputs::{ALL, Output};
@@ -55,7 +56,7 @@ impl TypedValueParser for Names {
     }
 }
 
-/// The output of that name. Who writes a command instead (`runs-show`) is told what that prints.
+/// The output of that name. For the name of a command (`runs-show`) the error names the output.
 fn named(word: &str) -> Result<&'static Output, Failure> {
     if let Some(output) = ALL.iter().find(|output| output.name == word) {
         return Ok(output);
@@ -120,8 +121,10 @@ fn list() -> String {
     let entry = |output: &Output| {
         let commands: Vec<String> = output.commands.iter().map(|command| format!("vmio {command}")).collect();
         let lines = if output.layout.lines { " (one object a line)" } else { "" };
-        let lead = format!("{:<widest$}  ", output.name);
-        fit::paragraph(&lead, widest + 2, &format!("{}{lines}", commands.join(", ")))
+        (In::ALL, Text::from(output.name), format!("{}{lines}", commands.join(", ")))
     };
-    ALL.iter().map(entry).collect()
+    let pairs = ALL.iter().map(entry).collect();
+    let mut doc = Document::new("");
+    doc.put(Block::Pairs(Pairs { indent: 0, width: widest + 2, long: Name::Pushes, pairs }));
+    doc.text(Style::PLAIN, WIDTH)
 }

@@ -19,7 +19,7 @@ use vmio_model::summary::summarise;
 
 use crate::context::{Context, Outcome};
 use crate::report::{self, Forms, experiment};
-use crate::run::{self, Mode, Wishes};
+use crate::run::{self, Mode, RunOptions};
 use crate::store::{RunId, Store};
 use crate::{fit, papers, studies, term};
 
@@ -55,7 +55,7 @@ enum Verb {
         #[arg(value_parser = Offered(bundled), hide_possible_values = true)]
         study: String,
         #[command(flatten)]
-        wishes: Box<Wishes>,
+        options: Box<RunOptions>,
         #[command(flatten)]
         forms: Forms,
     },
@@ -143,9 +143,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             term::print(&text)?;
             Ok(Exit::Done)
         }
-        Verb::Run { study, wishes, forms } => {
-            wishes.supervise(context);
-            run::start(&studies::named(study)?, Mode::Study, wishes, forms, None, context)
+        Verb::Run { study, options, forms } => {
+            options.supervise(context);
+            run::start(&studies::named(study)?, Mode::Study, options, forms, None, context)
         }
         Verb::Compare { study, with: With::Paper, of, html } => compare(study, *of, html.as_deref(), context),
     }
@@ -154,7 +154,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn compare(study: &str, of: Option<RunId>, html: Option<&Path>, context: &Context) -> Outcome {
     if let Some((paper, scenario)) = papers::experiment(study)? {
         let store = Store::open_existing(&context.paths.db())?;
-        // The rates over time are in what the programs printed.
+        // The rates over time are in the raw outputs of the programs.
         let run = store.load_whole(run_of(study, of, &store)?)?;
         return experiment(&run, paper, &scenario, html, context);
     }
@@ -177,7 +177,7 @@ fn compare(study: &str, of: Option<RunId>, html: Option<&Path>, context: &Contex
     Ok(Exit::Done)
 }
 
-/// An experiment over time, beside its simulation and what is printed.
+/// An experiment over time, beside its simulation and the published figures.
 fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&Path>, context: &Context) -> Outcome {
     let beside = |trial: Trial| {
         let simulated = simulate::run(&trial.scenario, &trial.settings)?;
@@ -208,13 +208,13 @@ fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&P
     Ok(Exit::Done)
 }
 
-/// A cell of an experiment in a few words: who, and under which settings.
+/// A cell of an experiment in short: its side and settings.
 fn short(cell: &Cell) -> String {
     let settings: Vec<String> = cell.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
     format!("{} {} [{}]", cell.actors().count(), cell.lead.side.kind, settings.join(", "))
 }
 
-/// The run to judge by: the one that was named, else the newest of the study with samples.
+/// The run to compare: the one that was named, else the newest one of the study with samples.
 fn run_of(study: &str, of: Option<RunId>, store: &Store) -> anyhow::Result<i64> {
     let runs = store.list()?;
     let Some(named) = of else {
@@ -231,7 +231,7 @@ fn run_of(study: &str, of: Option<RunId>, store: &Store) -> anyhow::Result<i64> 
             let what = format!("run {id} belongs to the study {}, not to {study}", run.kind);
             Err(Failure::new(Exit::Usage, what).help("`vmio runs list` shows the study of each run").into())
         }
-        // A run that is not there is told by the store.
+        // The store reports a run that is missing.
         _ => Ok(id),
     }
 }

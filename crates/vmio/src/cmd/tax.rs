@@ -11,7 +11,7 @@ use vmio_rig::guests;
 
 use crate::context::{Context, Outcome};
 use crate::report::Forms;
-use crate::run::{self, Mode, Wishes};
+use crate::run::{self, Mode, RunOptions};
 use crate::store::RunId;
 
 const EXAMPLES: &str = "\
@@ -77,12 +77,12 @@ pub struct Args {
     #[arg(long, value_name = "SEVERITY", value_parser = super::severity())]
     fail_on: Option<Severity>,
     #[command(flatten)]
-    wishes: Box<Wishes>,
+    options: Box<RunOptions>,
     #[command(flatten)]
     forms: Forms,
 }
 
-/// The id of a rule, or nothing for the costliest finding: a slip is told before anything is measured.
+/// Parses the id of a rule; empty is the costliest finding. An unknown id is refused before anything is measured.
 fn rule(id: &str) -> Result<String, WordError> {
     if id.is_empty() || Rule::find(id).is_some() {
         return Ok(id.to_owned());
@@ -97,7 +97,7 @@ fn kinds() -> PossibleValuesParser {
     started.map(|kind| PossibleValue::new(kind.name()).help(kind.about())).collect::<Vec<_>>().into()
 }
 
-/// The study with these kinds of guests; with its own, where none was named.
+/// The study with these kinds of guests; where none is named, with its own.
 fn with_guests(kinds: &[String], study: Study) -> Result<Study, Failure> {
     let mut named: Vec<&str> = kinds.iter().map(String::as_str).collect();
     named.dedup();
@@ -111,12 +111,12 @@ fn with_guests(kinds: &[String], study: Study) -> Result<Study, Failure> {
     Ok(Study { title: format!("{} ({})", other.title, named.join(", ")), ..other })
 }
 
-/// What of a study was asked for; all, where nothing was named.
+/// The part of a study that `--only` names; without it all.
 fn only(resources: &[HostResource], study: Study) -> Result<Study, Failure> {
     if resources.is_empty() {
         return Ok(study);
     }
-    let names = crate::studies::names();
+    let names = vmio_rig::names();
     let lacks = resources.iter().find(|resource| study.only(&[**resource], &names).is_none());
     match (lacks, study.only(resources, &names)) {
         (None, Some(part)) => {
@@ -137,37 +137,37 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (None, true) => Mode::Noise,
         (None, false) => Mode::Study,
     };
-    let mut wishes = (*args.wishes).clone();
-    wishes.supervise(context);
+    let mut options = (*args.options).clone();
+    options.supervise(context);
     let name = match (args.full, args.quick || args.like.is_some(), args.light) {
         (true, ..) => "full",
         (_, true, _) => "quick",
         (.., true) => "light",
-        // A stored run is proven as it was measured.
+        // Not measured: with --of the stored run is taken.
         _ if args.of.is_some() => "quick",
-        _ if run::reach::is_afar(wishes.on.as_deref()) => "remote",
-        _ if wishes.peer.is_some() => "wire",
+        _ if options.is_afar() => "remote",
+        _ if options.peer.is_some() => "wire",
         _ => {
-            let (name, why) = run::form::choose(&wishes, &mode, context, &Local::new());
-            wishes.form = why;
+            let (name, why) = run::form::choose(&options, &mode, context, &Local::new());
+            options.form = why;
             name
         }
     };
     let mut study = crate::studies::named(name)?;
-    if name == "remote" && !wishes.device.is_empty() {
+    if name == "remote" && !options.device.is_empty() {
         for disks in study.matrix.iter_mut().filter_map(|matrix| matrix.disks.as_mut()) {
             disks.targets = vec![DEVICE.to_owned()];
         }
     }
     let Some(guest) = &args.like else {
         let study = only(&args.only, with_guests(&args.guests, study)?)?;
-        return run::start(&study, mode, &wishes, &args.forms, args.fail_on, context);
+        return run::start(&study, mode, &options, &args.forms, args.fail_on, context);
     };
-    // What is set up like the guest is its disk.
+    // Only the disk is set up like the guest's.
     let study = only(&[HostResource::Storage], study)?;
-    let like = run::like::find(guest, args.disk.as_deref(), wishes.on.as_deref(), &study, &Local::new())?;
-    wishes.on = like.on;
-    wishes.supervise(context);
-    wishes.told = like.told;
-    run::start(&like.study, mode, &wishes, &args.forms, args.fail_on, context)
+    let like = run::like::find(guest, args.disk.as_deref(), options.on.as_deref(), &study, &Local::new())?;
+    options.on = like.on;
+    options.supervise(context);
+    options.notes = like.notes;
+    run::start(&like.study, mode, &options, &args.forms, args.fail_on, context)
 }

@@ -5,7 +5,7 @@ use vmio_model::study::WordError;
 
 use crate::context::{Context, Outcome};
 use crate::top::columns::{self, Column};
-use crate::top::{self, Wishes};
+use crate::top::{self, Options};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,14 +62,14 @@ fn sorts() -> impl TypedValueParser<Value = &'static Column> {
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let wishes = Wishes {
+    let options = Options {
         count: args.count.or(args.once.then_some(1)),
         interval: args.interval.unwrap_or(if args.once { 3.0 } else { 1.0 }),
         sort: args.sort,
         filter: args.filter.clone(),
         no_ebpf: args.no_ebpf,
     };
-    top::run(&wishes, context)
+    top::run(&options, context)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What is told cell by cell beside the tables of figures: what the wire carried, what the host's page cache held, what
-//! else probes saw, and figures of runs on end.
+//! Further tables by cell: what the wire carried, what the host's page cache held, figures of other probes, and figures
+//! of repeated runs.
 
 use vmio_model::figure::{RUN, Unit};
 use vmio_model::result::Watched;
@@ -13,20 +13,20 @@ use super::section::{COLUMN, Section};
 use super::{Report, format, series};
 use crate::fit;
 
-/// The least of the page cache that is worth a table: what a host writes to files of its own accord is less.
+/// Bytes in the page cache below which there is no table; what a host writes by itself is less.
 const LEAST_BYTES: f64 = 1e6;
 
-/// Those that have something to say.
+/// The tables that have rows.
 pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     let published = report.series.iter().map(|table| series::section(table, true));
-    let all = [wires(report), page_cache(report), seen(report), on_end(report)].into_iter().chain(published);
+    let all = [wires(report), page_cache(report), other_probes(report), on_end(report)].into_iter().chain(published);
     all.filter(|section| !section.rows.is_empty()).for_each(|section| doc.blocks.extend(section.blocks()));
 }
 
 /// What the wire carried beside what the program says.
 fn wires(report: &Report<'_>) -> Section {
     let rate = |carried: &Carried| format::figure(Unit::BitsPerSecond, 8.0 * carried.bytes_per_second.value);
-    let told = |row: &CellRow, wire: &Wire| {
+    let row_of = |row: &CellRow, wire: &Wire| {
         let judged = row.figures.iter().find(|figure| figure.name == row.figure && figure.labels.is_empty());
         let program = judged.map_or(String::new(), |figure| format::figure(figure.unit, figure.typical.value));
         let both = |of: fn(&Carried) -> &Estimate| of(&wire.received).value + of(&wire.sent).value;
@@ -47,7 +47,7 @@ fn wires(report: &Report<'_>) -> Section {
                   than the program's own."
             .to_owned(),
         columns: ["program", "received", "sent", "packets/s", "dropped"].map(str::to_owned).into(),
-        rows: cells.flat_map(|row| row.wires.iter().map(|wire| told(row, wire))).collect(),
+        rows: cells.flat_map(|row| row.wires.iter().map(|wire| row_of(row, wire))).collect(),
         notes: Vec::new(),
     }
 }
@@ -56,25 +56,25 @@ fn page_cache(report: &Report<'_>) -> Section {
     let all = || report.summary.cells.iter().filter_map(|row| Some((row, row.page_cache?)));
     let any = all().any(|(_, held)| held.before_bytes.value.max(held.after_bytes.value) >= LEAST_BYTES);
     let bytes = |of: Estimate| format::bytes(of.value as u64);
-    let told = |PageCache { before_bytes, after_bytes }| vec![bytes(before_bytes), bytes(after_bytes)];
+    let cells = |PageCache { before_bytes, after_bytes }| vec![bytes(before_bytes), bytes(after_bytes)];
     Section {
         title: "The host's page cache".to_owned(),
         meaning: "What the host's page cache held of the raw storage of the cell's guests when the work began and when it had \
                   ended (cachestat), the mean over the samples. What guests take of it the rest of the host has not."
             .to_owned(),
         columns: ["before", "after"].map(str::to_owned).into(),
-        rows: all().filter(|_| any).map(|(row, held)| (row.key.clone(), told(held))).collect(),
+        rows: all().filter(|_| any).map(|(row, held)| (row.key.clone(), cells(held))).collect(),
         notes: Vec::new(),
     }
 }
 
-/// What else probes saw, whatever that is.
-fn seen(report: &Report<'_>) -> Section {
-    let told = |row: &CellRow, seen: &SeenRow, figure: &SeenFigure| {
+/// Figures of all other probes.
+fn other_probes(report: &Report<'_>) -> Section {
+    let row_of = |row: &CellRow, seen: &SeenRow, figure: &SeenFigure| {
         let name = std::iter::once(&figure.name).chain(figure.labels.values());
         let name = name.map(String::as_str).collect::<Vec<_>>().join(" ");
         let mean = format::figure(figure.unit, figure.mean.value);
-        // What is too long for its column has its unit with its name.
+        // A figure that is too long for its column has its unit in the name.
         let (mean, unit) = match mean.split_once(' ').filter(|_| fit::columns(&mean) > COLUMN) {
             Some((number, unit)) => (number.to_owned(), format!(", {unit}")),
             None => (mean, String::new()),
@@ -89,7 +89,7 @@ fn seen(report: &Report<'_>) -> Section {
                   there."
             .to_owned(),
         columns: ["mean", "interval"].map(str::to_owned).into(),
-        rows: things.flat_map(|(row, seen)| seen.figures.iter().map(move |f| told(row, seen, f))).collect(),
+        rows: things.flat_map(|(row, seen)| seen.figures.iter().map(move |f| row_of(row, seen, f))).collect(),
         notes: Vec::new(),
     }
 }
@@ -117,7 +117,7 @@ fn on_end(report: &Report<'_>) -> Section {
     };
     for row in &report.summary.cells {
         let runs: Vec<&FigureRow> = row.figures.iter().filter(|f| f.labels.contains_key(RUN)).collect();
-        // A name at a time, in the order in which they came.
+        // One row a name, in the order of the run.
         for (i, first) in runs.iter().enumerate() {
             if runs[..i].iter().any(|before| before.name == first.name) {
                 continue;
@@ -126,8 +126,8 @@ fn on_end(report: &Report<'_>) -> Section {
             if of_name.len() > section.columns.len() {
                 section.columns = of_name.iter().map(|f| f.labels[RUN].clone()).collect();
             }
-            let told = of_name.iter().map(|f| format::figure(f.unit, f.typical.value)).collect();
-            section.rows.push((format!("{}, {}", row.key, first.name), told));
+            let texts = of_name.iter().map(|f| format::figure(f.unit, f.typical.value)).collect();
+            section.rows.push((format!("{}, {}", row.key, first.name), texts));
         }
     }
     section

@@ -2,8 +2,7 @@
 //! command stays one to a shell (POSIX shell command language, section 2.2, "Quoting"), a comment
 //! stays a comment.
 
-/// The line in pieces of at most `width` columns where it can be broken at all: no word is ever
-/// broken, and nothing in quotes.
+/// The line in pieces of at most `width` columns where possible; words and quoted texts are never broken.
 pub(super) fn broken(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width {
         return vec![line.to_owned()];
@@ -22,7 +21,7 @@ pub(super) fn broken(line: &str, width: usize) -> Vec<String> {
         let (command, comment) = (line[..at].trim_end(), line[at..].trim_start());
         return [broken(&format!("{indent}{comment}"), width), broken(command, width)].concat();
     }
-    // A place for ` \`, and no line of a backslash alone.
+    // There must be room for ` \`, and no piece may be a backslash alone.
     let usable = |at: &&usize| **at > indent.len() && line[**at..].trim() != "\\" && !line[**at..].trim().is_empty();
     let fits = |at: &&usize| line[..**at].trim_end().chars().count() + 2 <= width;
     let Some(&at) = spaces.iter().rev().filter(usable).find(fits).or_else(|| spaces.iter().find(usable)) else {
@@ -30,13 +29,13 @@ pub(super) fn broken(line: &str, width: usize) -> Vec<String> {
     };
     let rest = format!("{indent}  {}", line[at..].trim_start());
     let mut lines = vec![format!("{} \\", line[..at].trim_end())];
-    // The second and later pieces stand two columns further in, once.
+    // All pieces after the first are indented by the same two columns more.
     let further = rest.starts_with("    ") && indent.starts_with("  ");
     lines.extend(broken(if further { &rest[2..] } else { &rest }, width));
     lines
 }
 
-/// Words filled into lines that all begin with `lead`.
+/// Fills words into lines that all begin with `lead`.
 fn filled(lead: &str, text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = lead.to_owned();
@@ -53,7 +52,7 @@ fn filled(lead: &str, text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Where a shell sees a space between words.
+/// The places of spaces that separate words for a shell.
 fn spaces(line: &str) -> Vec<usize> {
     let (mut quote, mut escaped, mut all) = (None, false, Vec::new());
     for (at, c) in line.char_indices() {

@@ -39,8 +39,8 @@ pub(super) fn document(c: &Comparison) -> Document {
     if !less.is_empty() {
         let names = less.into_iter().collect::<Vec<_>>().join(", ");
         let turned = format!("run {} / run {}", c.a, c.b);
-        let told = format!("Of {names} less is better: there it is {turned}, so that above 1 is faster.");
-        doc.put(say((0, 0), told));
+        let note = format!("Of {names} less is better: there it is {turned}, so that above 1 is faster.");
+        doc.put(say((0, 0), note));
     }
     for (run, keys) in [(c.a, &c.only_a), (c.b, &c.only_b)] {
         doc.put(list((2, 4), keys.iter().map(|key| format!("only in run {run}: {key}"))));

@@ -9,7 +9,7 @@ use vmio_model::sanitize;
 
 use super::format;
 
-/// What the first lines say, without comment signs.
+/// The lines of the head comment, without comment signs.
 fn head(run: &Run, best: &Best) -> String {
     let mut all = vec![format!(
         "vmio {}: the best of {} set-ups on {} in run {} ({}, {})",
@@ -37,7 +37,7 @@ fn head(run: &Run, best: &Best) -> String {
     if run.environment.accel == Some(Accel::Tcg) {
         all.push("measured under software emulation (TCG): the order may differ under KVM".into());
     }
-    // A run may be another host's: no word of it ends a comment's line.
+    // An imported run may hold any text; a line feed in it would end the comment.
     all.iter().map(|line| sanitize::line(line).into_owned() + "\n").collect()
 }
 

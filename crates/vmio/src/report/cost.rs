@@ -1,4 +1,4 @@
-//! What cells cost in CPU time, in tables, and what that is divided by, in words.
+//! Tables of the cells' CPU time, and the words for what it is divided by.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ pub const LOAD: &str = "depth: requests in flight there on average over time, th
     requests start and end: too low or too high where they are short; and a device that serves many at once is not full \
     at 100 %. As in iostat, requests without data (flushes) count, so their mean size can be below the block size.";
 
-/// What cells cost: on a terminal by what they work on, with what the device saw; elsewhere, where that stands with the
-/// figures, in one table.
+/// The cost of cells: on a terminal in a table a subject, with the device's figures; in other forms, which have those
+/// with the results, in one table.
 pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     let groups = groups::groups(report);
     let groups: Vec<&Group<'_>> = groups.iter().filter(|g| g.rows.iter().any(|row| any(row.cell))).collect();
@@ -42,12 +42,13 @@ pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     }
     let mut folded = vec![(In::ROOM, by_part(&rows).into())];
     folded.extend((!meaning.is_empty()).then(|| (In::ROOM, aside((0, 0), meaning))));
-    let line = "CPU seconds of the host, of QEMU by thread role and of the kernel's threads";
+    let hypervisor = hypervisor(report.summary.cells.iter());
+    let line = format!("CPU seconds of the host, of {hypervisor} by thread role and of the kernel's threads");
     doc.only(In::ROOM, heading(2, "CPU time"));
-    doc.only(In::ROOM, Block::Folded(line.to_owned(), folded));
+    doc.only(In::ROOM, Block::Folded(line, folded));
 }
 
-/// The cells that work on one thing.
+/// The cells that work on one subject.
 fn at_the_device(of_thing: &[&Group<'_>]) -> Table {
     let (on_disk, rows) = (of_thing[0].on_disk(), || of_thing.iter().flat_map(|group| &group.rows));
     let cells = || rows().map(|row| row.cell);
@@ -76,6 +77,11 @@ fn at_the_device(of_thing: &[&Group<'_>]) -> Table {
     Table::new("", layout, columns).with(rows().map(row))
 }
 
+/// What the hypervisor of rows is called.
+fn hypervisor<'a>(rows: impl IntoIterator<Item = &'a CellRow>) -> &'a str {
+    vmio_model::cell::Cell::hypervisor(rows.into_iter().map(|row| &row.cell))
+}
+
 /// All cells, with the parts of the whole in columns.
 fn by_part(rows: &[&CellRow]) -> Table {
     let [gigabytes, requests, kernels] = counted(rows.iter().copied());
@@ -84,7 +90,10 @@ fn by_part(rows: &[&CellRow]) -> Table {
         Column::new("Host, s/GB", 0).only(there(gigabytes)),
         Column::new("Host, each request", 0).only(there(requests)),
         Column::new("Host idle", 0).only(there(any_idle(rows.iter().copied()))),
-        Column { align: Align::Left, ..Column::new("QEMU or container, s/GB", 0) },
+        Column {
+            align: Align::Left,
+            ..Column::new(format!("{} or container, s/GB", hypervisor(rows.iter().copied())), 0)
+        },
         Column::new("Kernel threads, s/GB", 0).only(there(kernels)),
     ];
     let row = |cell: &&CellRow| {
@@ -94,14 +103,14 @@ fn by_part(rows: &[&CellRow]) -> Table {
     Table::new("Cell", Layout::new(0), columns).with(rows.iter().map(row))
 }
 
-/// Whether there is anything to say of what a cell cost: of a disk always, if only that it cannot be seen; of another
-/// machine nothing.
+/// Whether a cell is in the tables of cost: one on a disk always is, one of another machine never.
 fn any(row: &CellRow) -> bool {
     let here = row.cell.actors().any(|actor| !actor.side.is_afar());
     here && (row.cell.target().is_some() || !cpu(row).concat().is_empty() || !idle(row).is_empty())
 }
 
-/// How idle the host's processors were in a cell that is on no disk; of one that is, the disk says what was waited for.
+/// How idle the host's processors were in a cell that is on no disk; for one on a disk its device shows what was waited
+/// for.
 fn idle(row: &CellRow) -> String {
     row.cpu.host_idle_ratio.filter(|_| row.cell.target().is_none()).map_or(String::new(), format::percent)
 }
@@ -111,7 +120,7 @@ fn any_idle<'a>(mut rows: impl Iterator<Item = &'a CellRow>) -> bool {
     rows.any(|row| !idle(row).is_empty())
 }
 
-/// The cells of which there is something to say, in the order of the tables, then those that no table shows.
+/// The cells with a cost, in the order of the tables, then those that no table shows.
 fn rows<'a>(report: &'a Report<'_>) -> Vec<&'a CellRow> {
     let groups = groups::groups(report);
     let shown = groups.iter().flat_map(|group| &group.rows).map(|row| row.cell);
@@ -119,8 +128,8 @@ fn rows<'a>(report: &'a Report<'_>) -> Vec<&'a CellRow> {
     shown.chain(controls).filter(|row| any(row)).collect()
 }
 
-/// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and its parts for
-/// each GB: of QEMU by thread role, and of the kernel's threads. Empty texts where nothing was counted.
+/// The CPU time of a cell: that of the whole host in seconds for each GB and as a time for each request, and its parts
+/// for each GB: the hypervisor's by thread role, and that of the kernel's threads. Empty texts where nothing was counted.
 fn cpu(cell: &CellRow) -> [String; 4] {
     let cpu = &cell.cpu;
     let counted = cpu.host_seconds_per_gigabyte > 0.0;
@@ -136,8 +145,8 @@ fn cpu(cell: &CellRow) -> [String; 4] {
     ]
 }
 
-/// Whether any of these has a figure for each GB, for each request, and of the kernel's threads: what none has needs no
-/// column.
+/// Whether any cell has a figure for each GB, for each request, and of the kernel's threads; other columns are left
+/// out.
 fn counted<'a>(rows: impl Iterator<Item = &'a CellRow>) -> [bool; 3] {
     rows.map(cpu).fold([false; 3], |[gigabytes, requests, kernels], [gigabyte, request, _, kernel]| {
         [gigabytes || !gigabyte.is_empty(), requests || !request.is_empty(), kernels || !kernel.is_empty()]
@@ -147,14 +156,13 @@ fn counted<'a>(rows: impl Iterator<Item = &'a CellRow>) -> [bool; 3] {
 /// The parts of the whole for each GB, in a line; empty where none was counted.
 fn parts(cell: &CellRow) -> String {
     let [.., roles, kernel] = cpu(cell);
-    let booted = cell.cell.actors().any(|actor| !actor.side.shares_kernel());
-    let whose = if booted { "QEMU" } else { "container" };
-    let told = [(whose, roles), ("kernel threads", kernel)].into_iter().filter(|(_, text)| !text.is_empty());
-    let told: Vec<String> = told.map(|(name, text)| format!("{name}: {text}")).collect();
-    if told.is_empty() { String::new() } else { format!("of it, s/GB: {}", told.join("; ")) }
+    let whose = cell.cell.actors().find_map(|actor| actor.side.hypervisor()).unwrap_or("container");
+    let parts = [(whose, roles), ("kernel threads", kernel)].into_iter().filter(|(_, text)| !text.is_empty());
+    let parts: Vec<String> = parts.map(|(name, text)| format!("{name}: {text}")).collect();
+    if parts.is_empty() { String::new() } else { format!("of it, s/GB: {}", parts.join("; ")) }
 }
 
-/// What the columns of the CPU time mean. What is done with bytes is said as the workloads call it: disks move them.
+/// The meaning of the columns of CPU time, with the workloads' own word for what is done with bytes.
 fn meaning(report: &Report<'_>) -> String {
     let bytes = done(report, Unit::Bytes, "moved");
     let requests = done(report, Unit::Requests, "requests");
@@ -175,8 +183,12 @@ fn meaning(report: &Report<'_>) -> String {
     };
     let contained = report.summary.cells.iter().any(|row| row.cpu.role_seconds_per_gigabyte.contains_key("program"));
     let contained = if contained { " In a container, agent is vmio's own, program what it ran there." } else { "" };
-    let by_thread =
-        if bytes.is_empty() { String::new() } else { format!(" QEMU s/GB, by thread: {threads}{limit}{contained}") };
+    let hypervisor = hypervisor(report.summary.cells.iter());
+    let by_thread = if bytes.is_empty() {
+        String::new()
+    } else {
+        format!(" {hypervisor} s/GB, by thread: {threads}{limit}{contained}")
+    };
     let whole = if names.is_empty() {
         String::new()
     } else {
@@ -193,7 +205,7 @@ fn meaning(report: &Report<'_>) -> String {
     [whole.as_str(), idle].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// What is not in the whole.
+/// What the total leaves out.
 fn less(report: &Report<'_>) -> &'static str {
     let seen = report.run.samples.iter().flat_map(|sample| &sample.seen);
     if seen.map(|seen| &seen.watched).any(|watched| *watched == Watched::Others) {
@@ -203,7 +215,7 @@ fn less(report: &Report<'_>) -> &'static str {
     }
 }
 
-/// By what clock the whole is told beside its parts.
+/// Which clocks the total and its parts are counted by.
 fn clocks(report: &Report<'_>) -> String {
     let rows = || report.summary.cells.iter().filter(|row| any(row) && row.samples > 0);
     let [processes, ticks] =
@@ -224,7 +236,7 @@ fn clocks(report: &Report<'_>) -> String {
     format!("{one}{other}")
 }
 
-/// The amounts of this unit that the workloads of the cells with a cost declare, each once; of disks in one word.
+/// Names of the amounts in this unit that the workloads of these cells declare, each once; one word for all on disks.
 fn done(report: &Report<'_>, unit: Unit, of_disks: &str) -> Vec<String> {
     let actors = report.summary.cells.iter().filter(|row| any(row)).flat_map(|row| row.cell.actors());
     let names = actors.flat_map(|actor| {

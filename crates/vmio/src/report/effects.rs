@@ -2,30 +2,26 @@
 
 use vmio_model::paper::{Compared, Judged, Verdict};
 
-use super::document::{Out, on_terminal};
+use super::document::{Block, In, Name, Out, Pairs, Text, on_terminal};
 use super::format;
 use crate::fit::WIDTH;
 use crate::term::Style;
 
-/// What lines below a verdict begin with.
+/// Indentation of lines below a verdict.
 const BELOW: &str = "              ";
 
-/// The effects that a paper states, and what a run says of each.
+/// The effects that a paper states, each with the verdict of a run.
 pub fn effects(c: &Compared, style: Style) -> String {
     let mut out = Out::new(style, WIDTH);
     out.line(&style.bold(&format!("Run {} of {} against {}", c.run, c.study, c.paper)));
     out.paragraph("", 0, &c.citation);
     out.line("");
     out.line(&style.bold("Different here"));
-    for d in &c.circumstances {
-        out.paragraph(&format!("  {:<11} ", d.what), 14, &format!("{} -> {}", d.paper, d.here));
-    }
+    pairs(&mut out, c.circumstances.iter().map(|d| (d.what.as_str(), format!("{} -> {}", d.paper, d.here))));
     out.line("");
     if !c.readings.is_empty() {
         out.line(&style.bold("Our reading of the paper"));
-        for reading in &c.readings {
-            out.paragraph(&format!("  {:<11} ", reading.word), 14, &reading.taken_for);
-        }
+        pairs(&mut out, c.readings.iter().map(|reading| (reading.word.as_str(), reading.taken_for.clone())));
         out.line("");
     }
     if let Some(statement) = &c.statement {
@@ -98,6 +94,11 @@ pub fn effects(c: &Compared, style: Style) -> String {
         ),
     );
     out.text
+}
+
+fn pairs<'a>(out: &mut Out, all: impl Iterator<Item = (&'a str, String)>) {
+    let pairs = all.map(|(name, text)| (In::TERMINAL, Text::from(name), text)).collect();
+    on_terminal(out, &[(In::TERMINAL, Block::Pairs(Pairs { indent: 2, width: 12, long: Name::Above, pairs }))]);
 }
 
 /// How likely the ratio is by chance, and the noise that it must exceed.

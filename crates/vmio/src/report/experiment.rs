@@ -1,8 +1,9 @@
-//! `vmio study compare amamou2012 paper`: what three guests and three containers got of one uplink, over time, beside what was
-//! simulated of the same and what is printed in the paper.
+//! `vmio study compare amamou2012 paper`: the rates over time of three guests and three containers on one uplink,
+//! beside those simulated and those of the paper.
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::cell::Kind;
 use vmio_model::control::Allocator;
 use vmio_model::rate::BitRate;
 use vmio_model::simulate::measured::Trial;
@@ -24,7 +25,7 @@ const SCHEMA_VERSION: &str = "1.0";
 pub struct SimulatedCell {
     /// What was measured.
     pub trial: Trial,
-    /// What comes of the same in virtual time.
+    /// The same in virtual time.
     pub simulated: Outcome,
 }
 
@@ -34,9 +35,9 @@ pub struct Report {
     pub run: i64,
     /// The cells.
     pub cells: Vec<SimulatedCell>,
-    /// What is published, as printed.
+    /// The published figures, as printed.
     pub paper: Paper,
-    /// The scenario's capacity: what printed rates are of.
+    /// The scenario's capacity, which printed rates are shares of.
     pub printed: BitRate,
     /// Cells that did not run, with the reason.
     pub missing: Vec<(String, String)>,
@@ -168,14 +169,15 @@ impl SimulatedCell {
         [&self.trial.measured, &self.simulated].map(|outcome| figure.simulated(&self.trial.scenario, outcome))
     }
 
-    /// What else is to be said of it.
+    /// Notes on it.
     fn remarks(&self) -> String {
         let trial = &self.trial;
         let mut all = vec![format!("mean of {} rounds of {} s", trial.rounds, self.seconds())];
         all.extend(
             trial.host_drop_ratio.map(|r| format!("{:.1} % of what came to the host was dropped there", r * 100.0)),
         );
-        all.extend(trial.hypervisor_cpus.map(|cpus| format!("QEMU kept {cpus:.2} processors busy")));
+        let hypervisor = trial.side.hypervisor().unwrap_or(Kind::QEMU.hypervisor);
+        all.extend(trial.hypervisor_cpus.map(|cpus| format!("{hypervisor} kept {cpus:.2} processors busy")));
         all.push(format!("generators late with at most {:.2} %", trial.late_ratio * 100.0));
         all.join("; ")
     }
@@ -335,13 +337,13 @@ fn members(cell: &SimulatedCell) -> Table {
 /// The printed figures beside what was measured and simulated.
 fn compared(cell: &SimulatedCell, printed: &[Published]) -> Table {
     let rows = printed.iter().map(|figure| {
-        // Without its unit on a terminal, where that is Mbit/s.
+        // A terminal leaves out the unit Mbit/s.
         let value = |value: f64| {
             let said = shown(figure, value);
             Cell::from(&said).narrow(said.replace(" Mbit/s", ""))
         };
         let both = cell.both(figure).map(|found| found.map_or_else(|| Cell::from("").narrow("none"), value));
-        // The system is that of the table.
+        // The table's heading names the system.
         let said = what(figure);
         let said = said.split_once(": ").map_or(said.clone(), |(_, said)| said.replace(" Mbit/s", ""));
         Row::new(said, std::iter::once(value(figure.value)).chain(both))

@@ -128,8 +128,7 @@ fn whole(run: &Run) -> String {
     document::text(&Whole { schema_version: SCHEMA_VERSION, run })
 }
 
-/// The metrics of a sample: name, value, unit. Of several actors each has its own, told by its number, and there are
-/// their sum and their fairness.
+/// The metrics of a sample: name, value, unit. Several actors have numbered metrics each, and their sum and fairness.
 fn metrics(sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(String, f64, &'static str)> {
     let mut all = Vec::new();
     let figures = judge_of(workloads, &sample.cell).all(sample, workloads);
@@ -138,7 +137,7 @@ fn metrics(sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(String, f64, &
         let name = std::iter::once(figure.name.as_str()).chain(labels).collect::<Vec<_>>().join("_");
         let unit = figure.unit.word();
         match &reading.value {
-            // What does not count its requests says that it made none.
+            // 0 requests a second: the workload does not count them.
             Value::Scalar(value) if *value == 0.0 && figure.unit == Unit::RequestsPerSecond => {}
             Value::Scalar(value) => all.push((name, *value, unit)),
             Value::Distribution(d) => {
@@ -147,7 +146,6 @@ fn metrics(sample: &Sample, workloads: &[WorkloadTraits]) -> Vec<(String, f64, &
                     all.extend(d.at(p).map(|value| (format!("{name}_p{p:.0}"), value, unit)));
                 }
             }
-            Value::Series(_) => all.extend(reading.value.typical().map(|mean| (format!("{name}_mean"), mean, unit))),
         }
     }
     if let Some(device) = &sample.device() {
@@ -202,7 +200,7 @@ fn github(run: &Run, summary: &Summary) -> String {
     let mut entries = Vec::new();
     for cell in &summary.cells {
         let Some((figure, Estimate { value, interval, n })) = cell.judged().map(|f| (f, f.typical)) else { continue };
-        // One direction a file: what is better when there is less of it has no place in it; its share has.
+        // All entries of the file mean "bigger is better". Figures of the other sort are in it as shares only.
         if figure.better == Better::Less || n == 0 {
             continue;
         }
@@ -221,7 +219,7 @@ fn github(run: &Run, summary: &Summary) -> String {
         });
     }
     let of = versus.share();
-    // A share that did not converge is no figure to draw a trend with.
+    // A share that did not converge would draw a false trend.
     for share in summary.shares.iter().filter(|s| s.converged) {
         let ratio = &share.share_ratio;
         entries.push(Drawn {

@@ -1,5 +1,5 @@
-//! The figures of a row beside the one that it is judged by, and those of each of several actors: as short
-//! texts, the same in all forms of the report.
+//! The figures of a row beside the one that it is judged by, and those of each of several actors, as short texts for
+//! all forms of the report.
 
 use vmio_model::cell::{Actor, Cell, Millis};
 use vmio_model::figure::{ACTOR, Better, Labels};
@@ -10,16 +10,16 @@ use vmio_model::summary::{CellRow, FAIRNESS, FigureRow, FigureShare, Share};
 use super::document::{Span, Text};
 use super::format;
 
-/// A figure as it is shown.
+/// A figure as texts.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shown {
-    /// What it is: `loss`, `bandwidth receive`.
+pub struct FigureText {
+    /// Its name: `loss`, `bandwidth receive`.
     pub name: String,
-    /// Its value with the interval; of a distribution the median.
+    /// Its value with the interval; for a distribution the median.
     pub value: String,
-    /// Of a distribution the 99th percentile.
+    /// The 99th percentile of a distribution.
     pub p99: Option<String>,
-    /// What it is of the baseline's, or how far from it; empty where that is not known.
+    /// Its ratio to the baseline's figure, or the difference; empty where that is not known.
     pub share: String,
     /// The value as a number in its unit, for drawings.
     pub estimate: Estimate,
@@ -30,30 +30,30 @@ pub struct Shown {
 pub struct Part {
     /// `2: qemu#2`.
     pub label: String,
-    /// What its workload is judged by.
-    pub judged: Option<Shown>,
-    /// Whether that is what the cell is judged by, so that both can be drawn to one scale.
+    /// The figure that its workload is judged by.
+    pub judged: Option<FigureText>,
+    /// Whether the cell is judged by the same figure, so that both have one scale.
     pub alike: bool,
     /// Its other figures.
-    pub figures: Vec<Shown>,
+    pub figures: Vec<FigureText>,
 }
 
 /// Figures of a row besides the one that it is judged by.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RowDetails {
     /// Figures of the cell.
-    pub figures: Vec<Shown>,
+    pub figures: Vec<FigureText>,
     /// Its actors, where it has several.
     pub actors: Vec<Part>,
-    /// How evenly they did.
-    pub fairness: Option<Shown>,
+    /// Their fairness.
+    pub fairness: Option<FigureText>,
 }
 
 impl RowDetails {
-    /// Of a cell. Where its leading actor works on a disk, the latencies have columns of their own and the rest follows
-    /// from what it is judged by, so that only several actors are told apart.
+    /// The details of a cell. Where its leading actor works on a disk, only those of several actors: latencies have
+    /// columns of their own, and the rest follows from the judged figure.
     pub fn of(row: &CellRow, share: Option<&Share>, workloads: &[WorkloadTraits]) -> Self {
-        let shown = |figure: &FigureRow| Shown::of(figure, share.and_then(|share| share_of(share, figure)));
+        let shown = |figure: &FigureRow| FigureText::of(figure, share.and_then(|share| share_of(share, figure)));
         if row.cell.is_alone() {
             let others = row.figures.iter().filter(|f| f.compared.is_shown(f.better) && !is(f, &row.figure));
             let figures = if row.cell.target().is_some() { Vec::new() } else { others.map(shown).collect() };
@@ -83,13 +83,13 @@ impl RowDetails {
 
 impl RowDetails {
     /// All that is shown.
-    pub fn shown(&self) -> impl Iterator<Item = &Shown> {
+    pub fn shown(&self) -> impl Iterator<Item = &FigureText> {
         let of_actors = self.actors.iter().flat_map(|part| part.judged.iter().chain(&part.figures));
         self.figures.iter().chain(of_actors).chain(&self.fairness)
     }
 }
 
-/// Whether both count the same.
+/// Whether both are of one figure.
 fn same(a: &FigureRow, b: &FigureRow) -> bool {
     (&a.name, a.unit, a.form) == (&b.name, b.unit, b.form)
 }
@@ -99,7 +99,7 @@ fn is(figure: &FigureRow, name: &str) -> bool {
     figure.name == name && figure.labels.is_empty()
 }
 
-impl Shown {
+impl FigureText {
     /// `6.20 Gbit/s ±2 %`; of a distribution `p50 61.2 µs ±3 %, p99 120 µs`.
     pub fn words(&self) -> Text {
         match &self.p99 {
@@ -111,7 +111,7 @@ impl Shown {
         }
     }
 
-    /// A figure and what it is of its baseline's.
+    /// A figure, and its ratio to the baseline's.
     pub fn of(figure: &FigureRow, share: Option<&FigureShare>) -> Self {
         let labels = figure.labels.iter().filter(|(name, _)| *name != ACTOR).map(|(_, value)| value.as_str());
         Self {
@@ -137,8 +137,8 @@ fn share_of<'a>(share: &'a Share, figure: &FigureRow) -> Option<&'a FigureShare>
     find(&labels)
 }
 
-/// `66 % (64–68 %)`, of what is better when there is less of it `2.00× (1.90–2.10)`, of what has no ratio the
-/// difference `+1.2 points ±0.1`.
+/// `66 % (64–68 %)`; `2.00× (1.90–2.10)` where less is better; the difference `+1.2 points ±0.1` where there is no
+/// ratio.
 fn against(share: &FigureShare) -> String {
     match (&share.ratio, &share.difference, share.better) {
         (Some(ratio), _, Better::More) => format::share(ratio),
@@ -148,7 +148,7 @@ fn against(share: &FigureShare) -> String {
     }
 }
 
-/// Who a cell's actor is, with what of it is not as the leading one has it: `qemu#2 rand-read-1`.
+/// A cell's actor, with what differs from the leading one: `qemu#2 rand-read-1`.
 pub fn who(cell: &Cell, actor: &Actor) -> String {
     let lead = &cell.lead;
     let mut words = vec![actor.side.to_string()];
@@ -163,7 +163,7 @@ pub fn who(cell: &Cell, actor: &Actor) -> String {
     words.join(" ")
 }
 
-/// `from 0.5s for 2s`, where it does not work as long as all.
+/// `from 0.5s for 2s`, where it does not work during the whole cell.
 pub fn when(actor: &Actor) -> Option<String> {
     let from = (actor.start != Millis::ZERO).then(|| format!("from {}", actor.start));
     let long = actor.duration.map(|duration| format!("for {duration}"));

@@ -6,14 +6,14 @@ use vmio_model::rules::{Change, Finding};
 
 use super::document::{Card, Made};
 
-/// How a change is made by all ways there are.
+/// How a change is made, by every tool.
 pub(super) fn made(change: &Change) -> Made {
     let ways = change.ways().into_iter().map(|(name, how)| (name, how.to_owned())).collect();
     Made { ways, elsewhere: Vec::new(), remark: None, takes: takes(change.takes) }
 }
 
-/// The finding at a place of a list, with how its change is made; one that an earlier finding asks for, too, is shown
-/// there.
+/// The finding at an index of a list, with how its change is made; a change that an earlier finding asks for is shown
+/// only there.
 pub(super) fn card(findings: &[Finding], place: usize, made: Made) -> Card {
     let found = &findings[place];
     let earlier = same_change(findings, place).map(|first| format!("as for finding {}.", first + 1));
@@ -32,8 +32,7 @@ pub(super) fn card(findings: &[Finding], place: usize, made: Made) -> Card {
     }
 }
 
-/// The earlier finding of a list (its place) that asks for the very same change as the one at
-/// `place`, so that the change is shown once.
+/// The index of an earlier finding that asks for the same change as the one at `place`.
 pub(super) fn same_change(findings: &[Finding], place: usize) -> Option<usize> {
     let (before, rest) = findings.split_at(place);
     before.iter().position(|f| f.rule == rest[0].rule && f.change == rest[0].change)
@@ -51,7 +50,7 @@ pub(super) fn takes(takes: AppliesAt) -> &'static str {
     }
 }
 
-/// `1, 2 and 5` of places in a list.
+/// `1, 2 and 5`: numbers of a list.
 pub(super) fn numbers(places: &[usize]) -> String {
     let numbers: Vec<String> = places.iter().map(|place| (place + 1).to_string()).collect();
     match numbers.split_last() {

@@ -1,4 +1,4 @@
-//! Figures as a person reads them. One place, so that every form of the report says the same.
+//! Formats figures for people, for all forms of the report.
 
 use vmio_model::figure::Unit;
 use vmio_model::rate::BitRate;
@@ -57,7 +57,7 @@ fn scaled(value: f64, unit: &str) -> String {
     }
 }
 
-/// What a figure is called at the head of a column: `Bandwidth`, `Requests a second`.
+/// The name of a figure as the head of a column: `Bandwidth`, `Requests a second`.
 pub fn title(name: &str, unit: Unit) -> String {
     match unit {
         Unit::RequestsPerSecond => "Requests a second".to_owned(),
@@ -65,14 +65,14 @@ pub fn title(name: &str, unit: Unit) -> String {
     }
 }
 
-/// A text with a capital.
+/// The text with a capital letter.
 pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The interval as a part of the value: `±3 %`; a single sample has none, and that is said. Of times that lie far apart
-/// it reaches further up than down: `-79/+362 %`.
+/// The interval relative to the value: `±3 %`; a single sample has none. A wide interval is not symmetric: `-79/+362
+/// %`.
 pub fn spread(e: &Estimate) -> String {
     match e.interval.filter(|_| e.value > 0.0) {
         Some(i) => {
@@ -87,8 +87,8 @@ pub fn spread(e: &Estimate) -> String {
     }
 }
 
-/// A value with its interval: `6.20 Gbit/s ±2 %`. That of a share of itself is in points, `1.2 % ±0.1 points`, and
-/// around nothing it is as large as it is, `0 packets ±2 packets`.
+/// A value with its interval: `6.20 Gbit/s ±2 %`; for a percentage in points, `1.2 % ±0.1 points`; around zero
+/// absolute, `0 packets ±2 packets`.
 pub fn estimate(unit: Unit, e: &Estimate) -> String {
     let value = figure(unit, e.value);
     match e.interval.map(|i| i.half_width()) {
@@ -109,9 +109,9 @@ fn points(share: f64) -> String {
     if (0.005..0.095).contains(&points) { format!("{points:.2}") } else { two(points) }
 }
 
-/// A ratio of what is better when there is less of it: `2.00× (1.90–2.10)`.
+/// A ratio where less is better: `2.00× (1.90–2.10)`.
 pub fn times(ratio: &Ratio) -> String {
-    match ratio.told_interval() {
+    match ratio.usable_interval() {
         Some(i) => format!("{}× ({}–{})", fold(ratio.value), fold(i.low), fold(i.high)),
         None => format!("{}× (no interval)", fold(ratio.value)),
     }
@@ -119,7 +119,7 @@ pub fn times(ratio: &Ratio) -> String {
 
 /// A difference in the unit of its figure: `+1.2 points ±0.1`, `-3.00 µs ±1.00 µs`.
 pub fn difference(unit: Unit, d: &Difference) -> String {
-    let half = d.told_interval().map(|i| i.half_width());
+    let half = d.usable_interval().map(|i| i.half_width());
     let size = |x: f64| match (unit, half.map(points)) {
         (Unit::Ratio, Some(half)) => format!("{:.*}", decimals(&half), x * 100.0),
         (Unit::Ratio, None) => points(x),
@@ -139,7 +139,7 @@ pub fn difference(unit: Unit, d: &Difference) -> String {
     format!("{sign}{}{word}{interval}", size(d.value.abs()))
 }
 
-/// How many decimals a number was written with: what is told with an interval has as many as that.
+/// The decimals of a written number; a value has as many as its interval.
 fn decimals(number: &str) -> usize {
     number.split_once('.').map_or(0, |(_, decimals)| decimals.len())
 }
@@ -169,12 +169,12 @@ pub fn percent(ratio: f64) -> String {
     if p.abs() < 9.95 { format!("{p:.1} %") } else { format!("{p:.0} %") }
 }
 
-/// `44 % (41–47 %)`, `11.1 % (10.9–11.3 %)`; without an interval it says so.
+/// `44 % (41–47 %)`, `11.1 % (10.9–11.3 %)`, or `44 % (no interval)`.
 pub fn share(ratio: &Ratio) -> String {
-    match ratio.told_interval() {
+    match ratio.usable_interval() {
         Some(i) => {
             let [value, low, high] = [ratio.value, i.low, i.high].map(|x| x * 100.0);
-            // Whole numbers, unless they would hide that there is a width at all.
+            // Whole numbers, unless the interval is too narrow to show with them.
             let decimals = usize::from(high - low < 1.0 || high < 10.0);
             format!("{value:.decimals$} % ({low:.decimals$}–{high:.decimals$} %)")
         }
@@ -182,7 +182,7 @@ pub fn share(ratio: &Ratio) -> String {
     }
 }
 
-/// `1.31 (1.24–1.39)`: a ratio that is no share.
+/// `1.31 (1.24–1.39)`: a ratio that is not a share.
 pub fn factor(ratio: &Ratio) -> String {
     match ratio.interval {
         Some(i) => format!("{} ({}–{})", fold(ratio.value), fold(i.low), fold(i.high)),
@@ -190,8 +190,8 @@ pub fn factor(ratio: &Ratio) -> String {
     }
 }
 
-/// How many times as much, in five characters at most: `1.31`, `12.3`, `249`, `>1000`. Of two repeats that lie apart an
-/// interval reaches from nothing to hundreds of thousands.
+/// A factor in at most five characters: `1.31`, `12.3`, `249`, `>1000`. The interval of two distant repeats may reach
+/// hundreds of thousands.
 fn fold(times: f64) -> String {
     match times {
         x if x < 9.995 => format!("{x:.2}"),
@@ -214,7 +214,7 @@ pub fn bytes(n: u64) -> String {
     format!("{number} {}", units[unit])
 }
 
-/// The words of caution, as the table shows them.
+/// The marks of a sample, as the table shows them.
 pub fn mark(mark: Mark) -> &'static str {
     match mark {
         Mark::Cached => "cached",
@@ -227,7 +227,7 @@ pub fn mark(mark: Mark) -> &'static str {
     }
 }
 
-/// What a word of caution means.
+/// The meaning of a mark.
 pub fn mark_meaning(mark: Mark) -> &'static str {
     match mark {
         Mark::Cached => "the device moved over 10 % fewer bytes than requested: a cache was measured",
@@ -246,7 +246,7 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
     }
 }
 
-/// How a run ended, in a word and a reason.
+/// The state of a run in a word, and the reason.
 pub fn state(state: &RunState) -> (&'static str, Option<&str>) {
     match state {
         RunState::Running => ("running", None),
@@ -285,7 +285,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A command line that a shell takes back as it was.
+/// A command line, quoted for a shell.
 pub fn shell(command: &[String]) -> String {
     command.iter().map(|word| vmio_model::rules::change::shell(word)).collect::<Vec<_>>().join(" ")
 }

@@ -1,5 +1,4 @@
-//! In which forms a report is wanted, by the command line: what is printed, and which files are
-//! written.
+//! The forms of a report on the command line: what is printed, and which files are written.
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +36,7 @@ impl Forms {
         self.files().next().is_some()
     }
 
-    /// A file that cannot be written is told before anything is measured.
+    /// Refuses files that cannot be written, before anything is measured.
     pub fn check(&self) -> Result<(), Failure> {
         let writable = |file: &&Path| {
             let dir = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -49,7 +48,7 @@ impl Forms {
         }
     }
 
-    /// Whether a set-up can be written of what has these cells: only disks of guests that are compared have one.
+    /// Refuses a set-up file (XML, qm) for cells that have none: only disks of guests that are compared have one.
     pub fn suits(&self, what: &str, cells: &[Cell]) -> Result<(), Failure> {
         let option = match (&self.write_xml, &self.write_qm) {
             (Some(_), _) => "--write-xml",
@@ -87,7 +86,7 @@ impl Forms {
         self.write(report)
     }
 
-    /// Writes the files alone.
+    /// Writes the files.
     pub fn write(&self, report: &Report<'_>) -> anyhow::Result<()> {
         if let Some(file) = &self.html {
             write(file, "report", &html(report))?;

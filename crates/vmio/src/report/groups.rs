@@ -1,5 +1,5 @@
-//! The rows of a report in groups: a workload on one thing, together with what it is compared with, wherever that is.
-//! All forms of the report show the same groups in the same order.
+//! The rows of a report in groups: the cells of a workload on one subject, with their baselines. All forms of the
+//! report show the same groups in the same order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,34 +12,34 @@ use vmio_model::summary::{CellRow, Share};
 use super::figures::{self, RowDetails};
 use super::{Report, format};
 
-/// A workload on something: the cells that are compared there, each baseline before those that are compared with it.
-/// A baseline on something else stands here too, so that what is compared is read together.
+/// The cells of a workload on one subject that are compared, each baseline before the cells that are compared with it.
+/// A baseline on another subject is here too.
 pub struct Group<'a> {
-    /// What sort of thing is worked on.
+    /// The kind of the subject.
     pub sort: SubjectKind,
-    /// What the compared cells work on, mostly one: a target, a path, the machine, a cluster. Where nothing is
-    /// compared, what the cells work on.
+    /// The subjects of the compared cells, mostly one: a target, a path, the machine, a cluster. Where nothing is
+    /// compared, those of all cells.
     pub on: Vec<String>,
-    /// Entry of `workloads/`; several where the baseline is another one.
+    /// Name of the workload; several where that of the baseline is another one.
     pub workload: String,
-    /// Each workload of its rows and what it does, in words: those that are compared first, then those of their
-    /// baselines. No words where the run does not say what it is.
+    /// Each workload of its rows with a description, those that are compared first, then those of their baselines. The
+    /// description is empty where the run has none.
     pub about: Vec<(String, String)>,
     /// The rows.
     pub rows: Vec<Row<'a>>,
 }
 
-/// A row: a cell, and what it gets of its baseline.
+/// A row: a cell, and its share of its baseline.
 pub struct Row<'a> {
-    /// Who works, how it sees what it works on, and what else tells it from the others of its group.
+    /// The side, its attachment or card, and what else distinguishes it within its group.
     pub label: String,
     /// The cell.
     pub cell: &'a CellRow,
     /// Its share; `None` of a baseline, and where no pair with the baseline was measured.
     pub share: Option<&'a Share>,
-    /// Why there is none, where there should be one.
+    /// Why the share is missing, where there should be one.
     pub lacks: Option<&'static str>,
-    /// Whether the share is that of its first actor, since the baseline has not as many.
+    /// Whether the share is that of its first actor, since the baseline has fewer actors.
     pub of_first: bool,
     /// Its other figures, and those of each of several actors.
     pub details: RowDetails,
@@ -48,17 +48,17 @@ pub struct Row<'a> {
 }
 
 impl Group<'_> {
-    /// Whether it is about a disk, whose latencies and device have columns of their own.
+    /// Whether it is about a disk, which has columns for latencies and the device.
     pub fn on_disk(&self) -> bool {
         self.sort == SubjectKind::Disk
     }
 
-    /// Whether both are about the same thing.
+    /// Whether both have the same subjects.
     pub fn same_thing(&self, other: &Group<'_>) -> bool {
         self.sort == other.sort && self.on == other.on
     }
 
-    /// What its workload does, where all of its rows are of one.
+    /// The description of its workload, where all of its rows have the same one.
     pub fn about_all(&self) -> Option<&str> {
         match self.about.as_slice() {
             [(_, about)] if !about.is_empty() => Some(about),
@@ -66,7 +66,7 @@ impl Group<'_> {
         }
     }
 
-    /// Where they are of several, what each of them does: `seq-write: 64 KiB sequential writes, …`.
+    /// The description of each workload, where there are several: `seq-write: 64 KiB sequential writes, …`.
     pub fn about_each(&self) -> impl Iterator<Item = String> {
         let several = if self.about.len() > 1 { self.about.as_slice() } else { &[] };
         several.iter().filter(|(_, about)| !about.is_empty()).map(|(name, about)| format!("{name}: {about}"))
@@ -88,25 +88,25 @@ impl Group<'_> {
 }
 
 /// A cell of the run, with what it is compared with.
-struct Placed<'a> {
+struct GroupedCell<'a> {
     row: &'a CellRow,
-    /// Where its baseline is among the cells that are shown; `None` where there is none.
+    /// Index of its baseline among the cells that are shown; `None` where there is none.
     base: Option<usize>,
     /// Whether it is compared with anything.
     compared: bool,
 }
 
-/// The groups in the run's order of things and workloads.
+/// The groups in the run's order of subjects and workloads.
 pub fn groups<'a>(report: &'a Report<'_>) -> Vec<Group<'a>> {
     let rows: Vec<&CellRow> = report.summary.asked_for().collect();
     let places: BTreeMap<&Cell, usize> = rows.iter().enumerate().map(|(i, row)| (&row.cell, i)).collect();
-    let placed: Vec<Placed<'_>> = rows
+    let placed: Vec<GroupedCell<'_>> = rows
         .iter()
         .map(|row| {
             let base = report.versus.base(&row.cell);
             let at = base.as_ref().and_then(|base| places.get(base).copied());
             let base_there = at.filter(|at| rows[*at].figure == row.figure);
-            Placed { row, base: base_there, compared: base.is_some() }
+            GroupedCell { row, base: base_there, compared: base.is_some() }
         })
         .collect();
     let guests = rows.iter().flat_map(|row| row.cell.actors()).filter(|actor| !actor.side.is_native());
@@ -128,16 +128,16 @@ pub fn groups<'a>(report: &'a Report<'_>) -> Vec<Group<'a>> {
     groups
 }
 
-/// The cells that stand together: those of one workload on one thing, and with them those of their baselines.
-fn together(placed: &[Placed<'_>]) -> Vec<Vec<usize>> {
+/// The indices of the cells of each group: those of one workload on one subject, and those of their baselines.
+fn together(placed: &[GroupedCell<'_>]) -> Vec<Vec<usize>> {
     let mut named: BTreeMap<(SubjectKind, String, &str), usize> = BTreeMap::new();
     let mut of: Vec<usize> = Vec::new();
-    for Placed { row, .. } in placed {
+    for GroupedCell { row, .. } in placed {
         let subject = &row.cell.lead.subject;
         let next = named.len();
         of.push(*named.entry((SubjectKind::of(subject), subject.place(), row.cell.workload())).or_insert(next));
     }
-    // Of each the first that it stands with.
+    // A disjoint-set forest: for each thing the first one that it is grouped with.
     let mut first: Vec<usize> = (0..named.len()).collect();
     let find = |first: &[usize], mut at: usize| {
         while first[at] != at {
@@ -156,7 +156,7 @@ fn together(placed: &[Placed<'_>]) -> Vec<Vec<usize>> {
     all.into_values().collect()
 }
 
-fn group<'a>(report: &'a Report<'_>, placed: &[Placed<'a>], members: &[usize], several: bool) -> Group<'a> {
+fn group<'a>(report: &'a Report<'_>, placed: &[GroupedCell<'a>], members: &[usize], several: bool) -> Group<'a> {
     let compared = || members.iter().filter(|i| placed[**i].compared);
     let shown: Vec<&CellRow> = match compared().next() {
         Some(_) => compared().map(|i| placed[*i].row).collect(),
@@ -191,26 +191,26 @@ fn group<'a>(report: &'a Report<'_>, placed: &[Placed<'a>], members: &[usize], s
     });
     let rows: Vec<Row<'a>> = rows.collect();
     let all = distinct(workloads.iter().cloned().chain(rows.iter().map(|row| row.cell.cell.workload().to_owned())));
-    let told = all.into_iter().map(|name| {
+    let about = all.into_iter().map(|name| {
         let traits = report.run.workloads.iter().find(|w| w.name == name);
         (name, traits.map(about).unwrap_or_default())
     });
     Group {
         sort: shown.first().map_or(SubjectKind::Machine, |row| SubjectKind::of(&row.cell.lead.subject)),
-        about: told.collect(),
+        about: about.collect(),
         rows,
         workload: workloads.join(", "),
         on,
     }
 }
 
-/// Each once, in the order in which they are first seen.
+/// The texts without repetitions, in order.
 pub(super) fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     all.filter(|text| seen.insert(text.clone())).collect()
 }
 
-/// What is worked on: `sparse`, `veth.host`, `the machine itself`.
+/// The name of a subject: `sparse`, `veth.host`, `the machine itself`.
 fn name(subject: &Subject) -> String {
     match subject {
         Subject::Machine => "the machine itself".to_owned(),
@@ -218,17 +218,17 @@ fn name(subject: &Subject) -> String {
     }
 }
 
-/// What a row must name, since its group does not.
+/// What a label must name, since the heading of the group does not.
 struct Names {
-    /// Which guest.
+    /// The guest.
     guest: bool,
-    /// What it works on.
+    /// The subject.
     place: bool,
-    /// Its workload.
+    /// The workload.
     workload: bool,
 }
 
-/// Who works, and how it sees what it works on; who works beside it, and what is set.
+/// The label of a cell: its side and attachment or card, the actors beside it, and its settings.
 fn label(cell: &Cell, names: &Names) -> String {
     let lead = &cell.lead;
     let mut own = match lead.subject.seen_by() {
@@ -247,8 +247,8 @@ fn label(cell: &Cell, names: &Names) -> String {
     own
 }
 
-/// `4 KiB random reads, 32 in flight, O_DIRECT`; of what works on no disk, the figure that it is
-/// judged by and its others.
+/// `4 KiB random reads, 32 in flight, O_DIRECT`; for a workload on no disk its figures, the one that it is judged by
+/// first.
 fn about(w: &WorkloadTraits) -> String {
     let Some(d) = &w.disk else {
         let others = w.figures.iter().filter(|f| f.compared.is_shown(f.better) && f.name != w.judged_by);
@@ -276,12 +276,12 @@ fn about(w: &WorkloadTraits) -> String {
     )
 }
 
-/// What a group's part of the report is called: `Target sparse`, `Path veth.host`, `The machine itself`.
+/// The heading of a group: `Target sparse`, `Path veth.host`, `The machine itself`.
 pub fn heading(group: &Group<'_>) -> String {
     format::capital(&named(group))
 }
 
-/// What a group works on, after `on`.
+/// The subjects of a group, to follow the word `on`.
 pub fn on(group: &Group<'_>) -> String {
     if group.on_disk() { group.on.join(", ") } else { named(group) }
 }
@@ -292,7 +292,7 @@ pub fn named(group: &Group<'_>) -> String {
     kind(group).map_or_else(|| names.clone(), |kind| format!("{kind} {names}"))
 }
 
-/// What has a name of its own.
+/// The word for the kind of subject; the machine has none.
 fn kind(group: &Group<'_>) -> Option<&'static str> {
     match (group.sort, group.on.len()) {
         (SubjectKind::Disk, 0..=1) => Some("target"),

@@ -1,6 +1,5 @@
-//! What the mends brought in a run that was set up like a guest (`vmio tax --like`): each set-up
-//! against the guest's own, paired by round. The study says which is which: its first matrix is the
-//! guest's set-up.
+//! The gains of the fixes in a run set up like a guest (`vmio tax --like`): each set-up against the guest's own, paired
+//! by round. The study's first matrix is the guest's set-up.
 
 use vmio_model::cell::Cell;
 use vmio_model::facts::gain_ratio;
@@ -11,42 +10,42 @@ use vmio_model::study::Study;
 
 use super::format;
 
-/// A set-up with mends on one workload.
+/// The gain of a set-up with fixes on one workload.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mended {
+pub struct Gain {
     /// The workload.
     pub workload: String,
-    /// What differs from the guest's set-up: `virtio-blk, cache=none, on preallocated`.
+    /// The differences from the guest's set-up: `virtio-blk, cache=none, on preallocated`.
     pub what: String,
-    /// Over the guest's set-up: above 1 is faster.
+    /// Ratio to the guest's set-up: above 1 is faster.
     pub gain_ratio: Ratio,
 }
 
-impl Mended {
+impl Gain {
     /// `rand-read-32: 9.43 (8.10–10.90) times as fast with virtio-blk`.
     pub fn line(&self) -> String {
         format!("{}: {} times as fast with {}", self.workload, format::factor(&self.gain_ratio), self.what)
     }
 }
 
-/// The title of a study that is like a guest: which guest, and when it was read.
+/// The title of a study of `--like`: the guest, and when it was read.
 pub fn title(run: &Run) -> Option<&str> {
     Some(&study(run)?.title)
 }
 
-/// The mends of a run, by workload; none for other studies.
-pub fn mended(run: &Run) -> Vec<Mended> {
+/// The gains of a run, by workload; none for other studies.
+pub fn gains(run: &Run) -> Vec<Gain> {
     let Some(study) = study(run) else { return Vec::new() };
     let set_ups: Vec<Cell> = study.matrix.iter().filter_map(|m| one(study, m)).collect();
-    let Some((found, mends)) = set_ups.split_first() else { return Vec::new() };
+    let Some((found, fixes)) = set_ups.split_first() else { return Vec::new() };
     let workloads = study.matrix.first().map(|m| m.workloads.as_slice()).unwrap_or_default();
     let each = workloads.iter().flat_map(|workload| {
         let at = |cell: &Cell| cell.clone().running(workload.clone());
-        let gain = move |mend: &Cell| {
-            let gain_ratio = gain_ratio(run, &at(found), &at(mend))?;
-            Some(Mended { workload: workload.clone(), what: differs(found, mend), gain_ratio })
+        let gain = move |fix: &Cell| {
+            let gain_ratio = gain_ratio(run, &at(found), &at(fix))?;
+            Some(Gain { workload: workload.clone(), what: differs(found, fix), gain_ratio })
         };
-        mends.iter().filter_map(gain).collect::<Vec<_>>()
+        fixes.iter().filter_map(gain).collect::<Vec<_>>()
     });
     each.collect()
 }
@@ -63,9 +62,9 @@ fn one(study: &Study, matrix: &vmio_model::study::Matrix) -> Option<Cell> {
     Study { matrix: vec![matrix.clone()], ..study.clone() }.cells().into_iter().find(|c| !c.is_native())
 }
 
-fn differs(found: &Cell, mend: &Cell) -> String {
+fn differs(found: &Cell, fix: &Cell) -> String {
     let mut words = Vec::new();
-    if let (Some(a), Some(b)) = (found.attachment(), mend.attachment()) {
+    if let (Some(a), Some(b)) = (found.attachment(), fix.attachment()) {
         if a.driver != b.driver {
             words.push(b.driver.clone());
         }
@@ -82,7 +81,7 @@ fn differs(found: &Cell, mend: &Cell) -> String {
             words.push(format!("options {}", b.options));
         }
     }
-    if let Some(target) = mend.target().filter(|target| found.target() != Some(target)) {
+    if let Some(target) = fix.target().filter(|target| found.target() != Some(target)) {
         words.push(format!("the disk on {target}"));
     }
     words.join(", ")

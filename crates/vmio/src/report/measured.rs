@@ -10,16 +10,16 @@ use super::document::{
     Bar, Block, Cell, Column, Document, Drawing, Heading, In, Layout, Plots, Row, Span, Table, Text, Wide, aside,
     heading, remarks, say,
 };
-use super::figures::Shown;
+use super::figures::FigureText;
 use super::format::{self, spread, time};
 use super::groups::{self, Group};
 use super::svg::{self, Curve};
 use super::{Report, cost, view};
 
-/// All that was measured.
+/// Adds all that was measured.
 pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     let groups = groups::groups(report);
-    // A side keeps its colour, dash and marker all over the page; native is the first, wherever it is.
+    // A side has the same colour, dash and marker on the whole page; native is always the first series.
     let rows = || groups.iter().flat_map(|group| &group.rows);
     let native = rows().filter(|row| row.cell.cell.is_native()).map(|row| row.label.as_str());
     let mut series: Vec<&str> = vec![native.min_by_key(|label| label.len()).unwrap_or("native")];
@@ -36,7 +36,7 @@ pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
             let lead = if first.on.len() > 1 { format!("{name}: ") } else { String::new() };
             doc.only(In::TERMINAL, say((2, 2), format!("{lead}{}", entry.about())));
         }
-        // On a terminal the tables of a thing have their heads in common.
+        // On a terminal the tables of one subject share the first one's heads.
         doc.only(In::TERMINAL, table(first, report).into());
         of_thing.iter().for_each(|group| self::group(doc, report, group, &series));
         curves(doc, report.run, of_thing, &series);
@@ -64,7 +64,7 @@ fn group(doc: &mut Document, report: &Report<'_>, group: &Group<'_>, series: &[&
     doc.gap();
 }
 
-/// What columns, shares, grades and drawings mean.
+/// The meaning of columns, shares, grades and drawings.
 fn words(doc: &mut Document, report: &Report<'_>, groups: &[Group<'_>]) {
     let shares = view::shares_are(report);
     doc.only(In::TERMINAL, say((0, 0), format!("n: number of samples. {shares}")));
@@ -92,7 +92,7 @@ fn words(doc: &mut Document, report: &Report<'_>, groups: &[Group<'_>]) {
     doc.gap();
 }
 
-/// The table of a group without rows: of a disk with its latencies and its device, of all else with each figure that is
+/// The table of a group without rows: for a disk with latencies and the device's figures, else with each figure that is
 /// compared.
 fn table(group: &Group<'_>, report: &Report<'_>) -> Table {
     let disk = group.on_disk();
@@ -106,7 +106,7 @@ fn table(group: &Group<'_>, report: &Report<'_>) -> Table {
     let figure = Column::new(title, figure).small(mean(of_times)).narrow("figure (95 %)").tight();
     let share = Column::new(report.versus.title(), share).small("95 %").narrow(report.versus.narrow()).tight();
     let others = group.others().into_iter().map(|name| {
-        let head = Column::new(format::capital(name), 0).small(of_what(group, name)).narrow(name);
+        let head = Column::new(format::capital(name), 0).small(figure_note(group, name)).narrow(name);
         Column { below: true, ..head.only(where_any(!disk)) }
     });
     let device = [("Request", "avgrq-sz"), ("Depth", "avgqu-sz"), ("Busy", "%util")];
@@ -120,12 +120,12 @@ fn table(group: &Group<'_>, report: &Report<'_>) -> Table {
     Table { heads: In::TERMINAL, marks: "marks", ..Table::new("Side", layout, columns) }
 }
 
-/// What a column shows.
+/// The content of a column.
 fn mean(of_distributions: bool) -> &'static str {
     if of_distributions { "p50, 95 %" } else { "mean, 95 %" }
 }
 
-fn of_what(group: &Group<'_>, name: &str) -> &'static str {
+fn figure_note(group: &Group<'_>, name: &str) -> &'static str {
     let mut shown = group.rows.iter().flat_map(|row| row.details.shown());
     mean(shown.any(|shown| shown.name == name && shown.p99.is_some()))
 }
@@ -139,7 +139,7 @@ fn scale(group: &Group<'_>) -> f64 {
     cells.chain(actors).map(|e| top(&e)).fold(0.0, f64::max)
 }
 
-/// A cell with each of several actors, how evenly they did, and what is to be known of it.
+/// The row of a cell, with its actors, their fairness, and notes.
 fn row(group: &Group<'_>, of: &groups::Row<'_>, scale: f64, series: usize) -> Row {
     let cell = of.cell;
     let bar = |label: &str, said: &Text, e: &Estimate| {
@@ -152,7 +152,7 @@ fn row(group: &Group<'_>, of: &groups::Row<'_>, scale: f64, series: usize) -> Ro
             let narrow = e.interval.is_none().then(|| format!("{value} ±?"));
             (Text::from(format!("{value} {}", spread(&e))), narrow, Some(e))
         }
-        (false, Some(figure)) => (Shown::of(figure, None).words(), None, Some(figure.typical)),
+        (false, Some(figure)) => (FigureText::of(figure, None).words(), None, Some(figure.typical)),
         _ => (Text::from("–"), None, None),
     };
     let bar_of = estimate.map(|e| bar(&of.label, &said, &e));
@@ -168,8 +168,8 @@ fn row(group: &Group<'_>, of: &groups::Row<'_>, scale: f64, series: usize) -> Ro
         }
         _ => Cell::over(3, "not visible here"),
     });
-    let part = |label: &String, shown: Option<&Shown>, drawn: bool, figures: &[Shown]| {
-        let said = shown.map_or_else(|| Text::from("–"), Shown::words);
+    let part = |label: &String, shown: Option<&FigureText>, drawn: bool, figures: &[FigureText]| {
+        let said = shown.map_or_else(|| Text::from("–"), FigureText::words);
         let bar = shown.filter(|_| drawn).map(|shown| bar(label, &said, &shown.estimate));
         let narrow = shown.is_none().then(String::new);
         let judged = Cell { text: said, narrow, bar, ..Cell::default() };
@@ -182,7 +182,7 @@ fn row(group: &Group<'_>, of: &groups::Row<'_>, scale: f64, series: usize) -> Ro
 }
 
 /// The cells of a row, or of a part of it, up to the number of samples.
-fn cells(group: &Group<'_>, times: [String; 2], judged: Cell, share: Cell, figures: &[Shown]) -> Vec<Cell> {
+fn cells(group: &Group<'_>, times: [String; 2], judged: Cell, share: Cell, figures: &[FigureText]) -> Vec<Cell> {
     let other = |name: &&str| match figures.iter().find(|shown| shown.name == **name) {
         Some(shown) => Cell { aside: shown.share.clone(), ..shown.words().into() },
         None => Cell::default(),
@@ -191,7 +191,7 @@ fn cells(group: &Group<'_>, times: [String; 2], judged: Cell, share: Cell, figur
     times.chain([judged, share]).chain(group.others().iter().map(other)).collect()
 }
 
-/// What a row gets of its baseline, and the grade behind that.
+/// The share of a row with its grade.
 fn share(of: &groups::Row<'_>) -> Cell {
     let Some(share) = of.share else { return Cell::default() };
     let said = if share.converged {
@@ -213,7 +213,7 @@ fn curves(doc: &mut Document, run: &Run, groups: &[Group<'_>], series: &[&str]) 
         let timed: Vec<&WorkloadResult> =
             results.into_iter().filter(|r| r.distribution(&figure.name).is_some()).collect();
         let fewest = timed.iter().map(|r| r.disk_work().ios).min()? as f64;
-        // What works on no disk does not say how often it did what it timed.
+        // A workload that works on no disk does not report the number of its operations.
         let lies_beyond = |p: f64| row.cell.cell.target().is_none() || fewest * (1.0 - p / 100.0) >= 1.0;
         let of_all = |p: &&Percentile| p.over.n as usize == timed.len() && lies_beyond(p.percentile);
         let points = figure.percentiles.iter().filter(of_all).map(|p| (p.percentile, p.over.value)).collect();
@@ -241,7 +241,7 @@ fn curves(doc: &mut Document, run: &Run, groups: &[Group<'_>], series: &[&str]) 
     doc.only(In::HTML, Block::Plots(Plots { legend, drawings }));
 }
 
-/// The times that a row has percentiles of, without those of several actors.
+/// The timed figures of a row that have percentiles, without those of several actors.
 fn times<'a>(row: &'a groups::Row<'_>) -> Option<&'a FigureRow> {
     let figures = &row.cell.figures;
     let timed = |f: &&FigureRow| f.unit == Unit::Seconds && f.form == Form::Distribution;

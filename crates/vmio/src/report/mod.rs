@@ -8,7 +8,7 @@ mod code;
 mod comparison;
 mod config;
 mod cost;
-mod document;
+pub(crate) mod document;
 mod effects;
 pub mod experiment;
 pub mod export;
@@ -56,25 +56,25 @@ pub use forms::Forms;
 pub use json::{Document, json};
 pub use versus::Versus;
 
-/// A run with what is concluded from it.
+/// A run with its conclusions.
 pub struct Report<'a> {
     /// The run.
     pub run: &'a Run,
     /// Its figures.
     pub summary: Summary,
-    /// What the rules found, what costs most first.
+    /// The findings, the costliest first.
     pub findings: Vec<Finding>,
-    /// What its cells are compared with.
+    /// The baseline of its cells.
     pub versus: Versus,
     /// A paper's tables with this run's figures, where the study measures one again.
     pub tables: Vec<Table>,
     /// A paper's scores of groups of workloads beside this run's, where the study measures one again.
     pub published: Vec<ScoreJudged>,
-    /// What a paper says of a program that it ran again and again, beside this run's, where the study measures one again.
+    /// A paper's series of repeated runs of a program beside this run's, where the study measures one again.
     pub series: Vec<SeriesTable>,
     /// What `--prove` showed.
     pub proofs: Vec<Proved>,
-    /// The set-up that did best, if one can be named.
+    /// The best set-up, if one can be named.
     pub best: Option<Best>,
 }
 
@@ -94,7 +94,7 @@ pub struct Proved {
 }
 
 impl<'a> Report<'a> {
-    /// Concludes from a run.
+    /// Draws the conclusions of a run.
     pub fn of(run: &'a Run) -> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
@@ -122,7 +122,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// What a run shows of a proof; `None` where it did not measure both sides in one round.
+/// The result of a proof; `None` where the run did not measure both sides in one round.
 pub fn prove(run: &Run, proof: &rules::Proof) -> Option<Proved> {
     let shown = proof.verdict(run)?;
     Some(Proved {

@@ -1,4 +1,4 @@
-//! What every page is made of: a template that escapes what is put into it, and the frame around it.
+//! The frame of every page, and a template that escapes what is put into it.
 //!
 //! This is the only file that names the template library (maud): a test below holds that. A page is built with
 //! [`html!`] and is an [`Html`], which nothing but the macro makes of a text, so words of others cannot become
@@ -36,7 +36,7 @@ const STYLE: PreEscaped<&str> = PreEscaped(include_str!("style.css"));
 /// Loads nothing, runs nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// A whole page, with a headline. It loads nothing, and no character is in it that must not be shown.
+/// A whole page, with a headline. It loads nothing and has no control characters.
 pub(super) fn whole(title: &str, body: &Html) -> String {
     let page = html! {
         (maud::DOCTYPE) "\n"
@@ -65,7 +65,7 @@ pub(super) fn chip(severity: Severity) -> Html {
 
 #[cfg(test)]
 impl Html {
-    /// What it is as text.
+    /// Its markup as text.
     pub(super) fn text(&self) -> String {
         self.0.clone().into_string()
     }

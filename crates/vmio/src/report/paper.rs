@@ -3,7 +3,7 @@
 use vmio_model::figure::Unit;
 use vmio_model::paper::{self, Ours, Reading, TableRow};
 use vmio_model::stats::{Estimate, Ratio};
-use vmio_model::summary::explain::{Asked, Differs};
+use vmio_model::summary::explain::{ChainCell, Differs};
 use vmio_model::summary::{Explanation, Summary};
 
 use super::document::{
@@ -15,7 +15,7 @@ use super::{Report, view};
 /// Columns of a paper's table.
 const COLUMNS: [&str; 4] = ["MB/s", "avgrq-sz", "avgqu-sz", "%util"];
 
-/// What stands above the tables in every form.
+/// The introduction of the tables.
 const INTRODUCTION: &str = "Published figures, and those of this run as the mean with the half width of its 95 % \
     interval. MB/s: as the application saw it. avgrq-sz (sectors of 512 bytes), avgqu-sz (requests) and %util: at the \
     host's disk. *: Eucalyptus' default setup.";
@@ -34,7 +34,7 @@ fn published(row: &TableRow) -> [String; 4] {
     [plain_number(p.bandwidth_mb_s), or_dash(p.avgrq_sz_sectors), or_dash(p.avgqu_sz_requests), or_dash(p.util_percent)]
 }
 
-/// A published figure as it was printed: no digit more.
+/// A published figure with the digits that were printed.
 fn plain_number(x: f64) -> String {
     format!("{x}")
 }
@@ -54,12 +54,12 @@ fn ours(row: &Ours) -> [String; 4] {
     ]
 }
 
-/// What we take a word of the paper for.
+/// Our reading of a word of the paper.
 pub fn reading(reading: &Reading) -> String {
     format!("Our reading of \"{}\": {}.", reading.word, reading.taken_for)
 }
 
-/// What was measured here of a row: more than one line where the paper leaves open which cache mode it had.
+/// The measured figures of a row: several lines where the paper does not say which cache mode it had.
 fn here(row: &TableRow) -> impl Iterator<Item = &Ours> {
     row.ours.iter().chain(&row.other_modes)
 }
@@ -85,8 +85,8 @@ fn names(row: &TableRow) -> [String; 3] {
     [p.vmm.clone(), format!("{}{star}", p.target), format!("{}{gap}{notes}", p.driver)]
 }
 
-/// The chain from native to a guest: what runs, its bandwidth with the interval, request size and queue depth at the
-/// disk, what differs from the row above, and what that does; nothing in the first row.
+/// The chain from native to a guest: each cell with its bandwidth and interval, request size and queue depth at the
+/// disk, the difference from the row above, and the effect of that; the first row has no difference.
 fn chain(summary: &Summary, e: &Explanation) -> Table {
     let row = |key: &str, label: String, step: &str, ratio: Option<&Option<Ratio>>| {
         let cell = summary.cell(key);
@@ -99,13 +99,14 @@ fn chain(summary: &Summary, e: &Explanation) -> Table {
         let [kib, depth] = device;
         Row::new(label, [bandwidth, kib, depth, step.to_owned(), ratio])
     };
-    let job = |side: &str, asked: &Asked| format!("{side}, {} × {}", format::bytes(asked.request_bytes), asked.depth);
+    let job =
+        |side: &str, asked: &ChainCell| format!("{side}, {} × {}", format::bytes(asked.request_bytes), asked.depth);
     let workload = e.cell.workload();
     let mut rows = Vec::new();
     if let Some(first) = e.links.first() {
         rows.push(row(&first.from, format!("native, {workload}"), "", None));
     }
-    let asked: Vec<&Asked> = [Some(&e.reference), Some(&e.size), e.depth.as_ref()].into_iter().flatten().collect();
+    let asked: Vec<&ChainCell> = [Some(&e.reference), Some(&e.size), e.depth.as_ref()].into_iter().flatten().collect();
     for link in &e.links {
         let label = match asked.iter().find(|asked| asked.key == link.to) {
             Some(asked) => job("native", asked),
@@ -133,7 +134,7 @@ fn chain(summary: &Summary, e: &Explanation) -> Table {
     Table { label, ..Table::new("Cell", Layout::new(21), columns).with(rows) }
 }
 
-/// What the links make together.
+/// The product of all steps.
 fn product(e: &Explanation) -> Option<String> {
     let share = e.share_ratio.filter(|_| e.is_whole())?;
     let rounds = e.rounds();
@@ -144,12 +145,12 @@ fn product(e: &Explanation) -> Option<String> {
     ))
 }
 
-/// What must be known before a chain is believed.
+/// Cautions on a chain.
 fn doubt(e: &Explanation) -> Option<&'static str> {
     (!e.links_enough).then_some("fewer pairs than the study requires: these ratios are not final")
 }
 
-/// What control cells say, then the paper's tables.
+/// The tables of control cells, then those of the paper.
 pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     let explained = &report.summary.explained;
     if !explained.is_empty() {
@@ -184,7 +185,7 @@ pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     }
 }
 
-/// The rows of a paper's table for a terminal: what is published, and below it what was measured here.
+/// The rows of a paper's table for a terminal: the published figures, and the measured ones below.
 fn one_below_the_other(table: &paper::Table) -> Table {
     let layout = Layout { indents: [2, 6], note: ("      here    ", 14), ..Layout::new(24) };
     let row = |row: &TableRow| {
@@ -198,7 +199,7 @@ fn one_below_the_other(table: &paper::Table) -> Table {
     Table { narrow, ..Table::new("", layout, columns).with(table.rows.iter().map(row)) }
 }
 
-/// The same where there is room for both in a row.
+/// The same with both in one row, for other forms.
 fn beside_each_other(table: &paper::Table) -> Table {
     let columns = ["Target", "Driver"].map(|head| Column::new(head, 0).left()).into_iter();
     let figures = ["published", "here"].into_iter();

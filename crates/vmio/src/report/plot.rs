@@ -8,7 +8,7 @@ use super::svg::{class, dash, tenth};
 pub enum Stroke {
     /// In the series' colour and dashes.
     Series(usize),
-    /// Thin and grey: what stands behind the others.
+    /// Thin and grey, in the background.
     Thin,
 }
 
@@ -16,7 +16,7 @@ pub enum Stroke {
 pub struct Line {
     /// How it looks.
     pub stroke: Stroke,
-    /// What it is.
+    /// Its name.
     pub label: String,
     /// Points, x rising.
     pub points: Vec<(f64, f64)>,
@@ -60,7 +60,7 @@ impl Plot {
     }
 
     /// The drawing; `None` where there is nothing to draw.
-    pub fn svg(&self, css: &str) -> Option<Html> {
+    pub(super) fn svg(&self, css: &str) -> Option<Html> {
         let points = || self.lines.iter().flat_map(|l| &l.points);
         let (first, last) = points().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), p| (a.min(p.0), b.max(p.0)));
         let highest = points().map(|p| p.1).chain(self.marks.iter().map(|m| m.value)).fold(0.0, f64::max);

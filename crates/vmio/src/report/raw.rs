@@ -69,7 +69,7 @@ fn one(figure: &Figure, reading: &Reading) -> String {
             let at = |p: f64| d.at(p).map_or(String::new(), |x| format!(", p{p:.0} {}", value(x)));
             format!("mean {}{}{}", value(d.mean), at(50.0), at(99.0))
         }
-        other => other.typical().map_or("–".into(), value),
+        Value::Scalar(x) => value(*x),
     };
     format!("{}{}: {text}", figure.name, labels.concat())
 }

@@ -1,4 +1,4 @@
-//! The report of a run as a document: what is concluded, then what that rests on, then where it was measured.
+//! The report of a run as a document: conclusions, then figures, then the environment.
 
 use vmio_model::summary::Headline;
 
@@ -16,7 +16,7 @@ pub(super) fn document(report: &Report<'_>) -> Document {
         doc.put(paragraph(Kind::Warning, (0, 2), statement));
         doc.gap();
     }
-    // A page is read from its top: what the figures say stands above them there, and below them elsewhere.
+    // The conclusions are above the figures on a page, and below them elsewhere.
     concluded(&mut doc, report, In::HTML);
     scores::put(&mut doc, report);
     measured::put(&mut doc, report);
@@ -24,9 +24,9 @@ pub(super) fn document(report: &Report<'_>) -> Document {
     cost::put(&mut doc, report);
     by_cell::put(&mut doc, report);
     if !summary.skipped.is_empty() {
-        let told = view::not_measured(summary);
+        let cells = view::not_measured(summary);
         doc.put(heading(2, "Not measured"));
-        doc.put(list((2, 4), told.iter().map(|(key, reason)| format!("{key}: {reason}"))));
+        doc.put(list((2, 4), cells.iter().map(|(key, reason)| format!("{key}: {reason}"))));
         doc.gap();
     }
     place(&mut doc, report);
@@ -54,16 +54,16 @@ fn head(doc: &mut Document, report: &Report<'_>) {
         let text = report.versus.no_headline(summary);
         doc.put(Block::Head(Box::new(Head { text, ..Head::default() })));
     }
-    summary.tells_apart.iter().for_each(|told| doc.put(say((0, 0), &told.text)));
+    summary.tells_apart.iter().for_each(|note| doc.put(say((0, 0), &note.text)));
     doc.gap();
 }
 
 fn headline(report: &Report<'_>, name: Option<String>, of: &Headline) -> Head {
     let ratio = &of.share_ratio;
-    // Both with the same decimals.
+    // Value and interval have the same decimals.
     let shown = format::share(ratio);
     let (value, interval) = shown.split_once(" (").unwrap_or((&shown, ""));
-    let interval = match ratio.told_interval() {
+    let interval = match ratio.usable_interval() {
         Some(_) => format!("95 %: {}", interval.trim_end_matches(')')),
         None => "no interval".to_owned(),
     };
@@ -74,19 +74,19 @@ fn headline(report: &Report<'_>, name: Option<String>, of: &Headline) -> Head {
         figure: Some((value.to_owned(), small)),
         text: of.text.clone(),
         about: of.about_interval.clone(),
-        gauge: Some((ratio.value, ratio.told_interval(), report.versus.whole())),
+        gauge: Some((ratio.value, ratio.usable_interval(), report.versus.whole())),
         lines: of.lines.clone(),
     }
 }
 
-/// What follows from the figures, in these forms.
+/// Adds the conclusions, in these forms.
 fn concluded(doc: &mut Document, report: &Report<'_>, forms: In) {
     let mut part = Document::new("");
     findings(&mut part, report);
-    let mended = like::mended(report.run);
-    if !mended.is_empty() {
+    let gains = like::gains(report.run);
+    if !gains.is_empty() {
         part.put(heading(2, "The guest's setup with each change, against it unchanged"));
-        part.put(list((2, 6), mended.iter().map(like::Mended::line)));
+        part.put(list((2, 6), gains.iter().map(like::Gain::line)));
         part.gap();
     }
     paper::put(&mut part, report);
@@ -114,14 +114,14 @@ fn findings(doc: &mut Document, report: &Report<'_>) {
     doc.gap();
 }
 
-/// Where it was measured, and the settings in force.
+/// Adds the environment, and the settings in force.
 fn place(doc: &mut Document, report: &Report<'_>) {
     let environment = view::environment(&report.summary).into_iter();
     let environment = environment.map(|(name, value)| (In::ALL, Text::from(name), value));
     let effective = report.summary.effective.iter().map(|(attachment, settings)| {
         let list: Vec<String> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let told_by = Span::Dim(view::told_by(attachment).to_owned());
-        (In::ROOM, Text::from(attachment).and(Span::Break(" ")).and(told_by), list.join(", "))
+        let source = Span::Dim(view::setting_source(attachment));
+        (In::ROOM, Text::from(attachment).and(Span::Break(" ")).and(source), list.join(", "))
     });
     let pairs = environment.chain(effective).collect();
     doc.put(heading(2, "Where"));

@@ -7,17 +7,18 @@ use vmio_model::summary::scores::{Score, Scores};
 use super::document::{Cell, Column, Document, In, Layout, Long, Row, Span, Table, Text, aside, heading, say};
 use super::{Report, format};
 
-/// What stands above them.
+/// The introduction of the scores.
 const INTRODUCTION: &str = "A group's score is the geometric mean of its members' shares, over the rounds that have all of \
     them, with its 95 % interval; in the whole system's each group weighs alike.";
 
-/// The scores of each guest; nothing where there are none.
+/// Adds the scores of each guest, if there are any.
 pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     for scores in &report.summary.scores {
         let paper = if published(report, &scores.guest).next().is_some() { In::ALL } else { In::TERMINAL };
         let columns = [Column::new("Share", 0).left(), Column::new("Paper", 0).left().gap(2).only(paper)];
         let layout = Layout { long: Long::Outside, early: true, ..Layout::new(32) };
-        let whole = scores.whole_ratio.as_ref().map(|of| row("whole system", told(Some(of), scores.whole_converged)));
+        let whole =
+            scores.whole_ratio.as_ref().map(|of| row("whole system", share_text(Some(of), scores.whole_converged)));
         let groups = scores.groups.iter().map(|score| group(report, scores, score));
         let table = Table::new("Group", layout, columns).with(groups.chain(whole));
         doc.put(heading(2, format!("Scores of {}", scores.guest)));
@@ -28,19 +29,19 @@ pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     }
 }
 
-fn told(ratio: Option<&Ratio>, converged: bool) -> String {
+fn share_text(ratio: Option<&Ratio>, converged: bool) -> String {
     let share = ratio.map_or_else(|| "not measured".to_owned(), format::share);
     if converged || ratio.is_none() { share } else { format!("{share}, not converged") }
 }
 
-/// A row that is no member's.
+/// The row of a whole group.
 fn row(name: &str, share: impl Into<Cell>) -> Row {
     Row::new(Text::from(Span::Strong(name.to_owned())), [share])
 }
 
-/// A group with its members; what of it was not measured stands in its cell where there is room.
+/// A group with its members; those that were not measured are named in its cell where there is room.
 fn group(report: &Report<'_>, scores: &Scores, score: &Score) -> Row {
-    let share = told(score.score_ratio.as_ref(), score.converged);
+    let share = share_text(score.score_ratio.as_ref(), score.converged);
     let without = without(score);
     let measured = match &without {
         Some(without) => Cell::from(format!("{share}, {without}")).narrow(share),
@@ -51,7 +52,7 @@ fn group(report: &Report<'_>, scores: &Scores, score: &Score) -> Row {
     row.cells.extend(published.map(|judged| Cell::from(beside(judged))));
     row.notes.extend(without);
     let members = score.members.iter();
-    row.parts = members.map(|m| Row::new(&m.workload, [told(Some(&m.share_ratio), m.converged)])).collect();
+    row.parts = members.map(|m| Row::new(&m.workload, [share_text(Some(&m.share_ratio), m.converged)])).collect();
     row
 }
 
@@ -73,7 +74,7 @@ fn beside(judged: &ScoreJudged) -> String {
     format!("paper {:.0} %: {}", judged.published.ratio * 100.0, judged.verdict)
 }
 
-/// Why what the paper has is decided or not: a sentence for each reason, with the groups that it holds for.
+/// The reasons of the verdicts, a sentence each, with the groups that they apply to.
 fn reasons(report: &Report<'_>, guest: &str) -> Vec<String> {
     let mut all: Vec<(Verdict, &str, Vec<String>)> = Vec::new();
     for judged in published(report, guest) {

@@ -1,4 +1,4 @@
-//! A table of some cells beside the tables of figures: what it is called, what it means, and its rows.
+//! A further table of some cells: title, explanation, rows.
 
 use super::document::{Block, Column, In, Layout, Long, Row, Table, aside, heading, remarks};
 use crate::fit::WIDTH;
@@ -11,14 +11,14 @@ pub(super) struct Section {
     pub(super) title: String,
     pub(super) meaning: String,
     pub(super) columns: Vec<String>,
-    /// What of a cell, and a text for each column.
+    /// A row: the name of a cell, and a text for each column.
     pub(super) rows: Vec<(String, Vec<String>)>,
-    /// What stands below it.
+    /// The remarks below it.
     pub(super) notes: Vec<String>,
 }
 
 impl Section {
-    /// As a part of a document. A column's head that is in two parts stands on two lines of a terminal.
+    /// The section as blocks. A column's head of two parts has two lines on a terminal.
     pub(super) fn blocks(self) -> Vec<(In, Block)> {
         let columns = self.columns.iter().map(|head| Column::new(head, COLUMN).narrow(head.replacen(", ", "\n", 1)));
         let label = WIDTH.saturating_sub(COLUMN * self.columns.len());

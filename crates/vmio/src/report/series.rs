@@ -1,5 +1,5 @@
-//! What a paper prints of a program that it ran again and again, beside each run of ours: a table of the report and of
-//! `vmio study compare`.
+//! A paper's figures of a program that was run repeatedly, beside ours: a table of the report and of `vmio study
+//! compare`.
 
 use vmio_model::paper::{SeriesRow, SeriesTable};
 
@@ -7,7 +7,7 @@ use super::format::{self, three};
 use super::paper::reading;
 use super::section::Section;
 
-/// A paper's table, with what we take its words for where nothing else on the page says it.
+/// A paper's table, with our reading of its words where nothing else on the page has it.
 pub(super) fn section(table: &SeriesTable, with_readings: bool) -> Section {
     let readings = table.readings.iter().filter(|_| with_readings).map(reading);
     let columns = |who: &str| table.figures.iter().map(|name| format!("{name}, {who}")).collect::<Vec<_>>();
@@ -35,9 +35,9 @@ fn cells(row: &SeriesRow, table: &SeriesTable) -> Vec<String> {
         let runs = row.ours.as_ref().and_then(|ours| ours.bytes_per_second.get(name)).map_or(&[][..], Vec::as_slice);
         let low = runs.iter().copied().min_by(f64::total_cmp);
         let high = runs.iter().copied().max_by(f64::total_cmp);
-        let mut told: Vec<String> = [low, high].into_iter().flatten().map(|x| three(x / table.mb_bytes)).collect();
-        told.dedup();
-        joined(told)
+        let mut extremes: Vec<String> = [low, high].into_iter().flatten().map(|x| three(x / table.mb_bytes)).collect();
+        extremes.dedup();
+        joined(extremes)
     };
     table.figures.iter().map(published).chain(table.figures.iter().map(ours)).collect()
 }

@@ -23,13 +23,13 @@ pub struct Simulated {
     pub scenario: Scenario,
     /// How it was run.
     pub settings: Settings,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
 /// A published experiment beside its simulation.
 pub struct Study {
-    /// What is published.
+    /// The published figures.
     pub paper: Paper,
     /// Loss by period: allocator, period in picoseconds, loss ratio of each member.
     pub periods: Vec<(Allocator, u64, Vec<f64>)>,
@@ -46,7 +46,7 @@ pub struct Report {
 }
 
 impl Simulated {
-    /// Who set the limits, where they acted, and how often.
+    /// The algorithm, where its limits act, and its period.
     pub fn how(&self) -> String {
         let Settings { allocator, enforcement, period, .. } = self.settings;
         match (allocator, enforcement) {

@@ -20,8 +20,7 @@ pub fn dash(series: usize) -> &'static str {
     DASHES[series % DASHES.len()]
 }
 
-/// A bar from zero with its interval as a whisker; it takes the width that it is given. `scale` is
-/// the value at full width.
+/// A bar from zero with its interval as a whisker. `scale` is the value at full width.
 pub fn bar(value: f64, interval: Option<Interval>, scale: f64, series: usize, title: &str) -> Html {
     // A little less than all of it, so that the last whisker is not cut off.
     let x = |v: f64| (v / scale).clamp(0.0, 1.0) * 98.0;
@@ -45,8 +44,7 @@ pub fn bar(value: f64, interval: Option<Interval>, scale: f64, series: usize, ti
     }
 }
 
-/// The headline's share on a scale from nothing to all of the baseline (or more, where it is more). `whole` says
-/// what all is.
+/// The headline's share on a scale from nothing to all of the baseline or more. `whole` names the baseline.
 pub fn gauge(value: f64, interval: Option<Interval>, title: &str, whole: &str) -> Html {
     let top = interval.map_or(value, |i| i.high.max(value)).max(1.0);
     let x = |v: f64| 10.0 + (v / top).clamp(0.0, 1.0) * 580.0;
@@ -63,7 +61,7 @@ pub fn gauge(value: f64, interval: Option<Interval>, title: &str, whole: &str) -
         1.0 => whole.to_owned(),
         _ => percent(tick).replace(".0 %", " %"),
     };
-    // Far beyond the baseline there is no room for all of them.
+    // On a long scale there is no room for all ticks.
     let ticks = [0.0, 0.25, 0.5, 0.75, 1.0].into_iter().filter(|tick| match *tick {
         1.0 => true,
         0.0 => top <= 8.0,
@@ -85,7 +83,7 @@ pub fn gauge(value: f64, interval: Option<Interval>, title: &str, whole: &str) -
     }
 }
 
-/// A place in a drawing, exact enough to be seen.
+/// A coordinate, rounded to what can be seen.
 pub(super) fn tenth(place: f64) -> String {
     format!("{place:.1}")
 }
@@ -100,7 +98,7 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Where a percentile lies: each further nine takes the same room.
+/// The place of a percentile on the axis, on which each further nine takes the same room.
 fn nines(percentile: f64) -> f64 {
     -(1.0 - percentile / 100.0).log10()
 }
@@ -165,7 +163,7 @@ fn drawable(point: &(f64, f64)) -> bool {
     nines(point.0).is_finite() && point.1.is_finite() && point.1 > 0.0
 }
 
-/// What a series looks like, for the legend.
+/// The sample of a series for the legend.
 pub fn swatch(series: usize) -> Html {
     html! {
         svg class={ "swatch " (class(series)) } viewBox="0 0 34 12" aria-hidden="true" {

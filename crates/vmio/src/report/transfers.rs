@@ -1,18 +1,18 @@
-//! What host and guest send while each is held to processors, the published figures beside ours, for a terminal.
+//! What host and guest send while each is pinned to processors, the published figures beside ours, for a terminal.
 
 use vmio_model::figure::Unit;
 use vmio_model::paper::{Sent, TransferRow, Transferred};
 use vmio_model::stats::Estimate;
 
-use super::document::Out;
+use super::document::{Column, In, Layout, Out, Row, Table, on_terminal};
 use super::format::{self, spread, three};
 
-/// What stands above the tables.
+/// The introduction of the tables.
 const INTRODUCTION: &str = "MB/s (10^6 bytes a second) that arrived; of ours the mean with the half width of its 95 % \
     interval. host on, guest on: the processors that each was held to. fairness: Jain's index, 100 % when both sent alike, \
     50 % when one sent all. Rows without published figures are ours alone.";
 
-/// The columns of a paper, each as a table.
+/// Writes each column of a paper as a table.
 pub(super) fn tables(all: &[Transferred], out: &mut Out) {
     if all.is_empty() {
         return;
@@ -22,14 +22,7 @@ pub(super) fn tables(all: &[Transferred], out: &mut Out) {
         let from = column.citation.as_deref().unwrap_or("not in the paper");
         out.line("");
         out.line(&out.style.bold(&format!("{} ({from})", format::capital(&column.word))));
-        let names = ["host", "guest", "published", "published", "here", "here", "here", ""];
-        let units = ["on", "on", "host", "guest", "host", "guest", "sum", "fairness"];
-        for head in [names, units] {
-            out.line(&line(&head.map(str::to_owned)));
-        }
-        for row in &column.rows {
-            out.line(&line(&cells(row)));
-        }
+        on_terminal(out, &[(In::TERMINAL, table(&column.rows).into())]);
         let sent = column.rows.iter().flat_map(|row| [&row.host, &row.guest]).flatten();
         let moved = sent.filter_map(|sent| Some((sent, sent.moved_bytes?.value)));
         if let Some((sent, least)) = moved.min_by(|(_, a), (_, b)| a.total_cmp(b)) {
@@ -40,12 +33,18 @@ pub(super) fn tables(all: &[Transferred], out: &mut Out) {
     out.line("");
 }
 
-fn line(cells: &[String; 8]) -> String {
-    let [host, guest, theirs, their_guest, ours, our_guest, sum, fairness] = cells;
-    let line = format!(
-        "  {host:<5} {guest:<5} {theirs:>9} {their_guest:>9}  {ours:>13} {our_guest:>13} {sum:>6} {fairness:>8}"
-    );
-    line.trim_end().to_owned()
+fn table(rows: &[TransferRow]) -> Table {
+    let columns = [
+        Column::new("host\non", 5).left(),
+        Column::new("guest\non", 5).left().gap(1),
+        Column::new("published\nhost", 9).gap(1),
+        Column::new("published\nguest", 9).gap(1),
+        Column::new("here\nhost", 13).gap(2),
+        Column::new("here\nguest", 13).gap(1),
+        Column::new("here\nsum", 6).gap(1),
+        Column::new("\nfairness", 8).gap(1),
+    ];
+    Table::new("", Layout::new(2), columns).with(rows.iter().map(|row| Row::new("", cells(row))))
 }
 
 fn cells(row: &TransferRow) -> [String; 8] {
@@ -72,9 +71,9 @@ fn megabytes(bits_per_second: &Estimate) -> String {
 }
 
 fn sent(sent: Option<&Sent>) -> String {
-    let told = |sent: &Sent| {
-        let found = &sent.bits_per_second;
-        format!("{} {}", megabytes(found), if found.interval.is_some() { spread(found) } else { "±?".to_owned() })
+    let shown = |sent: &Sent| {
+        let rate = &sent.bits_per_second;
+        format!("{} {}", megabytes(rate), if rate.interval.is_some() { spread(rate) } else { "±?".to_owned() })
     };
-    sent.map_or_else(|| "–".to_owned(), told)
+    sent.map_or_else(|| "–".to_owned(), shown)
 }

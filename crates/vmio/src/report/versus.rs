@@ -1,11 +1,11 @@
-//! What the cells of a run are compared with, in words: the host itself, or what the study says.
+//! The baseline of a run in words: the host itself, or that of the study.
 
 use vmio_model::cell::{Baseline, Cell, Like};
 use vmio_model::summary::{CellRow, Share, Summary};
 
 use super::format;
 
-/// What a run's cells are compared with.
+/// The baseline of a run's cells, in words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Versus(Baseline);
 
@@ -20,7 +20,7 @@ impl Versus {
         self.0 != Baseline::None
     }
 
-    /// Of what a share is one: `share of native`.
+    /// `share of native`, the name of a share.
     pub fn share(&self) -> &'static str {
         match self.0 {
             Baseline::Native => "share of native",
@@ -34,7 +34,7 @@ impl Versus {
         format::capital(self.share())
     }
 
-    /// The same at the head of a column of the terminal's report, which is as narrow as `share of native`.
+    /// The same as the head of a narrow column of a terminal.
     pub fn narrow(&self) -> &'static str {
         match self.0 {
             Baseline::Like(_) => "of its baseline",
@@ -42,7 +42,7 @@ impl Versus {
         }
     }
 
-    /// Of what the pairs are: `guest/native`.
+    /// The sides of a pair: `guest/native`.
     pub fn pairs(&self) -> &'static str {
         match self.0 {
             Baseline::Native => "guest/native pairs",
@@ -50,7 +50,7 @@ impl Versus {
         }
     }
 
-    /// What all of a share is.
+    /// The meaning of a share of 100 %.
     pub fn whole(&self) -> &'static str {
         match self.0 {
             Baseline::Native => "100 % = native",
@@ -58,8 +58,8 @@ impl Versus {
         }
     }
 
-    /// The baseline in a sentence, where a reader does not take it for granted.
-    pub fn told(&self) -> Option<String> {
+    /// The baseline in a sentence; `None` where it is the host itself.
+    pub fn explanation(&self) -> Option<String> {
         match &self.0 {
             Baseline::Native => None,
             Baseline::Like(like) => Some(format!("The baseline of a cell is {}.", in_words(like))),
@@ -67,12 +67,12 @@ impl Versus {
         }
     }
 
-    /// What a cell is compared with; `None` where that is nothing, or the cell itself.
+    /// The cell that a cell is compared with; `None` where there is none, or it is the cell itself.
     pub fn base(&self, cell: &Cell) -> Option<Cell> {
         self.0.of(cell).filter(|base| base != cell)
     }
 
-    /// Why a cell has no share, where it should have one.
+    /// Why a cell that is compared has no share.
     pub fn lacks(&self, row: &CellRow, share: Option<&Share>) -> Option<&'static str> {
         match (share, self.base(&row.cell), &self.0) {
             (Some(_), ..) | (_, None, _) => None,
@@ -81,17 +81,17 @@ impl Versus {
         }
     }
 
-    /// Whether as many actors work in a cell's baseline as in itself.
+    /// Whether a cell's baseline has as many actors as the cell.
     pub fn has_as_many(&self, cell: &Cell) -> bool {
         self.0.of(cell).is_none_or(|base| base.beside.len() == cell.beside.len())
     }
 
-    /// What stands where a headline would be.
+    /// The text in place of a headline, where there is none.
     pub fn no_headline(&self, summary: &Summary) -> String {
         let cells = || summary.cells.iter().map(|c| &c.cell).chain(summary.skipped.iter().map(|s| &s.cell));
         let on_disk = cells().next().is_none() || cells().any(|cell| cell.target().is_some());
         let no_share = match self.0 {
-            Baseline::None => return self.told().unwrap_or_default(),
+            Baseline::None => return self.explanation().unwrap_or_default(),
             Baseline::Like(_) => "no cell was measured together with its baseline.",
             Baseline::Native if summary.is_native_only() => {
                 return "Only native cells: no guest was requested, so no share can be stated. The figures are those of \

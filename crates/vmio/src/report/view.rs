@@ -1,9 +1,9 @@
-//! What all forms of the report show beside the rows' own figures, in the same words: what must be known of a row, what
-//! shares are, what was not measured, and where the run was made.
+//! Texts that all forms of the report share: notes on rows, the meaning of shares, what was not measured, and the
+//! environment.
 
 use std::collections::BTreeSet;
 
-use vmio_model::cell::Subject;
+use vmio_model::cell::{Cell, Kind, Subject};
 use vmio_model::figure::{Better, Form, Unit};
 use vmio_model::read_at::ReadAt;
 use vmio_model::result::{Environment, Mark, Skipped};
@@ -17,7 +17,7 @@ use vmio_model::versions::unlike;
 use super::groups::{self, Row};
 use super::{Report, format};
 
-/// The notes under a row: what must be known before its figures are believed.
+/// The notes under a row: cautions on its figures.
 pub fn notes(row: &Row<'_>) -> Vec<String> {
     let cell = row.cell;
     let mut notes: Vec<String> = cell
@@ -34,7 +34,7 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
         if !share.converged {
             notes.push(format!("{}; so far {}", share.verdict, format::share(&share.share_ratio)));
         }
-        // Of one that is not known that is no news.
+        // An open share has a note of its own.
         let noisy = |graded: &&Graded| graded.grade == Grade::B && graded.reservations.contains(&Reservation::Noise);
         let graded = share.graded.as_ref().filter(noisy);
         if let Some(noise) = graded.and_then(|graded| graded.noise_ratio) {
@@ -58,7 +58,7 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
     notes
 }
 
-/// Where the level of a cell's figure changed while the run went on.
+/// The rounds at which the level of a cell's figure changed.
 fn knees(cell: &CellRow) -> Vec<String> {
     let Some((over_time, (unit, _))) = cell.over_time.as_ref().zip(judged(cell)) else { return Vec::new() };
     let level = |value| format::figure(unit, value);
@@ -69,7 +69,7 @@ fn knees(cell: &CellRow) -> Vec<String> {
     over_time.knees.iter().map(knee).collect()
 }
 
-/// What the shares of a run are, in sentences.
+/// The meaning of the shares of a run, in sentences.
 pub fn shares_are(report: &Report<'_>) -> String {
     let all = if report.versus.any() {
         format!("Shares are geometric means of {} with 95 % intervals. {GRADES}", report.versus.pairs())
@@ -79,19 +79,19 @@ pub fn shares_are(report: &Report<'_>) -> String {
     (all + &not_taken_for_granted(report)).trim_end().to_owned()
 }
 
-/// What a reader does not take for granted of the shares of a run: another baseline than the host itself, and
-/// figures of which less is better; mostly empty.
+/// Explanations of unusual shares: a baseline other than the host itself, and figures where less is better; mostly
+/// empty.
 pub fn not_taken_for_granted(report: &Report<'_>) -> String {
     let less = report.summary.asked_for().filter_map(CellRow::judged).any(|f| f.better == Better::Less);
     let less = less && report.versus.any();
     let less =
         less.then(|| "Of what is better when there is less of it, a share is the baseline's over the cell's.".into());
     let times = times(report).then(|| "× is how many times a figure is its baseline's where less is better.".into());
-    let all = report.versus.told().into_iter().chain(less).chain(times).chain(paths(report));
+    let all = report.versus.explanation().into_iter().chain(less).chain(times).chain(paths(report));
     all.collect::<Vec<String>>().join(" ")
 }
 
-/// What names as `bridge.host` are, where there is one, and as `shared.remote+neighbour`.
+/// Explains names such as `bridge.host` and `shared.remote+neighbour`, where the run has any.
 fn paths(report: &Report<'_>) -> Option<String> {
     let actors = || report.summary.asked_for().flat_map(|row| row.cell.actors());
     let path = actors().find_map(|actor| match &actor.subject {
@@ -111,11 +111,11 @@ fn times(report: &Report<'_>) -> bool {
     groups.iter().flat_map(|group| &group.rows).any(|row| row.details.shown().any(|shown| shown.share.contains('×')))
 }
 
-/// What the grades mean.
+/// The meaning of the grades.
 const GRADES: &str = "Grades: A is known to the wanted width; B too, but read the notes below it: marked samples, \
     outliers, or a baseline that scatters; C is not known to that width. ";
 
-/// A round or boot as people count them: from 1, as in what is said of a run while it goes on.
+/// A round or boot counted from 1, as the progress of a run counts them.
 pub fn nth(from_0: u32) -> String {
     from_0.saturating_add(1).to_string()
 }
@@ -124,7 +124,7 @@ fn list(rounds: &[u32]) -> String {
     rounds.iter().map(|round| nth(*round)).collect::<Vec<_>>().join(", ")
 }
 
-/// What the device saw, as three short texts: KiB a request, depth, busy; `None`: not visible.
+/// The device's figures as three short texts: KiB a request, depth, busy; `None`: not visible.
 pub fn device(cell: &CellRow) -> Option<[String; 3]> {
     let d = cell.device?;
     // A device that completed nothing has no request size.
@@ -138,32 +138,36 @@ fn depth(requests: f64) -> String {
     if requests < 9.995 { format!("{requests:.2}") } else { format!("{requests:.1}") }
 }
 
-/// Who says what is in force.
-pub fn told_by(key: &str) -> &'static str {
-    match ReadAt::of(key) {
-        ReadAt::Target(_) => "as the host shows it",
-        ReadAt::Disk(_) => "as QEMU reports it",
-        ReadAt::Side(_) => "as read there",
-        ReadAt::ReadBack(_) => "as read back",
+/// The source of a setting.
+pub fn setting_source(key: &str) -> String {
+    let at = ReadAt::of(key);
+    if let Some(kind) = at.guest_kind() {
+        return format!("as {} reports it", Kind::hypervisor_of(kind));
     }
+    let told = match at {
+        ReadAt::Target(_) => "as the host shows it",
+        ReadAt::Disk(_) | ReadAt::Side(_) => "as read there",
+        ReadAt::ReadBack(_) => "as read back",
+    };
+    told.to_owned()
 }
 
-/// Cells that were not measured, or no longer, each with the reason.
+/// Cells that were not measured, or not to the end, each with the reason.
 pub fn not_measured(summary: &Summary) -> Vec<(String, String)> {
-    let told = |skipped: &Skipped| {
+    let entry = |skipped: &Skipped| {
         let (key, reason) = (skipped.cell.key(), &skipped.reason);
-        let told = match summary.cell(&key).map(|row| row.samples) {
+        let reason = match summary.cell(&key).map(|row| row.samples) {
             None => reason.clone(),
             Some(1) => format!("left out after a sample: {reason}"),
             Some(samples) => format!("left out after {samples} samples: {reason}"),
         };
-        (key, told)
+        (key, reason)
     };
-    summary.skipped.iter().map(told).collect()
+    summary.skipped.iter().map(entry).collect()
 }
 
-/// The headlines, each under the name of its resource where there are several, and of its kind of guest where there are
-/// several of these.
+/// The headlines; where there are several, each with the name of its resource, and of its kind of guest where these
+/// differ.
 pub fn headlines(summary: &Summary) -> impl Iterator<Item = (Option<String>, &Headline)> {
     let several = !summary.further_headlines.is_empty();
     let kinds = summary.headlines().map(|h| &h.side).collect::<BTreeSet<_>>().len();
@@ -175,8 +179,10 @@ pub fn headlines(summary: &Summary) -> impl Iterator<Item = (Option<String>, &He
 }
 
 /// The environment, line by line.
-pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
+pub fn environment(summary: &Summary) -> Vec<(String, String)> {
     let e = &summary.environment;
+    let hypervisor = Cell::hypervisor(summary.cells.iter().map(|row| &row.cell));
+    let hypervisor_limited_by: &str = &format!("{hypervisor} limited by");
     let native_only = summary.is_native_only();
     let natively =
         summary.cells.is_empty() || summary.cells.iter().any(|c| c.cell.actors().any(|a| a.side.is_native()));
@@ -216,7 +222,7 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
             ("host kernel", e.kernel.clone()),
             ("guest kernel", guest_kernel(e).unwrap_or_else(not_run)),
             ("accelerator", accel),
-            ("QEMU", e.qemu.clone().unwrap_or_else(|| "not found".into())),
+            (hypervisor, e.qemu.clone().unwrap_or_else(|| "not found".into())),
             programs(e),
             (
                 "storage",
@@ -238,20 +244,21 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
             ),
             ("native limited by", e.native_limits.clone()),
             (
-                "QEMU limited by",
-                e.qemu_limits.clone().map(|held| qemu_held(&held, e.cap_ratio.is_some())).unwrap_or_default(),
+                hypervisor_limited_by,
+                e.qemu_limits.clone().map(|held| hypervisor_held(&held, e.cap_ratio.is_some())).unwrap_or_default(),
             ),
             ("other guests running", e.other_guests.to_string()),
             ("vmio", e.vmio.clone()),
         ])
-        // Of another machine nothing here takes part.
+        // Where another machine alone is measured, most settings of this host do not matter.
         .filter(|(name, _)| {
             !afar_alone
                 || ["measured", "is set up with", "scan finds", "peer", "host", "programs", "storage", "vmio"]
                     .contains(name)
         })
         .filter(|(name, _)| natively || *name != "native limited by")
-        .filter(|(name, _)| e.qemu_limits.is_some() || *name != "QEMU limited by")
+        .filter(|(name, _)| e.qemu_limits.is_some() || *name != hypervisor_limited_by)
+        .map(|(name, value)| (name.to_owned(), value))
         .collect()
 }
 
@@ -261,9 +268,8 @@ fn guest_kernel(e: &Environment) -> Option<String> {
     Some(e.guest_kernel_file.as_ref().map_or_else(|| release.clone(), |file| format!("{release}, from {file}")))
 }
 
-/// How QEMU is held. The guest's own share is its processors and memory: QEMU's other threads have what the host has,
-/// as those of any guest would.
-pub fn qemu_held(held: &str, gentle: bool) -> String {
+/// The limits of the hypervisor's control group, with the reason.
+pub fn hypervisor_held(held: &str, gentle: bool) -> String {
     let why = if gentle { "to spare the other guests" } else { "all of this host: its threads serve the guest's I/O" };
     format!("{held} ({why})")
 }
@@ -291,17 +297,17 @@ fn accel(accel: vmio_model::result::Accel) -> &'static str {
     }
 }
 
-/// How the run is made again.
+/// The command that repeats the run.
 pub fn repeat(run: &Run) -> String {
     format::shell(&run.command)
 }
 
-/// What a cell is judged by.
+/// The figure that a cell is judged by.
 pub fn judged(row: &CellRow) -> Option<(Unit, Estimate)> {
     row.judged().map(|figure| (figure.unit, figure.typical)).filter(|(_, e)| e.n > 0)
 }
 
-/// What the percentiles of latencies in tables and drawings are of several samples.
+/// How the percentiles of several samples are combined.
 pub const TIMES: &str = "p50 and p99: geometric means over the samples.";
 
 /// Median and 99th percentile of latency.
@@ -310,7 +316,7 @@ pub fn latencies(row: &CellRow) -> [Option<Estimate>; 2] {
     [latency.map(|f| f.typical), latency.and_then(|f| f.at(99.0))]
 }
 
-/// The words of caution that the rows of a run carry, each with its meaning.
+/// The marks in the rows of a run, each with its meaning.
 pub fn legend(summary: &Summary) -> Vec<(&'static str, &'static str)> {
     let used: BTreeSet<Mark> = summary.cells.iter().flat_map(|c| c.marks.keys().copied()).collect();
     used.into_iter().map(|m| (format::mark(m), format::mark_meaning(m))).collect()

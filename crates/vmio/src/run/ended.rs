@@ -1,4 +1,4 @@
-//! What is said of a run that came to its end, and the code that it ends with.
+//! The notes and the exit code of a run that has ended.
 
 use vmio_model::failure::Exit;
 use vmio_model::result::{RunState, Skipped};
@@ -8,13 +8,13 @@ use vmio_model::study::{DoneReason, Study};
 use vmio_model::summary::{answers, summarise};
 use vmio_model::words::{count, two};
 
-/// The code that a run ends with. One that measured nothing of what it was asked is no more than a part of it.
+/// The exit code of a run. One without a result for any cell that was asked for counts as partial.
 pub fn exit_of(run: &Run) -> Exit {
     let whole = matches!(run.state, RunState::Done) && answers(run, &summarise(run));
     if whole { Exit::Done } else { Exit::Partial }
 }
 
-/// What would let a run go on that this ended.
+/// How to raise the limit that ended a run.
 fn limit(study: &Study, reason: DoneReason) -> Option<String> {
     match reason {
         DoneReason::TimeBudget => Some("--minutes raises the limit".to_owned()),
@@ -26,21 +26,21 @@ fn limit(study: &Study, reason: DoneReason) -> Option<String> {
     }
 }
 
-/// How many of the shares are open, in words: those of which too little is known, and those that are known too
-/// coarsely. `None` where none is.
+/// How many shares are open, in words: those with too few pairs, and those with too wide an interval. `None` where all
+/// are known.
 pub fn open<'a>(shares: impl IntoIterator<Item = &'a Ratio>, rule: &Convergence) -> Option<String> {
     let all: Vec<RatioPrecision> = shares.into_iter().map(|share| known(share, rule)).collect();
     let of = |wanted| all.iter().filter(|known| **known == wanted).count();
     let (early, wide) = (of(RatioPrecision::NotYet), of(RatioPrecision::TooWide));
     let whole = format!("of {} shares ", all.len());
     let needs = format!("{} and {}", count(rule.min_pairs as usize, "pair"), count(rule.min_boots as usize, "boot"));
-    let early_told = (early > 0).then(|| format!("{early} {whole}not known yet (each needs {needs})"));
+    let early_text = (early > 0).then(|| format!("{early} {whole}not known yet (each needs {needs})"));
     let whole = if early > 0 { "" } else { &whole };
     let part = rule.half_width_ratio.map_or_else(String::new, |part| format!(" or {} % of itself", two(part * 100.0)));
-    let wide_told =
+    let wide_text =
         (wide > 0).then(|| format!("{wide} {whole}wider than ±{} points{part}", two(rule.half_width * 100.0)));
-    let told: Vec<String> = early_told.into_iter().chain(wide_told).collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    let texts: Vec<String> = early_text.into_iter().chain(wide_text).collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 /// Why a run ended by itself, what it lacks, and what would help, a line each.

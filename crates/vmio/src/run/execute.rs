@@ -1,4 +1,4 @@
-//! Everything of a run between the first change and the last undo.
+//! A run from the first change to the last undo.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use vmio_rig::engine::plan::Planned;
 use vmio_rig::engine::{self, Job, environment};
 
 use super::progress::Progress;
-use super::{Wishes, signals};
+use super::{RunOptions, signals};
 use crate::context::Context;
 use crate::store::{NewRun, Store, StoreError};
 use crate::term;
@@ -23,7 +23,7 @@ pub fn execute(
     planned: &Planned,
     resumed: Option<Run>,
     next: Next,
-    wishes: &Wishes,
+    options: &RunOptions,
     context: &Context,
 ) -> anyhow::Result<Run> {
     let journals = context.journals()?;
@@ -72,8 +72,8 @@ pub fn execute(
     let job = Job {
         planned,
         next,
-        gentle_share: wishes.gentle_share,
-        force: wishes.force,
+        gentle_share: options.gentle_share,
+        force: options.force,
         run_dir: &context.paths.runtime,
         state_dir: &context.paths.state,
         store: &store,
@@ -87,7 +87,7 @@ pub fn execute(
     let state = match &outcome {
         Ok(Ended::Done(_)) => RunState::Done,
         Ok(Ended::Stopped(reason)) => RunState::Interrupted(reason.to_string()),
-        // With something to keep it can be taken up again.
+        // A run with samples can be resumed.
         Err(error) if !run.samples.is_empty() => RunState::Interrupted(format!("{error:#}")),
         Err(error) => RunState::Failed(format!("{error:#}")),
     };
@@ -129,7 +129,7 @@ pub fn execute(
     }
 }
 
-/// Undoes everything also when the measuring thread panics.
+/// Undoes everything when dropped, also when the measuring thread panics.
 struct Closing(Arc<Journal>);
 
 impl Drop for Closing {

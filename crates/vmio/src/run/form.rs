@@ -1,5 +1,5 @@
-//! Which form of `vmio tax` runs when none is named: the whole quick study, or the light one, where others
-//! use the disk that would be written or the disk is flash of the kind that wears and stalls.
+//! The form of `vmio tax` where none is named: the quick study, or the light one where other guests use the disk or it
+//! is flash with a volatile write cache, which wears and stalls.
 
 use std::path::Path;
 
@@ -10,19 +10,24 @@ use vmio_node::Node;
 use vmio_rig::disks::places::{self, PlaceBackend};
 use vmio_rig::disks::space;
 
-use super::{Mode, Wishes};
+use super::{Mode, RunOptions};
 use crate::context::Context;
 use crate::store::Store;
 
-/// The whole study.
+/// Name of the whole study.
 const WHOLE: &str = "quick";
-/// The light one.
+/// Name of the light study.
 const LIGHT: &str = "light";
 
-/// The study of `vmio tax` without a word about its form, and what the plan says of the choice.
-pub fn choose(wishes: &Wishes, mode: &Mode, context: &Context, local: &dyn Node) -> (&'static str, Option<String>) {
-    if wishes.resume {
-        // The later of the two that were broken off.
+/// The study of `vmio tax` where no form is named, and the plan's note on the choice.
+pub fn choose(
+    options: &RunOptions,
+    mode: &Mode,
+    context: &Context,
+    local: &dyn Node,
+) -> (&'static str, Option<String>) {
+    if options.resume {
+        // Of two interrupted runs, the later one.
         let last = |name: &str| {
             let kind = match mode {
                 Mode::Noise => RunKind::Noise(name.to_owned()),
@@ -32,22 +37,22 @@ pub fn choose(wishes: &Wishes, mode: &Mode, context: &Context, local: &dyn Node)
         };
         return (if last(LIGHT) > last(WHOLE) { LIGHT } else { WHOLE }, None);
     }
-    match why_light(wishes, context, local) {
+    match why_light(options, context, local) {
         Some(why) => (LIGHT, Some(format!("light, since {why}"))),
         None => (WHOLE, None),
     }
 }
 
-/// Why little should be written there. What cannot be looked at is told by the plan.
-fn why_light(wishes: &Wishes, context: &Context, local: &dyn Node) -> Option<String> {
+/// Why little should be written there. Storage that cannot be looked at is left to the plan, which refuses it.
+fn why_light(options: &RunOptions, context: &Context, local: &dyn Node) -> Option<String> {
     let reader = local.reader();
-    let backing = match (wishes.device.first(), &wishes.on) {
+    let backing = match (options.device.first(), &options.on) {
         (Some(device), _) => Backing::below(local, device).ok()?,
         (None, on) => {
             let default = || places::directory(&space::default_dir(reader, &context.paths.state));
             let place = on.as_ref().map_or_else(default, |on| places::resolve(local, on)).ok()?;
             match &place.backend {
-                // Its memory wears out by nothing, and no other guest uses it.
+                // Memory does not wear out, and no other guest uses it.
                 PlaceBackend::Modelled(_) => return None,
                 PlaceBackend::Volumes(pool) => pool.backing(local).ok()?,
                 PlaceBackend::Files(dir) => {
@@ -60,7 +65,7 @@ fn why_light(wishes: &Wishes, context: &Context, local: &dyn Node) -> Option<Str
     // A device of the user's own is refused where a guest uses it.
     let others = neighbours::others(reader, "").unwrap_or_default();
     let on_it = |guest: &&neighbours::Neighbour| neighbours::uses(reader, guest, &backing);
-    let guests: Vec<_> = others.guests.iter().filter(|_| wishes.device.is_empty()).filter(on_it).collect();
+    let guests: Vec<_> = others.guests.iter().filter(|_| options.device.is_empty()).filter(on_it).collect();
     if let Some(first) = guests.first() {
         return Some(match guests.len() {
             1 => format!("{} uses this storage", first.label()),

@@ -1,6 +1,6 @@
-//! `--like GUEST`: a study with the settings of a guest that runs now, then with what its findings
-//! advise, each alone and all together. The guest itself is only looked at: what is measured is
-//! vmio's own reference guest on storage of the same kind beside the guest's.
+//! `--like GUEST`: a study with the settings of a guest that runs now, then with the changes of its findings, each
+//! alone and all together. The guest itself is only read: vmio measures its own reference guest on storage of the same
+//! kind.
 
 mod differences;
 mod storage;
@@ -18,6 +18,8 @@ use vmio_model::study::{MIB, Matrix, Size, Study};
 use vmio_node::linux::system;
 use vmio_node::{Node, Reader};
 use vmio_rig::disks::{drivers, places, targets};
+use vmio_rig::guests::GuestKind as _;
+use vmio_rig::guests::qemu::Qemu;
 use vmio_rig::limits;
 
 use crate::report::format;
@@ -30,11 +32,11 @@ pub use differences::differences;
 pub struct Host {
     /// Processors.
     pub cpus: u32,
-    /// Memory that is left beside those who run (`MemAvailable`), in bytes.
+    /// Memory that is available (`MemAvailable`), in bytes.
     pub memory_left_bytes: u64,
     /// Places that hold volumes, as `--on` names them.
     pub places: Vec<String>,
-    /// Directories of the guest's images that are the same to the guest's process and to us.
+    /// Directories of the guest's images that are the same for the guest's process and for vmio.
     pub directories: Vec<String>,
 }
 
@@ -43,10 +45,10 @@ pub struct Host {
 pub struct Like {
     /// The study: the guest's set-up first, then one for each remedy, then all remedies together.
     pub study: Study,
-    /// Where the guest's storage lies, as `--on` names it; `None`: where guest images are.
+    /// Place of the guest's storage, as `--on` names it; `None`: where guest images are.
     pub on: Option<String>,
     /// What is measured, and in what the reference guest differs from the guest.
-    pub told: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// A set-up of the guest's disk.
@@ -70,18 +72,18 @@ const LEAST_MEMORY_MIB: u32 = 192;
 /// # Errors
 /// When no guest is called so, and as [`of`].
 pub fn find(name: &str, disk: Option<&str>, on: Option<&str>, base: &Study, node: &dyn Node) -> Result<Like, Failure> {
-    let look = HostView::new(node);
-    let found = scan(&look);
+    let view = HostView::new(node);
+    let found = scan(&view);
     let guest = named(&found.guests, name).map_err(|failure| match found.unread.first() {
         Some(u) if found.guests.is_empty() => {
             Failure::new(failure.exit, format!("{}; {}: {}", failure.message, u.what, u.why)).help(u.mend.clone())
         }
         _ => failure,
     })?;
-    let directories = storage::directories(&look, guest);
+    let directories = storage::directories(&view, guest);
     let host = Host { places: volumes(node), directories, ..host(node.reader()) };
-    let mut like = of(guest, disk, on, look.at_unix_seconds, &host, base)?;
-    // A place that cannot be used is told by the plan.
+    let mut like = of(guest, disk, on, view.at_unix_seconds, &host, base)?;
+    // The plan says what is wrong with a place that cannot be used.
     if let Some(place) = on.and_then(|on| places::resolve(node, on).ok()) {
         like.fit(&place.backend);
     }
@@ -89,13 +91,13 @@ pub fn find(name: &str, disk: Option<&str>, on: Option<&str>, base: &Study, node
 }
 
 impl Like {
-    /// Where a place of the user's own cannot hold storage of the guest's kind, it is a device there.
+    /// Replaces targets that the user's place cannot hold by a device there.
     fn fit(&mut self, backend: &places::PlaceBackend) {
         let mut there: Vec<Matrix> = Vec::new();
         for mut matrix in std::mem::take(&mut self.study.matrix) {
             for target in matrix.disks.iter_mut().flat_map(|disks| &mut disks.targets) {
                 if let Some(Err(why)) = targets::find(target).map(|t| t.fits(backend)) {
-                    self.told.push(format!("device instead of {target}: {why}"));
+                    self.notes.push(format!("device instead of {target}: {why}"));
                     *target = "device".to_owned();
                 }
             }
@@ -150,20 +152,20 @@ pub fn of(
         return Err(Failure::new(Exit::Usage, what).help("`vmio tax` measures with such a guest"));
     }
     let disk = pick(guest, disk)?;
-    let mut told = Vec::new();
-    let (target, beside) = match (storage::of(disk, host, &mut told), on) {
+    let mut notes = Vec::new();
+    let (target, beside) = match (storage::of(disk, host, &mut notes), on) {
         (Err(failure), Some(on)) => {
-            told.push(format!("{failure}: a device on {on} in its place"));
+            notes.push(format!("{failure}: a device on {on} in its place"));
             ("device".to_owned(), None)
         }
         (found, _) => found?,
     };
-    let found = SetUp { target, attachment: attachment(disk, &mut told)? };
+    let found = SetUp { target, attachment: attachment(disk, &mut notes)? };
     let findings = rules::findings(&guest.facts());
-    let remedied = remedied(&found, findings.iter().filter(|f| f.subject.is(&disk.subject)), &mut told);
+    let remedied = remedied(&found, findings.iter().filter(|f| f.subject.is(&disk.subject)), &mut notes);
     let mut study = base.clone();
-    study.guest.vcpus = vcpus(guest, host, &mut told);
-    study.guest.memory_mib = memory_mib(guest, host, &mut told);
+    study.guest.vcpus = vcpus(guest, host, &mut notes);
+    study.guest.memory_mib = memory_mib(guest, host, &mut notes);
     let least = 2 * study.guest.memory_mib;
     study.size = Some(Size { target_mib: study.size.map_or(least, |size| size.target_mib.max(least)) });
     let mut workloads: Vec<String> = Vec::new();
@@ -182,8 +184,8 @@ pub fn of(
     study.name = RunKind::like(name).to_string();
     study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), disk.subject.within());
     study.title += if remedied.is_empty() { "" } else { ", and with what its findings advise" };
-    told.insert(0, format!("{}, on {}; {name} itself is only looked at", found.attachment.label(), found.target));
-    Ok(Like { study, on: on.map(str::to_owned).or(beside), told })
+    notes.insert(0, format!("{}, on {}; {name} itself is only looked at", found.attachment.label(), found.target));
+    Ok(Like { study, on: on.map(str::to_owned).or(beside), notes })
 }
 
 /// The disk that was named, else the first.
@@ -209,17 +211,17 @@ fn pick<'a>(guest: &'a Guest, wanted: Option<&str>) -> Result<&'a Disk, Failure>
     })
 }
 
-/// How the guest sees the disk, as near as vmio's drivers come.
-fn attachment(disk: &Disk, told: &mut Vec<String>) -> Result<Attachment, Failure> {
+/// The attachment of the guest's disk, or the nearest that vmio's drivers allow.
+fn attachment(disk: &Disk, notes: &mut Vec<String>) -> Result<Attachment, Failure> {
     let Some(driver) = disk.driver.as_deref() else {
         let what = format!("it could not be read by which device {} is attached", disk.subject);
         return Err(Failure::new(Exit::Precondition, what).help("`vmio scan` says what would let it be read"));
     };
     let nearest = nearest(driver);
     if nearest != driver {
-        told.push(format!("{driver} is no driver of vmio: {nearest} in its place, which is the nearest"));
+        notes.push(format!("{driver} is no driver of vmio: {nearest} in its place, which is the nearest"));
     }
-    let mut usual = |what: &str, value: &str| told.push(format!("{what} not read: {value}, QEMU's own default"));
+    let mut usual = |what: &str, value: &str| notes.push(format!("{what} not read: {value}, QEMU's own default"));
     let cache = match disk.cache.as_deref() {
         Some(word) => Cache::ALL.into_iter().find(|c| c.to_string() == word),
         None => None,
@@ -238,10 +240,10 @@ fn attachment(disk: &Disk, told: &mut Vec<String>) -> Result<Attachment, Failure
     like.options.queues = *disk.details.queues;
     like.options.mapped_iothreads = *disk.details.mapped_iothreads;
     like.options.discard = disk.details.discard == Some(true);
-    Ok(fitted(like, told))
+    Ok(fitted(like, notes))
 }
 
-/// The entry that is nearest to a device.
+/// The driver that is nearest to a device model.
 fn nearest(driver: &str) -> &str {
     const SCSI: [&str; 6] = ["lsi", "lsi53c810", "am53c974", "megasas", "mptsas1068", "pvscsi"];
     match driver {
@@ -252,10 +254,9 @@ fn nearest(driver: &str) -> &str {
     }
 }
 
-/// The set-up without what vmio's driver or this QEMU's rules refuse.
-fn fitted(mut a: Attachment, told: &mut Vec<String>) -> Attachment {
-    let Some(driver) = drivers::find(&a.driver) else { return a };
-    while let Err(why) = driver.fits(&a) {
+/// The set-up without what QEMU cannot have with its driver.
+fn fitted(mut a: Attachment, notes: &mut Vec<String>) -> Attachment {
+    while let Err(why) = Qemu.fits_disk(&a, None) {
         let plain = Attachment::new(&a.driver, a.cache, a.aio);
         a = if a.aio == Aio::Native && !a.cache.direct() {
             Attachment { aio: Aio::Threads, ..a }
@@ -264,44 +265,41 @@ fn fitted(mut a: Attachment, told: &mut Vec<String>) -> Attachment {
         } else {
             return a;
         };
-        told.push(format!("not as found: {why}"));
+        notes.push(format!("not as found: {why}"));
     }
     a
 }
 
-/// The set-ups with the findings' changes: each alone where it can be had alone, then all of them.
-fn remedied<'a>(found: &SetUp, findings: impl Iterator<Item = &'a Finding>, told: &mut Vec<String>) -> Vec<SetUp> {
+/// The set-ups with the findings' changes: each one alone where that is possible, then all together.
+fn remedied<'a>(found: &SetUp, findings: impl Iterator<Item = &'a Finding>, notes: &mut Vec<String>) -> Vec<SetUp> {
     let mut remedied: Vec<SetUp> = Vec::new();
     let mut all = found.clone();
-    let fits =
-        |set_up: &SetUp| drivers::find(&set_up.attachment.driver).is_some_and(|d| d.fits(&set_up.attachment).is_ok());
+    let fits = |set_up: &SetUp| Qemu.fits_disk(&set_up.attachment, None);
     for finding in findings {
         let Some(remedy) = Rule::find(&finding.rule).and_then(|rule| rule.remedy) else {
-            told.push(format!("not measured: the change of {}: {}", finding.rule, unmeasured::why(finding)));
+            notes.push(format!("not measured: the change of {}: {}", finding.rule, unmeasured::why(finding)));
             continue;
         };
         let alone = with_remedy(remedy, found);
         all = with_remedy(remedy, &all);
         if remedy == DiskRemedy::Discard {
-            told.push(format!("{} costs or brings no speed by itself: it is among all together", finding.rule));
-        } else if !fits(&alone) {
-            told.push(format!("the change of {} cannot be had alone: it is among all together", finding.rule));
+            notes.push(format!("{} costs or brings no speed by itself: it is among all together", finding.rule));
+        } else if fits(&alone).is_err() {
+            notes.push(format!("the change of {} cannot be had alone: it is among all together", finding.rule));
         } else if alone != *found && !remedied.contains(&alone) {
-            told.push(format!("{}: {}, on {}", finding.rule, alone.attachment.label(), alone.target));
+            notes.push(format!("{}: {}, on {}", finding.rule, alone.attachment.label(), alone.target));
             remedied.push(alone);
         }
-        told.extend(unmeasured::part(finding));
+        notes.extend(unmeasured::part(finding));
     }
     // An emulated controller takes no I/O thread; with the paravirtual one it costs nothing to have it.
     if all.attachment.driver != found.attachment.driver {
         all = with_remedy(DiskRemedy::Iothread, &all);
     }
-    if !fits(&all) {
-        let why = drivers::find(&all.attachment.driver).and_then(|d| d.fits(&all.attachment).err());
-        let why = why.map_or_else(|| "vmio has no such driver".to_owned(), |why| why.to_string());
-        told.push(format!("not measured: all together: {why}"));
+    if let Err(why) = fits(&all) {
+        notes.push(format!("not measured: all together: {why}"));
     } else if all != *found && !remedied.contains(&all) {
-        told.push(format!("all together: {}, on {}", all.attachment.label(), all.target));
+        notes.push(format!("all together: {}, on {}", all.attachment.label(), all.target));
         remedied.push(all);
     }
     remedied
@@ -333,23 +331,23 @@ fn engine(target: &str) -> Aio {
     if target == "sparse" || target.starts_with("qcow2") { Aio::IoUring } else { Aio::Native }
 }
 
-fn vcpus(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
+fn vcpus(guest: &Guest, host: &Host, notes: &mut Vec<String>) -> u32 {
     let Some(has) = guest.processors.as_ref().and_then(|p| *p.vcpus).filter(|n| *n > 0) else {
-        told.push("number of vCPUs not read: 1".to_owned());
+        notes.push("number of vCPUs not read: 1".to_owned());
         return 1;
     };
     let most = host.cpus.max(1);
     if has > most {
-        told.push(format!("{most} vCPUs instead of {has}: vmio has no more processors here"));
+        notes.push(format!("{most} vCPUs instead of {has}: vmio has no more processors here"));
     }
     has.min(most)
 }
 
-fn memory_mib(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
+fn memory_mib(guest: &Guest, host: &Host, notes: &mut Vec<String>) -> u32 {
     let left = u32::try_from(host.memory_left_bytes / MEMORY_SHARE / MIB).unwrap_or(u32::MAX);
     let Some(bytes) = guest.processors.as_ref().and_then(|p| *p.memory_bytes) else {
         let usual = 256.min(left).max(LEAST_MEMORY_MIB);
-        told.push(format!("memory not read: {usual} MiB"));
+        notes.push(format!("memory not read: {usual} MiB"));
         return usual;
     };
     let has = u32::try_from(bytes / MIB).unwrap_or(u32::MAX);
@@ -360,12 +358,12 @@ fn memory_mib(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
         } else {
             "the workloads go round the guest's page cache, so more would change nothing"
         };
-        told.push(format!("{takes} MiB of memory instead of {has}: {why}"));
+        notes.push(format!("{takes} MiB of memory instead of {has}: {why}"));
     }
     takes
 }
 
-/// Processors and memory left on this machine.
+/// Usable processors and available memory of this machine.
 fn host(reader: &dyn Reader) -> Host {
     let left = system::memory_bytes(reader, "MemAvailable");
     let online = || system::cpus_online(&system::cpuinfo(reader)) as u32;
@@ -373,7 +371,7 @@ fn host(reader: &dyn Reader) -> Host {
     Host { cpus, memory_left_bytes: left.unwrap_or(0), ..Host::default() }
 }
 
-/// Places of this machine that hold volumes and can be used. Asked only by root: others cannot.
+/// Places of this machine that hold volumes and can be used; none where vmio is not root.
 fn volumes(node: &dyn Node) -> Vec<String> {
     if require::root(node.reader()).is_err() {
         return Vec::new();

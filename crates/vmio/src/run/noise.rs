@@ -1,6 +1,4 @@
-//! `vmio tax --noise`: what difference this machine cannot tell apart.
-
-use std::fmt::Write as _;
+//! `vmio tax --noise`: the smallest difference that counts on this machine.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,7 +7,8 @@ use vmio_model::run::Run;
 use vmio_model::summary::{self, CellNoise};
 
 use crate::context::Context;
-use crate::fit;
+use crate::fit::WIDTH;
+use crate::report::document::{self, Column, Layout, Row, Table, say};
 use crate::term;
 
 /// What a run of each cell against itself showed.
@@ -26,7 +25,7 @@ pub struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// Of a run of `--noise`.
+    /// The document of a run of `--noise`.
     pub fn of(run: &'a Run) -> Self {
         let (noise, environment) = (summary::noise(run), &run.environment);
         Self { schema_version: summary::SCHEMA_VERSION, run: run.id, environment, noise }
@@ -40,22 +39,32 @@ pub fn show(run: &Run, context: &Context) -> anyhow::Result<()> {
         return Ok(());
     }
     let cells = summary::noise(run);
-    let mut text = String::new();
+    let mut doc = document::Document::new("");
     let head = format!("A/A of run {}: each cell against itself, in adjacent pairs, one boot per pair.", run.id);
-    text += &fit::paragraph("", 0, &head);
-    text += &fit::paragraph("", 0, "With as many pairs, a difference below the last column is not significant here.");
-    text.push('\n');
-    let _ = writeln!(text, "{:<40} {:>5} {:>6}  {:<14} {:>9}", "cell", "pairs", "A/A", "95 % interval", "smallest");
-    for cell in &cells {
+    doc.put(say((0, 0), head));
+    doc.put(say((0, 0), "With as many pairs, a difference below the last column is not significant here."));
+    doc.gap();
+    doc.put(table(&cells).into());
+    if cells.is_empty() {
+        doc.put(say((0, 0), "no cell has two pairs yet"));
+    }
+    term::print(&doc.text(context.style, WIDTH))?;
+    Ok(())
+}
+
+fn table(cells: &[CellNoise]) -> Table {
+    let columns = [
+        Column::new("pairs", 5).gap(1),
+        Column::new("A/A", 6).gap(1),
+        Column::new("95 % interval", 14).left().gap(2),
+        Column::new("smallest", 9).gap(1),
+    ];
+    let row = |cell: &CellNoise| {
         let ratio = cell.noise.ratio;
         let interval = ratio.interval.map_or("none".into(), |i| format!("{:.3} to {:.3}", i.low, i.high));
-        let smallest = cell.noise.smallest_difference_ratio * 100.0;
-        let key = fit::beside(&mut text, &cell.key, 40, 2);
-        let _ = writeln!(text, "{key} {:>5} {:>6.3}  {interval:<14} {smallest:>7.1} %", ratio.pairs, ratio.value);
-    }
-    if cells.is_empty() {
-        let _ = writeln!(text, "no cell has two pairs yet");
-    }
-    term::print(&text)?;
-    Ok(())
+        let smallest = format!("{:.1} %", cell.noise.smallest_difference_ratio * 100.0);
+        Row::new(&cell.key, [ratio.pairs.to_string(), format!("{:.3}", ratio.value), interval, smallest])
+    };
+    let table = Table::new("cell", Layout::flush(40), columns).with(cells.iter().map(row));
+    Table { narrow: "cell".to_owned(), ..table }
 }

@@ -17,26 +17,26 @@ use super::ended;
 use crate::fit;
 use crate::report::format::duration;
 
-/// From here on a first share calls for a word: a guest gets no more than there is.
+/// A first share above this is explained: a guest cannot get more than the host has.
 const MORE_THAN_ALL: f64 = 1.1;
 /// Columns of a cell's name before its share.
 const KEY: usize = 52;
 
-/// Cells after which their own pace says how long the rest takes.
+/// Number of cells after which the remaining time is estimated from their pace.
 const PACED: u32 = 3;
 
 /// Shows events of the measuring loop.
 pub struct Progress {
     began: Instant,
-    /// When the first cell or boot began: what comes before says nothing of their pace, and is not in the budget.
+    /// When the first cell or boot began. Time before that is neither in the pace nor in the budget.
     measuring: Option<Instant>,
     terminal: bool,
     cost: Plan,
-    /// Whether a cell is compared with another one: then those with wide intervals run more rounds.
+    /// Whether cells are compared, so that those with wide intervals run more rounds.
     compares: bool,
     /// Whether they are compared with the host itself.
     natively: bool,
-    /// Keys of the cells on disks, of which more is better.
+    /// Keys of the cells on disks, whose figures are better when larger.
     on_disks: BTreeSet<String>,
     /// The time budget, which counts from the first boot or cell on.
     max_seconds: f64,
@@ -44,13 +44,13 @@ pub struct Progress {
     rule: Convergence,
     /// Samples of earlier parts of the run.
     earlier: u32,
-    /// What the time budget counts of them.
+    /// Seconds of these that the time budget counts.
     earlier_seconds: f64,
     /// Samples of this part.
     stored: u32,
     shown_shares: bool,
-    /// The last round that was told; an A/A run goes back and forth between two.
-    told: Option<u32>,
+    /// The last round that was shown; an A/A run alternates between two.
+    last_round: Option<u32>,
 }
 
 impl Progress {
@@ -70,11 +70,11 @@ impl Progress {
             earlier_seconds: spent(earlier).seconds,
             stored: 0,
             shown_shares: false,
-            told: None,
+            last_round: None,
         }
     }
 
-    /// Words on time left. None of it is a bound: what a cell takes is known when it is over.
+    /// The time left in words, as an estimate.
     fn left(&self) -> String {
         self.left_after(self.measuring.map_or(0.0, |began| began.elapsed().as_secs_f64()))
     }
@@ -118,8 +118,8 @@ impl Progress {
             }
             Event::Over => self.end(),
             Event::Stored(_) => self.stored += 1,
-            Event::Round(round, shares) if self.told < Some(*round) => {
-                self.told = Some(*round);
+            Event::Round(round, shares) if self.last_round < Some(*round) => {
+                self.last_round = Some(*round);
                 let elapsed = self.began.elapsed().as_secs_f64();
                 for line in self.round(*round, shares, elapsed) {
                     self.line(&line);
@@ -132,7 +132,7 @@ impl Progress {
         }
     }
 
-    /// What is told of a round: the first shares, how far it is, and how long it may take.
+    /// The lines for a round: the first shares, the progress, and the time left.
     fn round(&mut self, round: u32, shares: &BTreeMap<String, Ratio>, elapsed: f64) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.shown_shares && !shares.is_empty() {
@@ -141,7 +141,7 @@ impl Progress {
             lines.push(format!("first figures, one pair each, {share} (the report has intervals and what they mean):"));
             for (key, share) in shares {
                 let share = format!("{:>5.0} %", share.value * 100.0);
-                // A name that is too long for its column stands above.
+                // A name that is too long for its column is on a line of its own.
                 if fit::columns(key) > KEY {
                     lines.extend([format!("  {key}"), format!("  {:KEY$} {share}", "")]);
                 } else {
@@ -274,7 +274,8 @@ mod tests {
         assert!(!none[0].contains("shares") && !none[0].contains("intervals"), "{none:?}");
     }
 
-    /// What comes before the first cell (an image, targets, a watch of others) is neither in the budget nor in the pace.
+    /// Time before the first cell (an image, targets, the watch of other guests) is neither in the budget nor in the
+    /// pace.
     #[test]
     fn the_time_left_is_no_bound_and_of_cells_alone() {
         let before = std::time::Duration::from_secs(300);

@@ -15,8 +15,8 @@ const ROUNDS: u32 = 8;
 /// Minutes that a proof may take.
 const MINUTES: f64 = 5.0;
 
-/// What a plan says of the proof that follows.
-pub fn told(rule: &str) -> String {
+/// What the plan of the base run says of the proof.
+pub fn plan_note(rule: &str) -> String {
     let finding = if rule.is_empty() { "the costliest finding".to_owned() } else { format!("the finding {rule}") };
     format!(
         "{finding} is proven, if its change can be measured: a run of its own, its set-up as it is against the changed \
@@ -51,7 +51,7 @@ pub fn study_of(run: &Run, rule: &str) -> anyhow::Result<Option<Study>> {
     let like = studies::parse(&format!("run {}", run.id), &run.study.to_toml())?;
     let mut study = Study { name: RunKind::Proof(run.id).to_string(), ..proof.study(&like) };
     let rounds = ROUNDS.max(study.repeat.min_pairs);
-    // Two to spare, for rounds that are cut in half or fail.
+    // Two more, for rounds that are interrupted or fail.
     study.repeat.max_pairs = rounds + 2;
     // Every round counts here: the gain is judged, not the share against native.
     study.repeat.min_pairs = rounds;

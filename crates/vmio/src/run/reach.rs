@@ -17,30 +17,30 @@ use vmio_rig::engine::environment;
 use vmio_rig::nodes::{self, GuestScan, Is, Measured, Nodes};
 use vmio_rig::{nets, ours, workloads};
 
-use super::Wishes;
+use super::RunOptions;
 use crate::report::scan::devices;
-use crate::transport::{self, TRANSPORTS, There, Transport};
+use crate::transport::{self, AgentMachine, TRANSPORTS, Transport};
 
-/// Where files are made on another machine where nobody says: on its disk, not in its memory.
+/// Default directory for files on another machine: on its disk, not in its memory.
 const DIR: &str = "/var/tmp";
 
-/// The other machines of a run. When it is dropped, all is undone there.
+/// The other machines of a run. Dropping it undoes everything there.
 #[derive(Default)]
 pub struct Reached {
     held: Vec<Machine>,
-    /// What they are to the run.
+    /// The same machines as the run sees them.
     pub nodes: Nodes,
 }
 
 /// Another machine as `--on` names it.
-struct Named {
+struct RemotePlace {
     transport: &'static Transport,
     address: String,
     dir: PathBuf,
 }
 
 /// What `--on` names; `None` where that is a place of this host.
-fn named(on: &str) -> Option<Result<Named, Failure>> {
+fn named(on: &str) -> Option<Result<RemotePlace, Failure>> {
     let (transport, rest) =
         TRANSPORTS.iter().find_map(|transport| Some((transport, on.strip_prefix(transport.scheme)?)))?;
     let (place, dir) = rest.split_once('/').unwrap_or((rest, ""));
@@ -48,30 +48,25 @@ fn named(on: &str) -> Option<Result<Named, Failure>> {
     let address = format!("{}{place}", transport.scheme);
     let read = (transport.check)(&address)
         .map_err(|why| Failure::new(Exit::Usage, why.0).help(format!("{} ({})", transport.form, transport.page)));
-    Some(read.map(|()| Named { transport, address, dir }))
-}
-
-/// Whether `--on` names another machine.
-pub fn is_afar(on: Option<&str>) -> bool {
-    on.is_some_and(|on| TRANSPORTS.iter().any(|transport| on.starts_with(transport.scheme)))
+    Some(read.map(|()| RemotePlace { transport, address, dir }))
 }
 
 impl Reached {
-    /// Goes to the machines that are wished for, with what the study runs there of vmio's own.
-    pub fn by(wishes: &Wishes, study: &Study) -> Result<Self, Failure> {
+    /// Connects to the machines of `--on` and `--peer`, and sends them vmio's own programs that the study runs there.
+    pub fn by(options: &RunOptions, study: &Study) -> Result<Self, Failure> {
         let mut reached = Self::default();
-        if let Some(Named { transport, address, dir }) = wishes.on.as_deref().and_then(named).transpose()? {
-            let There { machine, guest } = (transport.open)(&address)?;
+        if let Some(RemotePlace { transport, address, dir }) = options.on.as_deref().and_then(named).transpose()? {
+            let AgentMachine { machine, guest } = (transport.open)(&address)?;
             send(&machine, &address, study, |actor| actor.side.is_afar())?;
             let scan = guest.map(|uuid| scan_of(&uuid)).unwrap_or_default();
             let node = machine.shared();
-            let hold = |device: &PathBuf| node.hold_device(device, wishes.force);
-            let device = wishes.device.first().map(hold).transpose();
+            let hold = |device: &PathBuf| node.hold_device(device, options.force);
+            let device = options.device.first().map(hold).transpose();
             let device = device.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
-            let is = Is::Measured(Measured { dir, device, force: wishes.force, scan });
+            let is = Is::Measured(Measured { dir, device, force: options.force, scan });
             reached.add(machine, nodes::Machine { address, node, is });
         }
-        if let Some(address) = &wishes.peer {
+        if let Some(address) = &options.peer {
             let machine = transport::by_ssh(address)?;
             send(&machine, &address.to_string(), study, nets::is_over_wire)?;
             let peer = environment::peer(&address.to_string(), machine.shared(), ends(address)?, &study.cells());
@@ -86,8 +81,8 @@ impl Reached {
     }
 }
 
-/// Sends what actors of the study run there of vmio's own programs. One that is not built is no error here: the plan says
-/// which cells do not run for it.
+/// Sends the programs of vmio's own that actors of the study run there. A program that is not built is no error here:
+/// the plan leaves out its cells.
 fn send(machine: &Machine, address: &str, study: &Study, there: impl Fn(&Actor) -> bool) -> Result<(), Failure> {
     let cells = study.cells();
     let workloads: BTreeSet<&str> =
@@ -103,7 +98,7 @@ fn send(machine: &Machine, address: &str, study: &Study, there: impl Fn(&Actor) 
     Ok(())
 }
 
-/// What a look at this host's guests finds of the one with this UUID; nothing where another host runs it.
+/// Settings and findings of this host's guest with that UUID; empty where another host runs it.
 fn scan_of(uuid: &str) -> GuestScan {
     let local = Local::new();
     let found = scan::scan(&HostView::new(&local)).guests;
@@ -124,8 +119,8 @@ fn scan_of(uuid: &str) -> GuestScan {
 /// How long another machine may take to answer at one of its addresses.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
-/// The addresses of a machine and of this host towards it. What the other machine says of itself is not asked: it could name
-/// anybody.
+/// The addresses of a machine and of this host towards it. The machine itself is not asked for its address: it could
+/// name any.
 fn ends(address: &Address) -> Result<(IpAddr, IpAddr), Failure> {
     let failed = |what: String| Failure::new(Exit::Precondition, format!("{address}: {what}"));
     let host = transport::host(address).map_err(|e| failed(format!("ssh does not say which host that is: {e}")))?;
@@ -139,7 +134,7 @@ fn ends(address: &Address) -> Result<(IpAddr, IpAddr), Failure> {
     let first = *all.first().ok_or_else(|| failed(format!("there is no address of {name} that ssh would take")))?;
     let reached = all.into_iter().filter_map(|theirs| Some((theirs, own(theirs).ok()?))).collect::<Vec<_>>();
     let answers = |theirs: IpAddr| TcpStream::connect_timeout(&(theirs, host.port).into(), ANSWERS_WITHIN).is_ok();
-    match the_one(&reached, answers) {
+    match reachable(&reached, answers) {
         Some(ends) => Ok(ends),
         None => {
             let why = own(first).err().map(|e| e.to_string()).unwrap_or_default();
@@ -148,7 +143,8 @@ fn ends(address: &Address) -> Result<(IpAddr, IpAddr), Failure> {
     }
 }
 
-/// The address of this host towards another. Connecting sends nothing: the kernel chooses the way (udp(7)).
+/// The address of this host towards another. Connecting a UDP socket sends nothing; the kernel chooses the route
+/// (udp(7)).
 fn own(theirs: IpAddr) -> std::io::Result<IpAddr> {
     let any: SocketAddr = if theirs.is_ipv6() { ([0; 8], 0).into() } else { ([0; 4], 0).into() };
     let socket = UdpSocket::bind(any)?;
@@ -156,9 +152,9 @@ fn own(theirs: IpAddr) -> std::io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-/// Of several addresses the one that `ssh` went to, which takes the first that answers, too. Where none does (it went by a
-/// third machine) the first to which a way leads.
-fn the_one(reached: &[(IpAddr, IpAddr)], answers: impl Fn(IpAddr) -> bool) -> Option<(IpAddr, IpAddr)> {
+/// Of several addresses the first that answers, which `ssh` takes, too. Where none does (`ssh` goes by a third
+/// machine), the first that has a route.
+fn reachable(reached: &[(IpAddr, IpAddr)], answers: impl Fn(IpAddr) -> bool) -> Option<(IpAddr, IpAddr)> {
     match reached {
         [] | [_] => reached.first().copied(),
         [first, ..] => Some(*reached.iter().find(|(theirs, _)| answers(*theirs)).unwrap_or(first)),
@@ -174,23 +170,22 @@ mod tests {
     fn of_several_addresses_the_one_counts_that_answers() {
         let end = |theirs: &str| (theirs.parse().unwrap(), "192.0.2.1".parse().unwrap());
         let (six, four): ((IpAddr, IpAddr), _) = (end("2001:db8::1"), end("192.0.2.7"));
-        assert_eq!(the_one(&[six, four], |theirs| theirs.is_ipv4()), Some(four));
-        assert_eq!(the_one(&[six, four], |_| true), Some(six), "the first, as ssh does");
-        assert_eq!(the_one(&[six, four], |_| false), Some(six));
-        assert_eq!(the_one(&[four], |_| panic!("nobody is asked where there is one")), Some(four));
-        assert_eq!(the_one(&[], |_| true), None);
+        assert_eq!(reachable(&[six, four], |theirs| theirs.is_ipv4()), Some(four));
+        assert_eq!(reachable(&[six, four], |_| true), Some(six), "the first, as ssh does");
+        assert_eq!(reachable(&[six, four], |_| false), Some(six));
+        assert_eq!(reachable(&[four], |_| panic!("nobody is asked where there is one")), Some(four));
+        assert_eq!(reachable(&[], |_| true), None);
     }
 
     #[test]
     fn a_place_on_another_machine_is_an_address_with_a_directory() {
-        let told = |on: &str| named(on).map(|read| read.map(|n| (n.address, n.dir.display().to_string())));
-        let is = |on: &str| told(on).unwrap().unwrap();
+        let read = |on: &str| named(on).map(|read| read.map(|n| (n.address, n.dir.display().to_string())));
+        let is = |on: &str| read(on).unwrap().unwrap();
         assert_eq!(is("ssh://root@host:22"), ("ssh://root@host:22".into(), "/var/tmp".into()));
         assert_eq!(is("ssh://host/"), ("ssh://host".into(), "/var/tmp".into()));
         assert_eq!(is("libvirt://web 1/srv/a"), ("libvirt://web 1".into(), "/srv/a".into()));
         assert_eq!(is("ssh://[fe80::1]:22/srv/a b"), ("ssh://[fe80::1]:22".into(), "/srv/a b".into()));
-        assert!(told("/srv").is_none() && told("lvm:vg").is_none());
-        assert!(told("ssh://-oProxyCommand=x/srv").unwrap().is_err(), "no option of ssh");
-        assert!(is_afar(Some("ssh://h")) && !is_afar(Some("ssh")) && !is_afar(None));
+        assert!(read("/srv").is_none() && read("lvm:vg").is_none());
+        assert!(read("ssh://-oProxyCommand=x/srv").unwrap().is_err(), "no option of ssh");
     }
 }

@@ -15,7 +15,7 @@ use crate::supervisor;
 /// How long the measuring thread has to notice that its processes are gone.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Signals within this time are one that came two ways.
+/// Two signals within this time count as one that came twice.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Tells the measuring thread that an error it sees comes from the end of the run.
@@ -67,7 +67,7 @@ pub fn on_signal(end: impl FnOnce(&str) + Send + 'static) -> std::io::Result<Sto
                 SIGTERM => "SIGTERM",
                 _ => "SIGHUP",
             };
-            // In a thread of its own, so that a second signal is still heard.
+            // In a thread of its own, so that a second signal is still handled.
             let flag = flag.clone();
             thread::spawn(move || {
                 end(name);

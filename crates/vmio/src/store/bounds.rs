@@ -1,24 +1,22 @@
-//! How much of a run is taken from a file that may be anybody's. What its texts would take in memory is
-//! estimated from the texts, before anything is made of them; what is then in the run is counted.
-//! docs/runs.md states each bound.
+//! Bounds of a run from a file that anybody may have made. The memory of its texts is estimated before they are parsed;
+//! the parts of the parsed run are counted. docs/runs.md states each bound.
 
 use std::collections::BTreeSet;
 
-use vmio_model::figure::Value;
 use vmio_model::result::WorkloadResult;
 use vmio_model::run::Run;
 use vmio_model::study::cells::MOST_CELLS;
 
-/// Most values (what commas part) in the texts of a run.
+/// Most values (separated by commas) in the texts of a run.
 const VALUES: u64 = 16_000_000;
-/// Most that the values of a run may take in memory, in bytes, as it is estimated. A sample of fio weighs some 80 KB with
-/// its raw output, so these are about 25,000 of them: three days of one every ten seconds.
+/// Most memory of the values of a run, in bytes, as it is estimated. A sample of fio takes some 80 KB with its raw
+/// output, so these are about 25,000 samples: three days of one every ten seconds.
 const MEMORY: u64 = 2 << 30;
-/// What an object takes at least: a node of a tree of eleven names and values.
+/// Least memory of an object: a B-tree node of eleven names and values.
 const OBJECT: u64 = 640;
-/// What a list takes at least: room for four values.
+/// Least memory of a list: four values.
 const LIST: u64 = 128;
-/// What each further value takes at most, beside its text: name, value, and room to grow.
+/// Most memory of each further value beside its text: name, value, and spare capacity.
 const VALUE: u64 = 96;
 
 /// Most samples of a run: two days of one a second.
@@ -31,8 +29,6 @@ const ACTORS: usize = 1_000;
 const READINGS: usize = 10_000;
 /// Most percentiles of a reading: fio gives 17.
 const PERCENTILES: usize = 1_000;
-/// Most values of a reading that is a series: one a second for a day.
-const SERIES: usize = 100_000;
 /// Most figures that a workload declares.
 const FIGURES: usize = 1_000;
 /// Longest text of a study, in bytes: each of its lines may be a table, which takes a hundred times as much memory.
@@ -40,7 +36,7 @@ pub(super) const STUDY: usize = 1 << 20;
 /// Longest command line of a run, and sample without its raw outputs, in bytes.
 pub(super) const TEXT: usize = 16 << 20;
 
-/// What there is too much of.
+/// Something of which a run has too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Excess {
     #[error("it has more than {VALUES} values")]
@@ -55,7 +51,7 @@ pub(super) enum Excess {
     Samples,
 }
 
-/// What the JSON texts of a run would take.
+/// The memory that the JSON texts of a run would take.
 #[derive(Debug, Default)]
 pub(super) struct Weight {
     values: u64,
@@ -75,7 +71,7 @@ impl Weight {
                 b'{' => objects += 1,
                 b'[' => lists += 1,
                 b',' => commas += 1,
-                // A string: to its end.
+                // Skips the string.
                 b'"' => {
                     while let Some(byte) = rest.next() {
                         match byte {
@@ -97,7 +93,7 @@ impl Weight {
     }
 }
 
-/// Whether a run holds no more than one that was measured.
+/// Checks that a run is no larger than a measured one can be.
 ///
 /// # Errors
 /// What there is too much of.
@@ -116,22 +112,20 @@ pub(super) fn check(run: &Run) -> Result<(), Excess> {
     }
     for sample in &run.samples {
         let readings = |result: &WorkloadResult| result.figures.len();
-        let most = sample.results().map(readings).chain(sample.seen.iter().map(|seen| seen.figures.len())).max();
+        let most = sample.results().map(readings).chain(sample.seen.iter().map(|probe| probe.figures.len())).max();
         few("readings in a sample", most.unwrap_or(0), READINGS)?;
         few("probes around a sample", sample.seen.len(), READINGS)?;
-        let seen = sample.seen.iter().flat_map(|seen| &seen.figures);
-        for reading in sample.results().flat_map(|result| &result.figures).chain(seen) {
-            match &reading.value {
-                Value::Scalar(_) => {}
-                Value::Distribution(d) => few("percentiles in a reading", d.percentiles.len(), PERCENTILES)?,
-                Value::Series(all) => few("values in a series", all.len(), SERIES)?,
+        let probes = sample.seen.iter().flat_map(|probe| &probe.figures);
+        for reading in sample.results().flat_map(|result| &result.figures).chain(probes) {
+            if let Some(d) = reading.value.distribution() {
+                few("percentiles in a reading", d.percentiles.len(), PERCENTILES)?;
             }
         }
     }
     few("cells", run.samples.iter().map(|s| &s.cell).collect::<BTreeSet<_>>().len(), CELLS)
 }
 
-/// Whether a text is one that vmio would write.
+/// Checks that a text is no longer than vmio would write it.
 ///
 /// # Errors
 /// That it is too long.

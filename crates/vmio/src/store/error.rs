@@ -1,5 +1,4 @@
-//! What can go wrong with the store, for three readers: code matches the variant, a person reads
-//! the path, and [`StoreError::help`] says how to mend it.
+//! Errors of the store, with the path in the message; [`StoreError::help`] says what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,7 +58,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Sorts an error of SQLite by what a person must do about it.
+    /// Sorts an error of SQLite by what the user must do about it.
     pub(super) fn of(path: &Path, source: rusqlite::Error) -> StoreError {
         let path = path.to_path_buf();
         match source.sqlite_error_code() {
@@ -134,7 +133,7 @@ impl StoreError {
         })
     }
 
-    /// The exit code that says the kind of it.
+    /// Its exit code.
     pub fn exit(&self) -> Exit {
         match self {
             StoreError::Missing { .. }
@@ -149,7 +148,7 @@ impl StoreError {
     }
 }
 
-/// `:12:5`, where in a file something is known to be wrong.
+/// `:12:5`, the place in a file, where it is known.
 fn place(at: Option<(usize, usize)>) -> String {
     at.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"))
 }
@@ -159,7 +158,7 @@ fn no_room(path: &Path) -> bool {
     rustix::fs::statvfs(path.parent().unwrap_or(path)).is_ok_and(|fs| fs.f_bavail * fs.f_frsize < 128 << 10)
 }
 
-/// Of a directory that is not to be used, or cannot be.
+/// The error of a directory that cannot be used.
 impl From<vmio_node::Error> for StoreError {
     fn from(e: vmio_node::Error) -> StoreError {
         match e {

@@ -1,6 +1,5 @@
-//! A run as `vmio runs export --format json` prints it, read again. The file may be anybody's: its size and the
-//! number of its values are bounded before it is read, its types are checked, and what is wrong is told with
-//! its place in the file.
+//! Reads a run as `vmio runs export --format json` prints it. Anybody may have made the file: its size and the number
+//! of its values are bounded before it is read, its types are checked, and errors have their place in the file.
 
 use std::borrow::Cow;
 use std::fs::{self, Metadata, OpenOptions};
@@ -18,7 +17,7 @@ use super::{Result, StoreError};
 /// Longest file that is read; that of a run of a day has some 100 MB.
 const LONGEST: u64 = 256 << 20;
 
-/// What is looked at of an export before the rest is read.
+/// The part of an export that is checked before the rest is read.
 #[derive(Deserialize)]
 struct Head<'a> {
     schema_version: Option<String>,
@@ -65,12 +64,12 @@ fn text(path: &Path) -> Result<Vec<u8>> {
         kind if kind.is_fifo() => Err(fault("it is a pipe, and only a plain file is read")),
         _ => Err(fault("it is no plain file")),
     };
-    // What is no file at all is not even opened.
+    // Checked before it is opened.
     match fs::metadata(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Err(StoreError::NoFile { path: path.into() }),
         found => plain(&found.map_err(io("look at"))?)?,
     }
-    // A pipe would wait for somebody to write.
+    // Opening a pipe would block until another process writes.
     let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits();
     let opened = OpenOptions::new().read(true).custom_flags(flags as i32).open(path);
     let mut file = opened.map_err(io("open"))?;
@@ -83,7 +82,7 @@ fn text(path: &Path) -> Result<Vec<u8>> {
     }
     file.seek(SeekFrom::Start(0)).map_err(io("read"))?;
     let mut text = Vec::new();
-    // It may grow while it is read.
+    // The file may grow while it is read.
     if found.len() <= LONGEST {
         file.take(LONGEST + 1).read_to_end(&mut text).map_err(io("read"))?;
     }
@@ -93,7 +92,7 @@ fn text(path: &Path) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What is wrong is told with its line and column.
+/// The error has line and column.
 fn parse<'a, T: Deserialize<'a>>(path: &Path, text: &'a [u8]) -> Result<T> {
     serde_json::from_slice(text).map_err(|e| {
         let place = format!(" at line {} column {}", e.line(), e.column());

@@ -1,6 +1,5 @@
-//! A store is its owner's alone, and still SQLite is told to trust nothing that the file says of itself: it may have
-//! been copied from anywhere. Every question has an end, in time and in the size of an answer
-//! (sqlite.org, "Defense Against The Dark Arts", section 1.2).
+//! Hardens SQLite against the file of a store, which may have been copied from anywhere. Every query is bounded in time
+//! and in the size of its answer (sqlite.org, "Defense Against The Dark Arts", section 1.2).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,28 +9,28 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit as Sqlite;
 
-/// Longest time for one question to a store.
+/// Longest time of a query.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Longest text in a store: a tool's raw output takes a few MB at most.
 const LONGEST: i32 = 64 << 20;
 /// Most that one run may hold, in bytes; a run of a day with every sample's raw output has some 100 MB.
 pub(super) const MOST: i64 = 1 << 30;
-/// Steps of SQLite's machine between two looks at the clock.
+/// Steps of SQLite's virtual machine between two checks of the clock.
 const STEPS: i32 = 10_000;
 
-/// The time that questions to a connection may take. Nothing is limited but while one is asked.
+/// Limits the time of a query, while an [`Asking`] of it lives.
 #[derive(Debug, Clone)]
 pub(super) struct Limit {
     began: Instant,
-    /// Milliseconds since `began` at which the question ends; 0 without one.
+    /// Milliseconds since `began` at which the query is interrupted; 0 without a query.
     until: Arc<AtomicU64>,
 }
 
-/// While it lives, SQLite gives up after [`LIMIT`].
+/// While it lives, SQLite interrupts a query after [`LIMIT`].
 pub(super) struct Asking<'a>(&'a Limit);
 
 impl Limit {
-    /// Begins a question.
+    /// Begins a query.
     pub(super) fn asking(&self) -> Asking<'_> {
         self.within(LIMIT)
     }
@@ -49,7 +48,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// Makes a connection trust nothing of its file. Comes before the first question.
+/// Makes a connection distrust its file. To be called before the first query.
 pub(super) fn harden(connection: &Connection) -> rusqlite::Result<Limit> {
     for (setting, on) in [
         (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
@@ -71,14 +70,14 @@ pub(super) fn harden(connection: &Connection) -> rusqlite::Result<Limit> {
         connection.set_limit(limit, most)?;
     }
     let limit = Limit { began: Instant::now(), until: Arc::default() };
-    let seen = limit.clone();
+    let of_query = limit.clone();
     let is_over = move || {
-        let until = seen.until.load(Ordering::Relaxed);
-        until != 0 && seen.began.elapsed().as_millis() > u128::from(until)
+        let until = of_query.until.load(Ordering::Relaxed);
+        until != 0 && of_query.began.elapsed().as_millis() > u128::from(until)
     };
     connection.progress_handler(STEPS, Some(is_over));
-    // What the pages say of themselves is checked, and read rather than mapped: a file that another
-    // program cuts short would end vmio with SIGBUS.
+    // Sizes in pages are checked, and the file is not mapped: one that another program truncates would end vmio with
+    // SIGBUS.
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "mmap_size", 0)?;
     Ok(limit)
@@ -98,7 +97,7 @@ mod tests {
         let e = connection.query_row(endless, [], |row| row.get::<_, i64>(0)).unwrap_err();
         assert_eq!(e.sqlite_error_code(), Some(rusqlite::ErrorCode::OperationInterrupted), "{e}");
         drop(asking);
-        // What is not asked of a file has all the time that it needs.
+        // Outside of `within` a query has no time limit.
         std::thread::sleep(Duration::from_millis(60));
         let some = endless.replace("FROM n)", "FROM n WHERE i < 100000)");
         assert_eq!(connection.query_row(&some, [], |row| row.get::<_, i64>(0)).unwrap(), 100_000);

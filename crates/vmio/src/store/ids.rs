@@ -1,4 +1,4 @@
-//! Which run is meant, and which runs belong to it.
+//! Names of runs on the command line, and the proofs of a run.
 
 use vmio_model::kind::RunKind;
 use vmio_model::run::Run;
@@ -9,9 +9,9 @@ use super::{Store, StoreError};
 /// A run on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunId {
-    /// The newest that is no proof.
+    /// The newest run that is no proof.
     Last,
-    /// This one.
+    /// The run of this number.
     Number(i64),
 }
 
@@ -42,7 +42,7 @@ impl RunId {
     }
 }
 
-/// The runs in which `vmio tax --prove` proved findings of a run; of those that cannot be read, why.
+/// The runs in which `vmio tax --prove` proved findings of a run, and the errors of those that cannot be read.
 pub fn proofs_of(store: &Store, run: i64) -> Result<(Vec<Run>, Vec<StoreError>), StoreError> {
     let proofs = RunKind::Proof(run);
     let (mut read, mut unread) = (Vec::new(), Vec::new());

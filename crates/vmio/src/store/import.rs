@@ -1,4 +1,4 @@
-//! Runs that were exported elsewhere, on another host or in a lab host. Each comes whole or not at all.
+//! Imports runs that were exported on another host or in a lab host. Each one is imported whole or not at all.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,51 +12,51 @@ use vmio_model::study::Study;
 use super::bounds::{self, Excess};
 use super::{NewRun, Result, Store, StoreError, exported, guard, insert, to_json};
 
-/// What became of a run that was to come over.
+/// The outcome of importing a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Imported {
-    /// It is here now under this number.
+    /// It was imported under this number.
     New(i64),
-    /// It was here before under this number.
+    /// It was already here under this number.
     Known(i64),
-    /// It was here before, with fewer samples: it went on there.
+    /// It was already here, with fewer samples: it was resumed on the other host.
     Longer {
         /// Its number here.
         here: i64,
-        /// Samples that it has here.
+        /// Its samples here.
         has: u64,
-        /// Samples that it has there.
+        /// Its samples there.
         there: u64,
     },
-    /// Somebody still measured it there: it has this number there.
+    /// It is still being measured there, under this number of that store.
     Running(i64),
 }
 
-/// How a proof is called whose run is not here, before the number of that run.
+/// Prefix of the kind of a proof whose run is not here; the number of that run follows.
 const ELSEWHERE: &str = "proof-of-";
 
-/// Runs that come over together. A proof names the run that it proves by the number which that one had there; a run may
-/// come before its proof or after it.
+/// Runs that are imported together. A proof names its run by that run's number in the other store; the run may be
+/// imported before or after it.
 #[derive(Debug, Default)]
 pub struct Import {
-    /// Whether their host is gone: what says that it is being measured was broken off.
+    /// Whether their host has ended, so that a run in state `running` was interrupted.
     orphaned: bool,
-    /// Numbers here, by those there; `None` where several had the same one: they are of several stores.
+    /// Numbers here by numbers there; `None` where runs of several stores had the same number.
     numbers: Numbers,
-    /// Numbers of proofs here, with the run that each proves by its number there.
+    /// Numbers of proofs here, each with the number that its run has there.
     proofs: Vec<(i64, i64)>,
 }
 
 type Numbers = BTreeMap<i64, Option<i64>>;
 
 impl Import {
-    /// Of a host that has ended: nothing is being measured there any more.
+    /// Runs of a host that has ended, such as a lab host.
     pub fn of_ended_host() -> Self {
         Self { orphaned: true, ..Self::default() }
     }
 
-    /// Takes over the run of an export with all samples. One that is here already (same command, same start, same host) is
-    /// not taken twice.
+    /// Imports the run of an export with all samples. One that is here already (same command, start and host) is not
+    /// imported twice.
     ///
     /// # Errors
     /// When the export cannot be read, with the place in it; when it is too large; when the store cannot be written.
@@ -76,12 +76,12 @@ impl Import {
         Ok(imported)
     }
 
-    /// Has each proof name the run here whose finding it proves.
+    /// Makes each proof name its run by that run's number here.
     ///
     /// # Errors
     /// When the store cannot be written.
     pub fn finish(self, store: &Store) -> Result<()> {
-        // A run may have come after its proof, or have another number since the proof came.
+        // The proven run may be imported after its proof, and may have another number here.
         let here = |of: &i64| self.numbers.get(of).copied().flatten();
         self.proofs.iter().try_for_each(|(proof, of)| here(of).map_or(Ok(()), |of| store.proves(*proof, of)))
     }
@@ -92,13 +92,13 @@ impl Store {
         if run.state == RunState::Running {
             return Ok(Imported::Running(run.id));
         }
-        if let Some(known) = self.known(run)? {
+        if let Some(known) = self.imported_before(run)? {
             return Ok(known);
         }
-        // What could not be loaded again is not taken.
+        // A run that could not be loaded again is refused.
         let too_much = |why: Excess| StoreError::TooMuch { path: from.into(), what: format!("run {}: {why}", run.id) };
         bounds::check(run).map_err(too_much)?;
-        // Made before the store is locked: somebody may measure into it.
+        // Serialised before the store is locked, since another process may be storing samples.
         let (mut texts, mut bytes) = (Vec::new(), 0);
         for sample in &run.samples {
             let text = insert::Texts::of(sample)?;
@@ -110,14 +110,14 @@ impl Store {
             }
         }
         let fail = |e: rusqlite::Error| match e.sqlite_error_code() {
-            // It is the other file that has it.
+            // The imported file has the text that is too long, not the store.
             Some(ErrorCode::TooBig) => StoreError::of(from, e),
             _ => self.error(e),
         };
         let transaction =
             Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate).map_err(|e| self.error(e))?;
-        // Another import may have taken it meanwhile.
-        if let Some(known) = self.known(run)? {
+        // Another process may have imported it meanwhile.
+        if let Some(known) = self.imported_before(run)? {
             return Ok(known);
         }
         let put = || {
@@ -132,13 +132,13 @@ impl Store {
         Ok(Imported::New(here))
     }
 
-    /// Has a proof that is here name the run here whose finding it proves.
+    /// Makes a proof name its run by that run's number here.
     fn proves(&self, proof: i64, of: i64) -> Result<()> {
         let words = self.rows("SELECT study, study_toml FROM runs WHERE id = ?", params![proof], |row| {
             Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
         })?;
         let name = RunKind::Proof(of).to_string();
-        // Nobody's file makes a proof of what is none here.
+        // An imported file cannot make a proof of a run that is none here.
         let other_proof = |kind: &str| kind != name && (proven(&kind.into()).is_some() || is_elsewhere(kind));
         for (kind, study_toml) in words.into_iter().filter(|(kind, _)| other_proof(kind)) {
             let sql = "UPDATE runs SET study = ?, study_toml = ? WHERE id = ?";
@@ -153,8 +153,8 @@ impl Store {
         Ok(())
     }
 
-    /// The run that is here already: same command, same start, same host.
-    fn known(&self, run: &Run) -> Result<Option<Imported>> {
+    /// The stored run with the same command, start and host.
+    fn imported_before(&self, run: &Run) -> Result<Option<Imported>> {
         let same = self.rows(
             "SELECT id, environment, (SELECT count(*) FROM samples WHERE run = runs.id) FROM runs
              WHERE started_unix = ? AND command = ?",
@@ -173,13 +173,13 @@ impl Store {
     }
 }
 
-/// What says where a run was made, and stays as it is while the run goes on.
+/// The part of an environment that names the host and does not change during a run.
 fn host(environment: &Environment) -> impl PartialEq + '_ {
     let Environment { vmio, kernel, cpu, cpus, memory_bytes, node, .. } = environment;
     (vmio, kernel, cpu, cpus, memory_bytes, node)
 }
 
-/// All of a run but its samples; its number.
+/// Inserts all of a run but its samples; its number.
 fn head(transaction: &Transaction<'_>, run: &Run) -> rusqlite::Result<i64> {
     let (kind, study) = not_here(run);
     let new = NewRun {
@@ -200,8 +200,8 @@ fn head(transaction: &Transaction<'_>, run: &Run) -> rusqlite::Result<i64> {
     Ok(here)
 }
 
-/// What the run is of and its study. A proof names the run whose finding it proves by its number there: until it is known
-/// which one that is here ([`Import::finish`]), the word says so.
+/// The kind of the run, and its study. A proof has a kind of its own ([`not_here`]) until [`Import::finish`] knows its
+/// run here.
 fn not_here(run: &Run) -> (RunKind, Study) {
     let Some(of) = proven(&run.kind) else { return (run.kind.clone(), run.study.clone()) };
     let kind = RunKind::Study(format!("{ELSEWHERE}{of}-elsewhere"));
@@ -209,13 +209,13 @@ fn not_here(run: &Run) -> (RunKind, Study) {
     (kind, study)
 }
 
-/// Whether it is what [`not_here`] calls a proof whose run is not here.
+/// Whether a kind is one of [`not_here`].
 fn is_elsewhere(kind: &str) -> bool {
     let number = kind.strip_prefix(ELSEWHERE).and_then(|rest| rest.strip_suffix("-elsewhere"));
     number.is_some_and(|number| number.parse::<i64>().is_ok())
 }
 
-/// The run whose finding a proof proves.
+/// The number of the run whose finding a proof proves.
 fn proven(kind: &RunKind) -> Option<i64> {
     match kind {
         RunKind::Proof(of) => Some(*of),

@@ -1,4 +1,4 @@
-//! The rows of a run, as they are written: by a run that is measured, and by one that is imported.
+//! Inserts the rows of a run, measured or imported.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use vmio_model::result::{RunState, Sample, Skipped};
 
 use super::{NewRun, StoreError, to_json};
 
-/// The head of a run; its number.
+/// Inserts a run without samples; its number.
 pub(super) fn run(connection: &Connection, new: &NewRun<'_>, state: &RunState) -> rusqlite::Result<i64> {
     connection.execute(
         "INSERT INTO runs (study, study_toml, command, started_unix, state, environment, workloads)
@@ -25,10 +25,10 @@ pub(super) fn run(connection: &Connection, new: &NewRun<'_>, state: &RunState) -
     Ok(connection.last_insert_rowid())
 }
 
-/// A sample as the store holds it: the tools' own outputs apart.
+/// A sample as the store holds it, with the raw outputs of the tools apart.
 pub(super) struct Texts {
     sample: String,
-    /// By actor, the leading one first.
+    /// The raw outputs by actor, the leading one first.
     raw: Vec<Option<String>>,
 }
 
@@ -45,18 +45,18 @@ impl Texts {
         Ok(Texts { sample: text, raw })
     }
 
-    /// How long it is without the tools' outputs.
+    /// Length in bytes without the raw outputs.
     pub(super) fn own_bytes(&self) -> usize {
         self.sample.len()
     }
 
-    /// How long they are together.
+    /// Length of the raw outputs in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.sample.len() + self.raw.iter().flatten().map(String::len).sum::<usize>()
     }
 }
 
-/// A sample, in a transaction of the caller's.
+/// Inserts a sample, in a transaction of the caller.
 pub(super) fn sample(connection: &Connection, run: i64, sample: &Sample, texts: &Texts) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
@@ -83,7 +83,7 @@ pub(super) fn sample(connection: &Connection, run: i64, sample: &Sample, texts: 
     Ok(())
 }
 
-/// Settings of an attachment; later ones replace earlier ones.
+/// Inserts the settings of an attachment, in place of earlier ones.
 pub(super) fn effective(
     connection: &Connection,
     run: i64,
@@ -96,7 +96,7 @@ pub(super) fn effective(
     )
 }
 
-/// A cell that did not run; a later reason replaces an earlier one.
+/// Inserts a cell that did not run, in place of an earlier reason.
 pub(super) fn skipped(connection: &Connection, run: i64, skipped: &Skipped) -> rusqlite::Result<usize> {
     connection.execute(
         "INSERT OR REPLACE INTO skipped (run, cell, whole, reason) VALUES (?, ?, ?, ?)",

@@ -1,4 +1,4 @@
-//! A whole run out of the store.
+//! Loads a whole run from the store.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use vmio_model::run::Run;
 use super::bounds::{self, Weight};
 use super::{Result, Store, StoreError};
 
-/// What a row takes in memory beside its texts, in bytes.
+/// Memory of a row beside its texts, in bytes.
 const ROW: usize = 100;
 
 impl Store {
@@ -98,7 +98,7 @@ impl Store {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
         })?;
         for (number, actor, output) in outputs {
-            // One that was stored since the samples were read: somebody still measures.
+            // A sample that was stored after the samples were read: the run still goes on.
             let Some(sample) = samples.get_mut(&number) else { continue };
             let Some(result) = usize::try_from(actor).ok().and_then(|actor| of_actor(sample, actor)) else {
                 let what = format!("sample {number} of run {run} has a raw output of an actor that is not in it");
@@ -110,9 +110,9 @@ impl Store {
         Ok(whole)
     }
 
-    /// Refuses a run that would not fit into memory: its texts are counted, not read.
+    /// Refuses a run that would not fit into memory, by the lengths of its texts.
     fn bounded(&self, run: i64) -> Result<()> {
-        // A row takes memory too, whatever is in it.
+        // Each row takes memory, even when its texts are empty.
         let sum =
             |texts: &str, from: &str| format!("(SELECT coalesce(sum({texts} + {ROW}), 0) FROM {from} WHERE run = ?1)");
         let sums = [
@@ -126,7 +126,7 @@ impl Store {
     }
 }
 
-/// What the actor of that number says, the leading one being 0.
+/// The result of the actor of that number; the leading one is 0.
 fn of_actor(sample: &mut Sample, actor: usize) -> Option<&mut WorkloadResult> {
     std::iter::once(&mut sample.result).chain(&mut sample.beside).nth(actor)
 }

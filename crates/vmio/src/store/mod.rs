@@ -41,10 +41,10 @@ pub struct Store {
     owned: RefCell<HashMap<i64, Owner>>,
 }
 
-/// What is known of a run when it begins.
+/// A run when it begins.
 #[derive(Debug, Clone)]
 pub struct NewRun<'a> {
-    /// What it is of.
+    /// Its kind.
     pub kind: &'a RunKind,
     /// The study as it was resolved.
     pub study: &'a Study,
@@ -63,7 +63,7 @@ pub struct NewRun<'a> {
 pub struct RunInfo {
     /// Number in the store.
     pub id: i64,
-    /// What it is of.
+    /// Its kind.
     pub kind: RunKind,
     /// Seconds since the epoch.
     pub started_unix: f64,
@@ -107,13 +107,13 @@ impl Store {
     pub fn new_run(&self, new: &NewRun<'_>) -> Result<i64> {
         let transaction = self.connection.unchecked_transaction().map_err(|e| self.error(e))?;
         let id = insert::run(&transaction, new, &RunState::Running).map_err(|e| self.error(e))?;
-        // Owned before anybody can see it: no reader takes it for interrupted.
+        // Locked before the run is visible, so that no reader shows it as interrupted.
         self.take(id)?;
         transaction.commit().map_err(|e| self.error(e))?;
         Ok(id)
     }
 
-    /// Takes up a run that was broken off: it is running again, and this store owns it.
+    /// Resumes an interrupted run, which this store then owns.
     pub fn resume(&self, run: i64) -> Result<()> {
         self.exists(run)?;
         self.take(run)?;
@@ -131,7 +131,7 @@ impl Store {
         insert().map_err(|e| self.error(e))
     }
 
-    /// Says how the run stands. Any state but `Running` also gives it up.
+    /// Stores the state of a run. Any state but `Running` also releases its lock.
     pub fn set_state(&self, run: i64, state: &RunState) -> Result<()> {
         self.update(run, "state", &to_json(state))?;
         if *state != RunState::Running {
@@ -145,13 +145,13 @@ impl Store {
         self.update(run, "environment", &to_json(environment))
     }
 
-    /// Stores settings as they were read somewhere (a key of `ReadAt`); what is read there later replaces them.
+    /// Stores settings by the place where they were read (a key of `ReadAt`), in place of earlier ones.
     pub fn add_effective(&self, run: i64, at: &str, settings: &BTreeMap<String, String>) -> Result<()> {
         insert::effective(&self.connection, run, at, settings).map_err(|e| self.error(e))?;
         Ok(())
     }
 
-    /// Notes a cell that did not run; a later reason replaces an earlier one.
+    /// Stores a cell that did not run, in place of an earlier reason.
     pub fn add_skipped(&self, run: i64, skipped: &Skipped) -> Result<()> {
         insert::skipped(&self.connection, run, skipped).map_err(|e| self.error(e))?;
         Ok(())
@@ -194,7 +194,7 @@ impl Store {
             .collect()
     }
 
-    /// The newest run of a kind that was broken off, by a signal or by an error, and can be resumed.
+    /// The newest run of a kind that was interrupted by a signal or an error and can be resumed.
     pub fn unfinished(&self, kind: &RunKind) -> Result<Option<i64>> {
         let rows = self.rows(
             "SELECT id, state FROM runs WHERE study = ? ORDER BY id DESC",
@@ -209,7 +209,7 @@ impl Store {
         Ok(None)
     }
 
-    /// Deletes a run and all that belongs to it; refused while somebody measures it.
+    /// Deletes a run and all that belongs to it; refused while it is being measured.
     pub fn delete(&self, run: i64) -> Result<()> {
         self.exists(run)?;
         if Owner::is_alive(&self.path, run) {
@@ -227,7 +227,7 @@ impl Store {
         }
     }
 
-    /// The state as stored, corrected where the owner is gone.
+    /// The stored state; a run in state `running` without an owner is interrupted.
     fn state(&self, run: i64, stored: &str) -> Result<RunState> {
         let state = self.json(format!("the state of run {run}"), stored)?;
         let orphan =
@@ -239,7 +239,7 @@ impl Store {
         let owner = Owner::take(&self.path, run)
             .map_err(|source| StoreError::Io { what: "lock a run beside", path: self.path.clone(), source })?
             .ok_or(StoreError::Owned { id: run })?;
-        Owner::forget_the_dead(&self.path);
+        Owner::remove_dead(&self.path);
         self.owned.borrow_mut().insert(run, owner);
         Ok(())
     }
@@ -281,7 +281,7 @@ impl Store {
         query().map_err(|e| self.error(e))
     }
 
-    /// Refuses what would not fit into memory, before it is parsed.
+    /// Refuses a text that would not fit into memory, before it is parsed.
     fn weighed(&self, weight: &mut bounds::Weight, of: &str, text: &str) -> Result<()> {
         weight.add(text.as_bytes()).map_err(|why| self.too_much(format!("{of}: {why}")))
     }

@@ -64,7 +64,7 @@ const TABLES: &str = "
     ) STRICT;
 ";
 
-/// Opens for writing; makes directory and file where they are not there, for this user's eyes alone.
+/// Opens for writing; makes a missing directory and file, readable by this user alone.
 pub(super) fn writable(path: &Path) -> Result<(Connection, Limit), StoreError> {
     let real = private::make(path)?;
     let fail = |e| StoreError::of(path, e);
@@ -84,16 +84,16 @@ pub(super) fn writable(path: &Path) -> Result<(Connection, Limit), StoreError> {
     Ok((connection, limit))
 }
 
-/// Opens what is there; where this user cannot write, it is read and nothing is touched.
+/// Opens an existing store; read-only where this user may not write it.
 pub(super) fn existing(path: &Path) -> Result<(Connection, Limit), StoreError> {
-    // Now: who makes it meanwhile must not be taken for somebody else.
+    // Checked first: a store that another process creates after this is not reported as one of another user.
     if !path.try_exists().unwrap_or(true) {
         return Err(StoreError::Missing { path: path.into() });
     }
     let may_write = |p: &Path| rustix::fs::access(p, rustix::fs::Access::WRITE_OK).is_ok();
     if may_write(path) && path.parent().is_some_and(may_write) {
         return match writable(path) {
-            // What is stored can be read on a full disk too, unless its log is needed as well.
+            // On a full disk the store can still be read, unless its log is needed.
             Err(full @ StoreError::Full { .. }) => reading(path).map_err(|_| full),
             other => other,
         };
@@ -101,10 +101,10 @@ pub(super) fn existing(path: &Path) -> Result<(Connection, Limit), StoreError> {
     reading(path)
 }
 
-/// Opens a plain file that is there, for reading alone.
+/// Opens an existing plain file read-only.
 pub(super) fn reading(path: &Path) -> Result<(Connection, Limit), StoreError> {
     match fs::metadata(path) {
-        // Opening a pipe would wait for somebody to write.
+        // Opening a pipe would block until another process writes.
         Ok(found) if !found.is_file() => return Err(StoreError::Corrupt { path: path.into(), source: None }),
         Ok(_) => {}
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(StoreError::Missing { path: path.into() }),
@@ -129,22 +129,22 @@ pub(super) fn reading(path: &Path) -> Result<(Connection, Limit), StoreError> {
     let escaped = real.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(format!("file:{escaped}?{how}"), flags).map_err(fail)?;
-    // The last one who closes a store writes what the log holds: not this one.
+    // A reader must not write the log into the store when it closes last.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(fail)?;
     if idle {
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(fail)?;
     }
     let limit = guard::harden(&connection).map_err(fail)?;
     if is_empty(path, &connection)? {
-        // Somebody is about to make it.
+        // Another process is creating it.
         Err(StoreError::Missing { path: path.into() })
     } else {
         Ok((connection, limit))
     }
 }
 
-/// Sets WAL. Two that open a new store at once may each wait for the other to let go of it; SQLite tells one of them at
-/// once that it is busy, without waiting (sqlite.org/c3ref/busy_handler.html), so that one lets go and tries again.
+/// Sets WAL. Two processes that open a new store at once may wait for each other; SQLite reports that to one of them at
+/// once as busy (sqlite.org/c3ref/busy_handler.html), which then tries again.
 fn log_ahead(connection: &Connection) -> rusqlite::Result<()> {
     const PAUSE: Duration = Duration::from_millis(5);
     let began = Instant::now();
@@ -165,8 +165,8 @@ fn log_ahead(connection: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-/// Whether nothing was made in the file yet; one that is not vmio's, or of another format, is refused. All is read of one
-/// moment: another process may be making the tables.
+/// Whether the file has no tables yet; a file that is not vmio's, or of another format, is refused. Reads in one
+/// transaction, since another process may be making the tables.
 fn is_empty(path: &Path, connection: &Connection) -> Result<bool, StoreError> {
     let fail = |e| StoreError::of(path, e);
     let _moment = connection.unchecked_transaction().map_err(fail)?;

@@ -1,6 +1,5 @@
-//! Who measures a run: an flock(2) on a small file beside the store. The kernel drops it with the
-//! owner, however the owner ends, so nobody has to guess from process numbers, which are reused
-//! and differ between containers.
+//! The owner of a run that is being measured: an flock(2) on a small file beside the store. The kernel drops it with
+//! the owner, however the owner ends, which process ids, reused and different between containers, would not show.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,13 +17,13 @@ pub(super) struct Owner {
     _file: File,
 }
 
-/// Beside the store itself, by whatever link it is named.
+/// Lock file of a run, beside the store after links are resolved.
 fn file_of(store: &Path, run: i64) -> PathBuf {
     let real = fs::canonicalize(store).unwrap_or_else(|_| store.to_owned());
     real.with_file_name(format!("run-{run}.lock"))
 }
 
-/// A pipe in its place waits for nobody, and no link is followed.
+/// Opens a lock file; does not block on a pipe, and follows no link.
 fn open(path: &Path) -> io::Result<File> {
     let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits();
     OpenOptions::new().read(true).custom_flags(flags as i32).open(path)
@@ -35,10 +34,10 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 impl Owner {
-    /// Takes the run, or `None` when another process has it.
+    /// Locks the run; `None` when another process has it.
     pub(super) fn take(store: &Path, run: i64) -> io::Result<Option<Owner>> {
         let path = file_of(store, run);
-        // Somebody who lists runs holds it shared for a moment: try for a little while.
+        // A process that lists runs holds a shared lock for a moment, so this is tried several times.
         for _ in 0..20 {
             let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -52,15 +51,14 @@ impl Owner {
         Ok(None)
     }
 
-    /// Whether somebody measures the run now.
+    /// Whether the run is being measured now.
     pub(super) fn is_alive(store: &Path, run: i64) -> bool {
         let Ok(file) = open(&file_of(store, run)) else { return false };
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
     }
 
-    /// Removes the files of all owners that are dead: one that was killed when its run was done left one that nobody else
-    /// has a use for.
-    pub(super) fn forget_the_dead(store: &Path) {
+    /// Removes the lock files of owners that are dead: one that was killed after its run was done leaves its file.
+    pub(super) fn remove_dead(store: &Path) {
         let of_run = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let run = name.strip_prefix("run-").and_then(|rest| rest.strip_suffix(".lock"));
@@ -69,7 +67,7 @@ impl Owner {
         let beside = file_of(store, 0);
         let all = beside.parent().and_then(|dir| fs::read_dir(dir).ok()).into_iter().flatten();
         for path in all.filter_map(|entry| Some(entry.ok()?.path())).filter(of_run) {
-            // Who has opened it and not locked it yet sees that it is gone, and begins anew.
+            // A process that has opened the file and not locked it yet sees that it is gone, and starts again.
             if let Ok(file) = open(&path)
                 && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
                 && is_at(&file, &path)
@@ -80,7 +78,7 @@ impl Owner {
         }
     }
 
-    /// Removes what a dead owner left.
+    /// Removes the lock file of a dead owner.
     pub(super) fn forget(store: &Path, run: i64) {
         let _ = fs::remove_file(file_of(store, run));
     }

@@ -1,5 +1,5 @@
-//! Whose the store is, and who may read it: its owner alone. Runs name guests, paths and devices of the
-//! host. What is made is made so (0700, 0600).
+//! Owner and mode of the store. Only its owner may read it (0700, 0600), since runs name guests, paths and devices of
+//! the host.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::StoreError;
 
-/// The store without links in its path, if nobody but this user and root can have made or can exchange what SQLite opens
-/// by name: the file, what lies beside it, and all directories above.
+/// The path of the store with links resolved, if only this user and root can write the file, the files beside it that
+/// SQLite opens by name, and all directories above.
 pub(super) fn alone(path: &Path) -> Result<PathBuf, StoreError> {
     let real =
         fs::canonicalize(path).map_err(|source| StoreError::Io { what: "look at", path: path.into(), source })?;
@@ -22,7 +22,7 @@ pub(super) fn alone(path: &Path) -> Result<PathBuf, StoreError> {
     Ok(real)
 }
 
-/// Refuses a link, and a file that others own or may write; what is not there is nobody's.
+/// Refuses a link, and a file that others own or may write; a missing file is fine.
 fn is_alone(file: &Path) -> Result<(), StoreError> {
     let found = match fs::symlink_metadata(file) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
@@ -37,8 +37,8 @@ fn is_alone(file: &Path) -> Result<(), StoreError> {
     Err(StoreError::Untrusted { path: file.into(), why, help: "name a directory of your own: --state DIR".to_owned() })
 }
 
-/// Makes the directory and an empty file where they are missing, and refuses what is not this user's alone: vmio
-/// (root) would write where others say. The store without links in its path.
+/// Makes the directory and an empty file where they are missing, and refuses what others may write, since vmio as root
+/// would write where they say. Returns the path with links resolved.
 pub(super) fn make(path: &Path) -> Result<PathBuf, StoreError> {
     if let Some(dir) = path.parent() {
         vmio_node::private_dir(dir)?;

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Whether it was closed when the program began.
+/// Whether standard output was closed when the program began.
 pub(super) fn stdout() -> bool {
-    // Named, so that the linker keeps the function that looks.
-    std::hint::black_box(&LOOK);
+    // This use keeps the linker from dropping the function.
+    std::hint::black_box(&CHECK);
     CLOSED.load(Ordering::Relaxed)
 }
 
@@ -19,9 +19,9 @@ pub(super) fn stdout() -> bool {
 // an atomic, which needs nothing that is not there before `main`.
 #[unsafe(link_section = ".init_array")]
 #[used]
-static LOOK: extern "C" fn() = look;
+static CHECK: extern "C" fn() = check;
 
-extern "C" fn look() {
+extern "C" fn check() {
     // SAFETY: the number is used for this call alone, which only asks whether it is open.
     let out = unsafe { BorrowedFd::borrow_raw(1) };
     CLOSED.store(rustix::io::fcntl_getfd(out) == Err(rustix::io::Errno::BADF), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The state of the terminal's program and what its keys do. Knows no terminal: keys in, state out.
+//! The state of the interactive screen, and what its keys do. Knows no terminal: keys in, state out.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -7,10 +7,10 @@ use super::screen::Screen;
 
 /// Intervals that `+` and `-` step through, in seconds.
 const INTERVALS: [f64; 9] = [0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0];
-/// Guests that Page Up and Page Down go past.
+/// Guests that Page Up and Page Down scroll by.
 const PAGE: usize = 10;
 
-/// What is shown and how.
+/// The state of the screen.
 pub struct App {
     /// The last interval; `None` until the first one has passed.
     pub screen: Option<Screen>,
@@ -20,18 +20,18 @@ pub struct App {
     pub filter: String,
     /// Whether the filter is being typed.
     pub typing: bool,
-    /// Whether the screen stands still. Counting goes on, so that quiet moments are not missed.
+    /// Whether the screen is paused. Counting goes on, so that no interval is missed.
     pub paused: bool,
-    /// Seconds between two looks.
+    /// Seconds of an interval.
     pub interval: f64,
-    /// Guests that were scrolled past.
+    /// Number of guests above the screen.
     pub offset: usize,
     /// Whether to end.
     pub ended: bool,
 }
 
 impl App {
-    /// A fresh one.
+    /// The state at the start.
     pub fn new(sort: &'static Column, filter: &str, interval: f64) -> App {
         let filter = filter.to_owned();
         App { screen: None, sort, filter, typing: false, paused: false, interval, offset: 0, ended: false }
@@ -44,7 +44,7 @@ impl App {
         }
     }
 
-    /// What a key does.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) {
         if key.kind == KeyEventKind::Release {
             return;

@@ -1,6 +1,5 @@
-//! The columns of the table of guests: title, what a guest's cell shows, and what it is sorted by.
-//! One list serves the terminal, the text and `--sort`; a narrow terminal leaves out the columns
-//! that matter least.
+//! The columns of the table of guests: title, a guest's cell, and the value to sort by. One list serves the terminal,
+//! the text and `--sort`; a narrow terminal leaves out the columns of the highest rank.
 
 use vmio_model::policy::Direction::{self, GuestRx, GuestTx};
 use vmio_model::rate::BitRate;
@@ -12,22 +11,22 @@ pub struct Column {
     pub key: char,
     /// Name for `--sort` and help.
     pub name: &'static str,
-    /// Title, in as few letters as can be.
+    /// Title, as short as possible.
     pub title: &'static str,
     /// Characters, without the space before.
     pub width: u16,
     /// Columns with a higher number are left out first.
     rank: u8,
-    /// Whether only a guard can tell: without one there is no such column.
+    /// Whether only a guard knows it; without a guard the column is left out.
     of_guard: bool,
-    /// What rows are sorted by, the largest first; what is not known comes last.
+    /// The value that rows are sorted by, the largest first; unknown ones come last.
     value: fn(&GuestRow) -> Option<f64>,
-    /// What the cell shows of that value.
+    /// Formats that value for the cell.
     show: fn(&GuestRow, Option<f64>) -> String,
 }
 
 impl Column {
-    /// What the cell of a guest shows.
+    /// The text of a guest's cell.
     pub fn cell(&self, guest: &GuestRow) -> String {
         (self.show)(guest, (self.value)(guest))
     }
@@ -51,7 +50,7 @@ const fn column(
     Column { key, name, title, width: width as u16, rank, of_guard: false, value, show }
 }
 
-/// As [`column`], of what a guard tells.
+/// As [`column`], for a value that a guard knows.
 const fn guarded(
     key: char,
     name: &'static str,
@@ -93,7 +92,8 @@ pub fn find(name: &str) -> Option<&'static Column> {
     ALL.iter().find(|c| c.name == name || c.title.eq_ignore_ascii_case(name))
 }
 
-/// Columns that fit beside a name of `name` characters: the least needed are left out, and those of a guard where none is.
+/// Columns that fit beside a name of `name` characters; those of the highest rank are left out, and those of a guard
+/// where none runs.
 pub fn fitting(width: u16, name: u16, guard: bool) -> Vec<&'static Column> {
     let mut rank = ALL.iter().map(|c| c.rank).max().unwrap_or(0);
     loop {
@@ -112,7 +112,7 @@ pub fn sort(guests: &mut [GuestRow], by: &Column) {
     guests.sort_by(|a, b| value(b).total_cmp(&value(a)).then_with(|| a.name.cmp(&b.name)));
 }
 
-/// Of all interfaces that a guard limits in this direction; unknown where it limits none.
+/// The sum over all interfaces that a guard limits in this direction; unknown where it limits none.
 fn sum(g: &GuestRow, direction: Direction, of: fn(&GuardRow) -> Option<BitRate>) -> Option<f64> {
     let mut all = g.guard.iter().flatten().filter(|m| m.direction == direction).peekable();
     all.peek()?;
@@ -124,7 +124,7 @@ fn now(member: &GuardRow) -> Option<BitRate> {
     Some(member.limit_bps.unwrap_or(member.max_bps))
 }
 
-/// Of the interface and direction that was held back most.
+/// The value of the interface and direction that was held back most.
 fn held(g: &GuestRow) -> Option<f64> {
     g.guard.iter().flatten().filter_map(|m| m.held_ratio).reduce(f64::max)
 }
@@ -141,7 +141,7 @@ fn bytes(g: &GuestRow) -> Option<f64> {
     Some(g.disk.read_bytes_per_second? + g.disk.write_bytes_per_second?)
 }
 
-/// Not known.
+/// Shown for an unknown value.
 const DASH: &str = "-";
 
 /// A count in at most five characters: `850`, `12.3k`, `1.2M`.
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn every_column_has_a_key_and_a_name_of_its_own() {
-        // Keys of the program itself.
+        // Keys that the program uses itself.
         let taken = ['q', 'p', '/', '+', '-', 'h', 'j', 'k', ' '];
         for (i, column) in ALL.iter().enumerate() {
             assert!(!taken.contains(&column.key), "{}", column.name);

@@ -1,5 +1,5 @@
-//! What a guard that runs on this host holds each guest to: asked at its socket, read alone. Where none runs there is nothing,
-//! and no column of it.
+//! The limits of each guest by the guard of this host, which is asked at its socket. Without a guard these columns are
+//! left out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,22 +11,22 @@ use vmio_model::policy::pool::called;
 use vmio_model::top::load::Interval;
 use vmio_model::top::rows::{GuardRow, GuestRow};
 
-/// How long an answer may take: the screen waits for it.
+/// How long an answer may take, since the screen waits for it.
 const LIMIT: Duration = Duration::from_secs(1);
-/// One that did not answer is left alone for so long.
+/// How long a guard that did not answer is not asked again.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// What a member has counted.
+/// The counters of a member.
 #[derive(Debug, Clone, Copy)]
-struct Counted {
+struct MemberCounters {
     held_seconds: f64,
     dropped: u64,
 }
 
-/// By uplink, direction and member.
-type Counts = BTreeMap<(String, &'static str, String), Counted>;
+/// Counters by uplink, direction and member.
+type Counts = BTreeMap<(String, &'static str, String), MemberCounters>;
 
-/// A guard that is asked again and again.
+/// A guard that is asked at each interval.
 pub struct Guard {
     client: Client,
     last: Option<(Instant, Counts)>,
@@ -35,14 +35,14 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The one that listens there, if there is one.
+    /// The guard of that socket, if one listens.
     pub fn at(socket: &Path) -> Guard {
         Guard { client: Client::at(socket).within(LIMIT), last: None, failed: None }
     }
 
-    /// Puts beside each guest what its interfaces are held to; the guests are those of the interval, in its order. What
-    /// is to be said where one runs and cannot be asked.
-    pub fn look(&mut self, interval: &Interval, guests: &mut [GuestRow]) -> Option<String> {
+    /// Adds its limits to each guest; the guests are those of the interval, in its order. Returns a note where a guard
+    /// runs and cannot be asked.
+    pub fn ask(&mut self, interval: &Interval, guests: &mut [GuestRow]) -> Option<String> {
         if let Some((_, why)) = self.failed.as_ref().filter(|(at, _)| at.elapsed() < AGAIN) {
             return Some(why.clone());
         }
@@ -66,7 +66,7 @@ impl Guard {
     }
 }
 
-/// What a guard says, beside each guest; what it has counted by now.
+/// Adds the guard's figures to each guest; returns its counters.
 fn beside(
     status: &Status,
     last: Option<(Instant, Counts)>,
@@ -78,7 +78,7 @@ fn beside(
     let mut members: BTreeMap<&str, Vec<GuardRow>> = BTreeMap::new();
     for (pool, member) in status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member))) {
         let key = (pool.uplink.clone(), pool.direction.word(), member.name.clone());
-        let counted = Counted { held_seconds: member.held_seconds_total, dropped: member.dropped_packets_total };
+        let counted = MemberCounters { held_seconds: member.held_seconds_total, dropped: member.dropped_packets_total };
         let since = last.as_ref().and_then(|(at, all)| Some((now.duration_since(*at).as_secs_f64(), *all.get(&key)?)));
         members.entry(&member.name).or_default().push(row(pool, member, since));
         counts.insert(key, counted);
@@ -94,7 +94,7 @@ fn beside(
     (now, counts)
 }
 
-fn row(pool: &PoolDocument, member: &MemberDocument, since: Option<(f64, Counted)>) -> GuardRow {
+fn row(pool: &PoolDocument, member: &MemberDocument, since: Option<(f64, MemberCounters)>) -> GuardRow {
     let since = since.filter(|(seconds, _)| *seconds > 0.0);
     GuardRow {
         interface: member.name.clone(),
@@ -106,7 +106,7 @@ fn row(pool: &PoolDocument, member: &MemberDocument, since: Option<(f64, Counted
         limit_bps: member.limit_bps,
         waits: member.excess.as_ref().map(|excess| excess.waits.clone()),
         waiting_bytes: member.waiting_bytes,
-        // The guard counts by the second: what began before may count in this interval.
+        // The guard counts whole seconds, so time before this interval may be in it.
         held_ratio: since
             .map(|(seconds, before)| ((member.held_seconds_total - before.held_seconds) / seconds).clamp(0.0, 1.0)),
         drops_per_second: since.and_then(|(seconds, before)| {

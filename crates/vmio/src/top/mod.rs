@@ -28,13 +28,13 @@ mod tests;
 use columns::Column;
 use screen::Screen;
 
-/// What was asked for.
+/// The options of `vmio top`.
 #[derive(Debug, Clone)]
-pub struct Wishes {
-    /// So many intervals as text or JSON, then the end; without it JSON goes on, and text is one interval where
-    /// there is no terminal.
+pub struct Options {
+    /// Number of intervals to print as text or JSON. Without it JSON goes on, and text is one interval where there is
+    /// no terminal.
     pub count: Option<u64>,
-    /// Seconds between two looks.
+    /// Seconds of an interval.
     pub interval: f64,
     /// What guests are sorted by.
     pub sort: &'static Column,
@@ -44,32 +44,32 @@ pub struct Wishes {
     pub no_ebpf: bool,
 }
 
-/// Runs it.
-pub fn run(wishes: &Wishes, context: &Context) -> Outcome {
+/// Runs the verb.
+pub fn run(options: &Options, context: &Context) -> Outcome {
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-    let prints = wishes.count.is_some() || context.json || !terminal;
-    if prints && wishes.count.is_none() && !context.json {
+    let prints = options.count.is_some() || context.json || !terminal;
+    if prints && options.count.is_none() && !context.json {
         term::note("not a terminal: one interval, as with --once");
     }
     let local = Local::new();
-    let mut sampler = Sampler::new(&local, true, tracing(wishes.no_ebpf));
+    let mut sampler = Sampler::new(&local, true, tracing(options.no_ebpf));
     let mut history = History::default();
     let mut guard = guard::Guard::at(&context.paths.guard_socket());
     let next = || {
         let interval = sampler.tick()?;
         let mut screen = Screen::of(&interval, &history, &sampler.about());
-        screen.notes.extend(guard.look(&interval, &mut screen.guests));
+        screen.notes.extend(guard.ask(&interval, &mut screen.guests));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         screen.at_unix_seconds = now.map_or(0.0, |now| now.as_secs_f64());
         history.remember(&interval);
         Some(screen)
     };
     if !prints {
-        terminal::run(app::App::new(wishes.sort, &wishes.filter, wishes.interval), next)?;
+        terminal::run(app::App::new(options.sort, &options.filter, options.interval), next)?;
         return Ok(Exit::Done);
     }
-    let count = wishes.count.or((!context.json).then_some(1));
-    stream::run(wishes, count, context, next)
+    let count = options.count.or((!context.json).then_some(1));
+    stream::run(options, count, context, next)
 }
 
 /// The tracing of the block layer, or why there is none.

@@ -1,5 +1,5 @@
-//! What is shown, of one interval, whatever shows it: verdicts, disks, guests in their order, what
-//! no guest explains, notes. `--once` prints it, `--json` writes it, the terminal draws it.
+//! The screen of one interval, for every form: verdicts, disks, guests in their order, what no guest explains, notes.
+//! `--once` prints it, `--json` writes it, the terminal draws it.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -22,11 +22,11 @@ const VMID_MOST: usize = 9;
 /// Longest name of a guest that is shown whole, unless the terminal is wider than [`WIDE`].
 const NAME: usize = 17;
 const WIDE: usize = 120;
-/// The same of what no guest explains.
+/// The same for what no guest explains.
 pub const OTHER: usize = 35;
-/// The same of a disk.
+/// The same for a disk.
 pub const DISK: usize = 10;
-/// Least columns of the guests' names, so that the table does not jump when a guest comes.
+/// Least columns of the guests' names, so that the table does not move when a guest comes.
 pub const LEAST_NAME: usize = 8;
 const NOTE: &str = "note: ";
 
@@ -66,7 +66,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Draws the conclusions from an interval. The history is what was seen before it.
+    /// Draws the conclusions of an interval; the history is that of earlier ones.
     pub fn of(interval: &Interval, history: &History, source: &str) -> Screen {
         let all = rows(interval);
         let verdicts = verdicts(interval, history);

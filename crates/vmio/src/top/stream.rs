@@ -1,5 +1,5 @@
-//! Intervals one after the other on standard output, each as a line of JSON or as text, until so many were
-//! printed, the reader goes away or a signal asks for the end. A line is always whole.
+//! Prints intervals on standard output, each as a line of JSON or as text, until enough were printed, the reader goes
+//! away or a signal comes. A line is always whole.
 
 use std::io;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use signal_hook::flag;
 use vmio_model::failure::Exit;
 use vmio_model::failure::Failure;
 
-use super::Wishes;
+use super::Options;
 use super::screen::Screen;
 use crate::context::Context;
 use crate::context::Outcome;
 use crate::term;
 
-/// How long a signal or a reader that went away may go unheard.
+/// How long a signal, or a reader that has gone away, may go unnoticed.
 const HEARD: Duration = Duration::from_millis(100);
 
-/// Prints intervals. `next` gives what was done since it was last called.
+/// Prints intervals. `next` gives the screen of the time since its last call.
 pub fn run(
-    wishes: &Wishes,
+    options: &Options,
     count: Option<u64>,
     context: &Context,
     mut next: impl FnMut() -> Option<Screen>,
@@ -33,7 +33,7 @@ pub fn run(
         flag::register(signal, Arc::clone(&ended))?;
     }
     let _ = next();
-    let interval = Duration::from_secs_f64(wishes.interval);
+    let interval = Duration::from_secs_f64(options.interval);
     let mut due = Instant::now() + interval;
     let mut printed = 0;
     while count.is_none_or(|count| printed < count) {
@@ -43,7 +43,7 @@ pub fn run(
         // One that was late does not make the next one short.
         due = (due + interval).max(Instant::now() + interval / 2);
         let screen = next().ok_or_else(|| Failure::new(Exit::Failed, "nothing could be counted"))?;
-        let screen = screen.arranged(wishes.sort, &wishes.filter);
+        let screen = screen.arranged(options.sort, &options.filter);
         let shown = if context.json {
             term::print_exact(&screen.json())
         } else if printed > 0 {
@@ -52,7 +52,7 @@ pub fn run(
             term::print(&screen.text(context.style, term::width()))
         };
         match shown {
-            // Who has seen enough has got what there was.
+            // A reader that closes the pipe after the first interval is no error.
             Err(e) if e.is_pipe() && printed > 0 => break,
             shown => shown?,
         }
@@ -64,7 +64,7 @@ pub fn run(
     Ok(Exit::Done)
 }
 
-/// Waits until then; `false` when the end was asked for or nobody reads any more.
+/// Waits until then; `false` when a signal came or nobody reads any more.
 fn wait(due: Instant, ended: &AtomicBool) -> io::Result<bool> {
     let stdout = io::stdout();
     while !ended.load(Ordering::Relaxed) {
@@ -72,13 +72,13 @@ fn wait(due: Instant, ended: &AtomicBool) -> io::Result<bool> {
         if left.is_zero() {
             return Ok(true);
         }
-        // A pipe without a reader is an error; all else that happens at standard output is none of our business.
+        // Only a pipe without a reader (POLLERR) matters here.
         let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
         let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(left.min(HEARD).subsec_nanos()) };
         match poll(&mut watched, Some(&limit)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) if watched[0].revents().intersects(PollFlags::ERR) => return Ok(false),
-            // A file or a closed descriptor answers at once.
+            // On a file or a closed descriptor poll returns at once.
             Ok(_) => std::thread::sleep(left.min(HEARD)),
             Err(e) => return Err(e.into()),
         }

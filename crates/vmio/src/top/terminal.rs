@@ -1,5 +1,5 @@
-//! The loop of the terminal: count, draw, keys. The terminal is given back however it ends: `q`,
-//! Ctrl-C, SIGTERM, SIGHUP, an error or a panic.
+//! The loop of the terminal: count, draw, keys. The terminal is restored however the program ends: `q`, Ctrl-C,
+//! SIGTERM, SIGHUP, an error or a panic.
 
 use std::io;
 use std::io::IsTerminal;
@@ -18,10 +18,10 @@ use super::app::App;
 use super::screen::Screen;
 use super::view;
 
-/// How long a signal may go unheard.
+/// How long a signal may go unnoticed.
 const HEARD: Duration = Duration::from_millis(100);
 
-/// Gives the terminal back when it is dropped.
+/// Restores the terminal when it is dropped.
 struct Restore;
 
 impl Drop for Restore {
@@ -30,7 +30,7 @@ impl Drop for Restore {
     }
 }
 
-/// Runs until its end is asked for. `next` gives what was done since it was last called.
+/// Runs until a key or a signal ends it. `next` gives the screen of the time since its last call.
 pub fn run(mut app: App, mut next: impl FnMut() -> Option<Screen>) -> io::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -75,8 +75,8 @@ fn draw(terminal: &mut DefaultTerminal, app: &App) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for a key at most so long, and says whether the terminal is gone (closed window, lost
-/// connection). The library that reads keys would wait for ever at its end, and busily.
+/// Waits for a key at most so long, and says whether the terminal is gone (closed window, lost connection), where the
+/// library that reads keys would loop for ever.
 fn is_gone(limit: Duration) -> std::io::Result<bool> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {

@@ -33,9 +33,9 @@ fn transfer(requests: u64, bytes_each: u64, seconds_each: f64) -> Transfer {
 fn guest(name: &str, reads: Transfer, run: f64) -> GuestLoad {
     let cpu = CpuLoad {
         vcpus: 2,
-        vcpu: Ran { run_seconds: run, wait_seconds: run / 20.0 },
-        io: Ran { run_seconds: run / 4.0, wait_seconds: 0.0 },
-        rest: Ran { run_seconds: 0.02, wait_seconds: 0.0 },
+        vcpu: ThreadTime { run_seconds: run, wait_seconds: run / 20.0 },
+        io: ThreadTime { run_seconds: run / 4.0, wait_seconds: 0.0 },
+        rest: ThreadTime { run_seconds: 0.02, wait_seconds: 0.0 },
         busiest: None,
     };
     let side = |packets| Packets { packets, bytes: packets * 1250, dropped: 0 };

@@ -40,7 +40,7 @@ fn body(app: &App, screen: &Screen, w: usize, h: usize, lines: &mut Vec<Line<'st
     let devices = device_cells(&screen.devices);
     let others = other_cells(&screen.others);
     let notes = usize::from(!screen.notes.is_empty());
-    // What is left, and how much of it is for whom: guests at least a third.
+    // The rows that are left are divided: guests get at least a third.
     let left = h.saturating_sub(lines.len() + notes);
     let devices_shown = match devices.len() {
         1 => 0,
@@ -60,7 +60,7 @@ fn body(app: &App, screen: &Screen, w: usize, h: usize, lines: &mut Vec<Line<'st
     let guests_end = lines.len() + guests_shown;
     guests(app, screen, w, guests_shown, lines);
     if others_shown > 0 {
-        // At the end of the guests' room, so that they do not jump.
+        // Below the room of all guests, so that the table does not move when guests come and go.
         lines.resize(guests_end, Line::default());
         lines.push(Line::default());
         table(&others[..others_shown], &[OTHER, 6, 6, 6, 6, 7, 6], w, None, lines);
@@ -123,7 +123,7 @@ fn guests(app: &App, screen: &Screen, w: usize, room: usize, lines: &mut Vec<Lin
     }
 }
 
-/// The first row is the titles; `sorted` is the column that is marked.
+/// Draws a table whose first row is the titles; `sorted` is the column that is marked.
 fn table(cells: &[Vec<String>], widths: &[usize], w: usize, sorted: Option<usize>, lines: &mut Vec<Line<'static>>) {
     for (n, row) in cells.iter().enumerate() {
         let mut spans = Vec::new();

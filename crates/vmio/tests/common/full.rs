@@ -219,7 +219,7 @@ fn disks(reads: Transfer) -> Vec<DiskLoad> {
 }
 
 fn guest(name: &str, reads: Transfer) -> GuestLoad {
-    let cpu = CpuLoad { vcpus: 2, vcpu: Ran { run_seconds: 0.4, wait_seconds: 0.5 }, ..CpuLoad::default() };
+    let cpu = CpuLoad { vcpus: 2, vcpu: ThreadTime { run_seconds: 0.4, wait_seconds: 0.5 }, ..CpuLoad::default() };
     GuestLoad {
         name: name.into(),
         kind: "qemu".into(),

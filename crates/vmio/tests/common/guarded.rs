@@ -16,8 +16,8 @@ use serde_json::Value;
 use vmio_testbed::net::{self, tried};
 use vmio_testbed::poll_until;
 
-use super::bed::{Companion, Ended, built};
 use super::schema::fits;
+use super::state_dir::{Companion, Ended, built};
 
 #[path = "../../../guard/tests/common/state.rs"]
 mod state;

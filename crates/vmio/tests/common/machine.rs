@@ -1,8 +1,8 @@
 //! What tests with root and guests share; each uses what it needs.
 #![allow(clippy::unwrap_used, dead_code)]
 
-#[path = "bed.rs"]
-pub mod bed;
+#[path = "disk.rs"]
+pub mod disk;
 #[path = "guarded.rs"]
 pub mod guarded;
 #[path = "live.rs"]
@@ -15,3 +15,5 @@ pub mod silent;
 pub mod sshd;
 #[path = "../../../look/tests/common/stand_in.rs"]
 pub mod stand_in;
+#[path = "state_dir.rs"]
+pub mod state_dir;

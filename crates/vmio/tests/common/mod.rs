@@ -51,21 +51,13 @@ pub fn environment(accel: Option<Accel>) -> Environment {
         },
         qemu: Some("QEMU emulator version 7.2.15 (Debian 1:7.2+dfsg-7+deb12u12)".into()),
         fio: Some("fio-3.33".into()),
-        programs: BTreeMap::new(),
-        peer_programs: BTreeMap::new(),
         backing: "nvme0n1, ext4 on /var/lib/vmio".into(),
-        modelled: None,
         vcpus: 1,
         memory_mib: 512,
         native_limits: "cgroup v1".into(),
         guest_kernel_file: Some("/srv/kernels/vmlinuz-6.12.0".into()),
         qemu_limits: Some("cgroup v1: cpuset 0,1, memory 24105 MiB, no swap".into()),
-        other_guests: 0,
-        cap_ratio: None,
-        afar: None,
-        peer: None,
-        node: None,
-        written_beside_bytes: 0,
+        ..Environment::default()
     }
 }
 

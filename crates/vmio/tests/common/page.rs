@@ -1,7 +1,47 @@
-//! What every page must be.
+//! The forms of a report, and what every page must be.
+
+use unicode_width::UnicodeWidthStr;
+use vmio::report::{self, Report};
+use vmio::term::Style;
+use vmio_model::rules::Finding;
+
+/// The forms that a person reads, with what each does to a text undone.
+pub fn forms(report: &Report<'_>) -> [(&'static str, String); 3] {
+    let unescaped = |text: String| {
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")]
+            .iter()
+            .fold(text, |text, (from, to)| text.replace(from, to))
+    };
+    [
+        ("text", report::text(report, Style::PLAIN)),
+        ("markdown", unescaped(report::markdown(report).replace('\\', ""))),
+        ("html", unescaped(report::html(report))),
+    ]
+}
+
+/// Lines of more than 80 columns that are no line of a change: those are pasted, and not broken.
+pub fn too_long<'a>(text: &'a str, findings: &[Finding]) -> Vec<&'a str> {
+    let ways = || findings.iter().flat_map(|f| f.change.ways()).flat_map(|(_, how)| how.lines());
+    let pasted = |line: &str| {
+        // A name that a shell makes of its bytes is one word.
+        let words = line.replace("$(printf ", "").split_whitespace().count();
+        let command = line.trim().starts_with("vmio ") && words <= 4;
+        command || ways().any(|code| line.trim_end().ends_with(code.trim()) && !code.trim().is_empty())
+    };
+    text.lines().filter(|line| line.width() > 80 && !pasted(line)).collect()
+}
+
+/// Asserts that colours change nothing but the colours.
+#[track_caller]
+pub fn is_only_coloured(coloured: &str, plain: &str) {
+    let (first, rest) = coloured.split_once('\u{1b}').expect("a colour");
+    let bare: String = rest.split('\u{1b}').map(|part| part.split_once('m').unwrap().1).collect();
+    let lines = |text: &str| text.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
+    assert_eq!(lines(&(first.to_owned() + &bare)), lines(plain));
+}
 
 /// Every element that is opened is closed, in order.
-pub fn balanced(html: &str) {
+fn balanced(html: &str) {
     let mut open = Vec::new();
     let body = &html[html.find("<html").unwrap()..];
     for tag in body.split('<').skip(1).map(|t| &t[..t.find('>').expect("a tag ends")]) {
@@ -27,7 +67,7 @@ pub fn is_ours(html: &str) {
     assert!(html.starts_with("<!DOCTYPE html>"));
     let hidden = html.find(|c| vmio_model::sanitize::is_hidden(c) && c != '\n' && c != '\t');
     assert_eq!(hidden, None, "{:?}", hidden.map(|at| &html[at..at + 20]));
-    // CSS has its own signs.
+    // CSS may have signs of markup.
     let (before, rest) = html.split_once("<style>").unwrap();
     let (_, after) = rest.split_once("</style>").unwrap();
     for tag in [before, after].concat().replace("<!DOCTYPE html>", "").split('<').skip(1) {

@@ -2,8 +2,6 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 pub mod advice;
-#[path = "bed.rs"]
-pub mod bed;
 #[path = "figures.rs"]
 pub mod figures;
 #[path = "full.rs"]
@@ -14,3 +12,5 @@ pub mod recorded;
 pub mod schema;
 #[path = "../../../look/tests/common/stand_in.rs"]
 pub mod stand_in;
+#[path = "state_dir.rs"]
+pub mod state_dir;

@@ -163,6 +163,6 @@ impl Poison {
 
     pub fn unread(&self, unread: &Unread) -> Unread {
         let with = |text: &str| format!("{text}{}", self.0);
-        Unread { what: with(&unread.what), why: with(&unread.why), mend: with(&unread.mend) }
+        Unread { what: with(&unread.what), why: with(&unread.why), mend: with(&unread.mend).into() }
     }
 }

@@ -1,9 +1,11 @@
 //! A made-up host with six guests: plain QEMU, libvirt, Proxmox, KubeVirt, Windows, a container;
 //! with findings of every severity, and things that could not be read.
 
-use vmio::report::scan::{Row, View};
+use vmio::report::scan::nagios::nagios;
+use vmio::report::scan::{Row, View, detail, overview, prometheus};
+use vmio::term::Style;
 use vmio_model::facts::{
-    Details, Disk, Fact, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Provenance, Setting,
+    Details, Disk, Fact, Guest, HostCpu, Nic, Overridden, Place, PlacedThread, Processors, Provenance, Remedy, Setting,
     Subject, Unread,
 };
 use vmio_model::result::Accel;
@@ -188,7 +190,7 @@ pub fn view() -> View {
     windows.unread.push(Unread {
         what: "format of /var/lib/images/files-2022.img".into(),
         why: "permission denied".into(),
-        mend: "run as root".into(),
+        mend: Remedy::Root,
     });
     let windows_finding = finding(&windows, "emulated-driver", "Emulated disk controller", Severity::Advice, virtio());
 
@@ -199,7 +201,7 @@ pub fn view() -> View {
         unread: vec![Unread {
             what: "control group of builder".into(),
             why: "permission denied".into(),
-            mend: "run as root".into(),
+            mend: Remedy::Root,
         }],
         ..Guest::default()
     };
@@ -230,4 +232,15 @@ pub fn view() -> View {
         diff: None,
     }
     .sorted()
+}
+
+/// What is printed of it, by the files of `tests/fixtures/scan`; `web1` with where each setting was read.
+pub fn golden(view: &View) -> Vec<(String, String)> {
+    let mut all = vec![("scan.prom".to_owned(), prometheus(view)), ("nagios.txt".to_owned(), nagios(view, None).0)];
+    all.extend([80, 120].map(|width| (format!("scan-{width}.txt"), overview(view, Style::PLAIN, width))));
+    all.extend(view.rows.iter().map(|row| {
+        let name = &row.guest.name;
+        (format!("{name}.txt"), detail(row, Style::PLAIN, name == "web1"))
+    }));
+    all
 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -11,18 +11,15 @@ use vmio_node::Local;
 use vmio_node::reach::{Machine, Program};
 use vmio_node::ssh::{self, Address};
 use vmio_rig::ours::AGENT;
-use vmio_testbed::{poll_for, scratch};
+use vmio_testbed::poll_for;
+
+use super::disk::tool as run;
 
 /// A server, and a user who may go there.
 pub struct Server {
     pub dir: tempfile::TempDir,
     pub port: u16,
     child: Child,
-}
-
-pub fn run(program: &str, args: &[&str]) {
-    let output = Command::new(program).args(args).output().unwrap();
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// By what it is known: its address, what a public one leads to it, a name that has two.
@@ -136,7 +133,7 @@ pub fn programs_but(dir: &Path, left_out: &[&str]) {
         for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
             let name = entry.file_name();
             if !left_out.iter().any(|out| name == *out) {
-                // What is in both is the same.
+                // Both have the same content.
                 let _ = std::os::unix::fs::symlink(entry.path(), dir.join(name));
             }
         }
@@ -188,32 +185,3 @@ pub const ON_A_DISK: &str = ", max_gib_written = 20.0 }\nsize = { target_mib = 3
     [[matrix]]\nsides = [\"ssh\"]\ndisks.targets = [\"preallocated\"]\ndisks.drivers = [\"virtio-blk\"]\n\
     workloads = [\"seq-write\", \"rand-read-1\", \"dd-read\"]\n\
     [[matrix]]\nsides = [\"ssh\"]\nmachine = true\nworkloads = [\"openssl-aes-256-cbc\", \"lu\"]\n";
-
-/// A spare disk of the other machine: a loop device over a file.
-pub struct Disk {
-    pub device: String,
-    dir: tempfile::TempDir,
-}
-
-impl Disk {
-    pub fn new() -> Disk {
-        let dir = scratch();
-        let file = dir.path().join("disk");
-        fs::File::create(&file).unwrap().set_len(600 << 20).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
-        assert!(made.status.success(), "{made:?}");
-        Disk { device: String::from_utf8(made.stdout).unwrap().trim().to_owned(), dir }
-    }
-
-    /// Bytes of it that were ever written.
-    pub fn written(&self) -> u64 {
-        run("sync", &[&self.device]);
-        fs::metadata(self.dir.path().join("disk")).unwrap().blocks() * 512
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
-    }
-}

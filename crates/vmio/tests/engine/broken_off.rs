@@ -8,7 +8,7 @@ use vmio_model::run::Run;
 use vmio_model::study;
 use vmio_rig::engine::measure::Ended;
 
-use crate::bed::{Bed, Fake, study, taken, told_to_stop, unbroken};
+use crate::made_up::{Begun, Fake, study, taken, told_to_stop, unbroken};
 
 /// What a run broken off so many times lacks of an unbroken one, or has twice or too often. The
 /// halves of a round that was cut are no pair, so a cell may run one more round for each cut.
@@ -29,15 +29,15 @@ fn lost_or_doubled(run: &Run, cuts: usize) -> Vec<String> {
 fn a_stop_at_any_sample_loses_and_doubles_nothing() {
     let whole = taken(&unbroken());
     for stop in 0..=whole.len() {
-        let bed = Bed::new(&study());
+        let begun = Begun::new(&study());
         let mut rig = Fake { stop_after: Some(stop), ..Fake::default() };
-        let (ended, _) = bed.go(study::next, &mut rig);
+        let (ended, _) = begun.go(study::next, &mut rig);
         assert_eq!(ended.unwrap(), Ended::Stopped(told_to_stop()), "{stop}");
-        assert_eq!(bed.run().samples.len(), stop, "all that was acknowledged is stored");
+        assert_eq!(begun.run().samples.len(), stop, "all that was acknowledged is stored");
         let mut rig = Fake::default();
-        bed.go(study::next, &mut rig).0.unwrap();
-        assert_eq!(lost_or_doubled(&bed.run(), 1), Vec::<String>::new(), "stopped after {stop} samples");
-        let old: BTreeSet<u32> = bed.run().samples.iter().take(stop).map(|s| s.boot).collect();
+        begun.go(study::next, &mut rig).0.unwrap();
+        assert_eq!(lost_or_doubled(&begun.run(), 1), Vec::<String>::new(), "stopped after {stop} samples");
+        let old: BTreeSet<u32> = begun.run().samples.iter().take(stop).map(|s| s.boot).collect();
         assert!(rig.boots.iter().all(|b| !old.contains(b)), "a resumed run never continues a boot that is gone");
     }
 }
@@ -56,15 +56,15 @@ proptest! {
         let fails = |cell: &Cell, attempt: u32| {
             failing.get(&cells.iter().position(|c| c == cell).unwrap()) == Some(&attempt)
         };
-        let bed = Bed::new(&study());
+        let begun = Begun::new(&study());
         let cuts = stops.len();
         for stop in stops {
             let mut rig = Fake { stop_after: Some(stop), fails: Some(&fails), ..Fake::default() };
-            bed.go(study::next, &mut rig).0.unwrap();
+            begun.go(study::next, &mut rig).0.unwrap();
         }
         let mut rig = Fake { fails: Some(&fails), ..Fake::default() };
-        bed.go(study::next, &mut rig).0.unwrap();
-        prop_assert_eq!(lost_or_doubled(&bed.run(), cuts), Vec::<String>::new());
-        prop_assert!(bed.run().skipped.is_empty());
+        begun.go(study::next, &mut rig).0.unwrap();
+        prop_assert_eq!(lost_or_doubled(&begun.run(), cuts), Vec::<String>::new());
+        prop_assert!(begun.run().skipped.is_empty());
     }
 }

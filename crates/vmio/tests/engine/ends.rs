@@ -9,24 +9,24 @@ use vmio_model::study;
 use vmio_rig::engine::StopCause;
 use vmio_rig::engine::measure::{Ended, Event, Rig, measure};
 
-use crate::bed::{Bed, Fake, study, told_to_stop};
+use crate::made_up::{Begun, Fake, study, told_to_stop};
 
 #[test]
 fn a_reason_to_stop_is_heard_before_the_next_cell() {
-    let bed = Bed::new(&study());
+    let begun = Begun::new(&study());
     let mut rig = Fake { stop_after: Some(0), ..Fake::default() };
-    assert_eq!(bed.go(study::next, &mut rig).0.unwrap(), Ended::Stopped(told_to_stop()));
+    assert_eq!(begun.go(study::next, &mut rig).0.unwrap(), Ended::Stopped(told_to_stop()));
     assert!(rig.boots.is_empty() && rig.cells.is_empty(), "not even a guest is booted");
 }
 
 #[test]
 fn a_store_that_is_gone_is_an_error_and_not_a_lost_sample() {
-    let bed = Bed::new(&study());
-    let mut run = bed.run();
+    let begun = Begun::new(&study());
+    let mut run = begun.run();
     let other = tempfile::tempdir().unwrap();
     // A store in which the run does not exist refuses its samples.
     let store = Store::open(Path::new(&other.path().join("vmio.db"))).unwrap();
-    let ended = measure(&bed.study, study::next, &mut run, &store, &mut Fake::default(), &|| 0.0, &mut |_| {});
+    let ended = measure(&begun.study, study::next, &mut run, &store, &mut Fake::default(), &|| 0.0, &mut |_| {});
     assert!(ended.is_err() && run.samples.is_empty());
 }
 
@@ -47,14 +47,14 @@ impl Rig for Killed {
 
 #[test]
 fn what_fails_while_the_run_is_ended_is_not_left_out_of_it() {
-    let bed = Bed::new(&study());
-    let mut run = bed.run();
+    let begun = Begun::new(&study());
+    let mut run = begun.run();
     let mut told = 0;
-    let ended = measure(&bed.study, study::next, &mut run, &bed.store, &mut Killed, &|| 0.0, &mut |event| {
+    let ended = measure(&begun.study, study::next, &mut run, &begun.store, &mut Killed, &|| 0.0, &mut |event| {
         told += u32::from(matches!(event, Event::Retry(..) | Event::GaveUp(..)));
     });
     assert!(ended.unwrap_err().to_string().contains("signal 9"));
-    assert_eq!((told, bed.run().skipped.len()), (0, 0));
+    assert_eq!((told, begun.run().skipped.len()), (0, 0));
 }
 
 /// A rig whose storage becomes full.
@@ -77,15 +77,15 @@ impl Rig for Full {
 
 #[test]
 fn storage_that_is_full_ends_the_run_and_leaves_no_cell_out() {
-    let bed = Bed::new(&study());
-    let mut run = bed.run();
+    let begun = Begun::new(&study());
+    let mut run = begun.run();
     let mut rig = Full { boots: 0 };
     let mut told = 0;
-    let ended = measure(&bed.study, study::next, &mut run, &bed.store, &mut rig, &|| 0.0, &mut |event| {
+    let ended = measure(&begun.study, study::next, &mut run, &begun.store, &mut rig, &|| 0.0, &mut |event| {
         told += u32::from(matches!(event, Event::Retry(..) | Event::GaveUp(..)));
     });
     assert_eq!(ended.unwrap(), Ended::Stopped(StopCause::StorageFailed("the pool is full".into())));
-    assert_eq!((told, rig.boots, bed.run().skipped.len()), (0, 1, 0), "resumed, the run tries that cell again");
+    assert_eq!((told, rig.boots, begun.run().skipped.len()), (0, 1, 0), "resumed, the run tries that cell again");
 }
 
 /// A rig whose storage is gone when guests are booted.
@@ -105,10 +105,10 @@ impl Rig for Gone {
 }
 
 #[test]
-fn storage_that_is_gone_at_a_boot_ends_the_run_for_that_reason() {
-    let bed = Bed::new(&study());
-    let mut run = bed.run();
-    let ended = measure(&bed.study, study::next, &mut run, &bed.store, &mut Gone(false), &|| 0.0, &mut |_| {});
+fn storage_gone_at_a_boot_ends_the_run() {
+    let begun = Begun::new(&study());
+    let mut run = begun.run();
+    let ended = measure(&begun.study, study::next, &mut run, &begun.store, &mut Gone(false), &|| 0.0, &mut |_| {});
     assert_eq!(ended.unwrap(), Ended::Stopped(StopCause::StorageFailed("the server does not answer".into())));
-    assert!(bed.run().skipped.is_empty());
+    assert!(begun.run().skipped.is_empty());
 }

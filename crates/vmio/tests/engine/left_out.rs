@@ -13,17 +13,17 @@ use vmio_model::study::{self, DoneReason, Study};
 use vmio_model::summary::summarise;
 use vmio_rig::engine::measure::{Ended, next_noise};
 
-use crate::bed::{Bed, Fails, Fake, study, taken, unbroken};
+use crate::made_up::{Begun, Fails, Fake, study, taken, unbroken};
 
 #[test]
 fn a_cell_that_fails_once_is_tried_again_in_a_new_guest() {
-    let (whole, bed) = (taken(&unbroken()), Bed::new(&study()));
+    let (whole, begun) = (taken(&unbroken()), Begun::new(&study()));
     let fails = |cell: &Cell, attempt: u32| cell.key().contains("virtio-blk") && attempt == 2;
     let mut rig = Fake { fails: Some(&fails), ..Fake::default() };
-    let (ended, told) = bed.go(study::next, &mut rig);
+    let (ended, told) = begun.go(study::next, &mut rig);
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
-    assert_eq!(taken(&bed.run()), whole);
-    assert!(bed.run().skipped.is_empty());
+    assert_eq!(taken(&begun.run()), whole);
+    assert!(begun.run().skipped.is_empty());
     let retries: Vec<&String> = told.iter().filter(|t| t.starts_with("retry")).collect();
     assert!(retries.len() == 2 && retries[0].contains("attempt 2 at device/"), "{told:?}");
     let usual = taken_boots(&unbroken());
@@ -35,12 +35,12 @@ fn taken_boots(run: &Run) -> usize {
 }
 
 #[test]
-fn a_cell_that_fails_twice_is_left_out_with_its_reason_and_the_others_go_on() {
-    let bed = Bed::new(&study());
+fn a_cell_that_fails_twice_is_left_out() {
+    let begun = Begun::new(&study());
     let fails = |cell: &Cell, _: u32| cell.key().contains("lsi53c895a") && cell.workload() == "seq-write";
-    let (ended, told) = bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() });
+    let (ended, told) = begun.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() });
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
-    let run = bed.run();
+    let run = begun.run();
     assert_eq!(run.skipped.len(), 1);
     let skipped = &run.skipped[0];
     assert!(fails(&skipped.cell, 0) && skipped.reason.contains("attempt 2") && skipped.reason.contains("went wrong"));
@@ -56,17 +56,17 @@ fn a_cell_that_fails_twice_is_left_out_with_its_reason_and_the_others_go_on() {
     }
     // Left out for good: going on does not try it again.
     let mut rig = Fake::default();
-    bed.go(study::next, &mut rig).0.unwrap();
+    begun.go(study::next, &mut rig).0.unwrap();
     assert!(rig.cells.is_empty());
 }
 
 #[test]
-fn a_disk_that_cannot_be_had_costs_its_own_cells_alone_and_no_boot() {
-    let bed = Bed::new(&study());
+fn an_impossible_disk_costs_its_own_cells_alone() {
+    let begun = Begun::new(&study());
     let mut rig = Fake { impossible: Some("lsi53c895a"), ..Fake::default() };
-    let (ended, told) = bed.go(study::next, &mut rig);
+    let (ended, told) = begun.go(study::next, &mut rig);
     ended.unwrap();
-    let run = bed.run();
+    let run = begun.run();
     let reasons: BTreeSet<&str> = run.skipped.iter().map(|s| s.reason.as_str()).collect();
     assert_eq!((run.skipped.len(), reasons), (2, BTreeSet::from(["QEMU has no such disk"])));
     assert!(run.skipped.iter().all(|s| s.cell.key().contains("lsi53c895a")));
@@ -81,20 +81,20 @@ fn a_disk_that_cannot_be_had_costs_its_own_cells_alone_and_no_boot() {
 
 #[test]
 fn a_baseline_that_fails_twice_takes_its_guests_with_it() {
-    let bed = Bed::new(&study());
+    let begun = Begun::new(&study());
     let fails = |cell: &Cell, _: u32| cell.is_native() && cell.workload() == "durable-append";
-    bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
-    let run = bed.run();
+    begun.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
+    let run = begun.run();
     assert!(run.samples.iter().all(|s| s.cell.workload() == "seq-write" || s.round == 0), "nothing without its pair");
     assert!(run.samples.iter().filter(|s| s.cell.workload() == "seq-write").count() > 12);
 }
 
 #[test]
 fn nothing_that_can_run_ends_at_once() {
-    let bed = Bed::new(&study());
-    let (ended, _) = bed.go(study::next, &mut Fake { fails: Some(&|_, _| true), ..Fake::default() });
+    let begun = Begun::new(&study());
+    let (ended, _) = begun.go(study::next, &mut Fake { fails: Some(&|_, _| true), ..Fake::default() });
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::NothingToRun));
-    assert!(bed.run().samples.is_empty() && !bed.run().skipped.is_empty());
+    assert!(begun.run().samples.is_empty() && !begun.run().skipped.is_empty());
 }
 
 /// The study with the guests that become known alone.
@@ -106,10 +106,10 @@ fn known() -> Study {
 
 /// Measures with cells that fail; the run as it is stored then, and all that is said of its end.
 fn measured(study: &Study, fails: Fails<'_>) -> (Run, DoneReason, String) {
-    let bed = Bed::new(study);
-    let ended = bed.go(study::next, &mut Fake { fails: Some(fails), ..Fake::default() }).0.unwrap();
+    let begun = Begun::new(study);
+    let ended = begun.go(study::next, &mut Fake { fails: Some(fails), ..Fake::default() }).0.unwrap();
     let Ended::Done(reason) = ended else { panic!("{ended:?}") };
-    let run = Run { state: RunState::Done, ..bed.run() };
+    let run = Run { state: RunState::Done, ..begun.run() };
     let said = ended::notes(study, &run, reason).join("\n");
     (run, reason, said)
 }
@@ -160,10 +160,10 @@ fn what_lacks_its_baseline_is_named_with_it() {
     // One share is known: that is an answer.
     assert!(!said.contains("nothing of what was asked") && ended::exit_of(&run) == Exit::Done, "{said}");
     // Nothing more is left out, or told again, when it is taken up again.
-    let bed = Bed::new(&known());
-    bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
-    bed.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
-    assert_eq!(bed.run().skipped.len(), 2);
+    let begun = Begun::new(&known());
+    begun.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
+    begun.go(study::next, &mut Fake { fails: Some(&fails), ..Fake::default() }).0.unwrap();
+    assert_eq!(begun.run().skipped.len(), 2);
 }
 
 #[test]
@@ -211,9 +211,9 @@ fn a_run_that_has_its_answer_ends_well() {
     // An A/A run has no shares.
     let mut noise = known();
     noise.name = "noise-made-up".into();
-    let bed = Bed::new(&noise);
-    bed.go(next_noise, &mut Fake::default()).0.unwrap();
-    let run = Run { state: RunState::Done, ..bed.run() };
+    let begun = Begun::new(&noise);
+    begun.go(next_noise, &mut Fake::default()).0.unwrap();
+    let run = Run { state: RunState::Done, ..begun.run() };
     assert_eq!(ended::exit_of(&run), Exit::Done);
     let lone = Run { samples: run.samples.iter().filter(|s| s.cell.is_native()).cloned().collect(), ..run };
     assert_eq!(ended::exit_of(&lone), Exit::Partial);

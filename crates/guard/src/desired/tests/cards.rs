@@ -5,8 +5,8 @@ use vmio_model::rate::MBIT as M;
 use super::*;
 
 fn assigned_vf(function: u32, vm: &str) -> DiscoveredInterface {
-    let way = PacketPath { card: Some(function), ..PacketPath::default() };
-    let mut found = found(0, &format!("eth0/vf{function}"), "vfio", "vfio", way);
+    let path = PacketPath { card: Some(function), ..PacketPath::default() };
+    let mut found = found(0, &format!("eth0/vf{function}"), "vfio", "vfio", path);
     found.interface.vms = vec![vm.to_owned()];
     found
 }
@@ -29,7 +29,7 @@ class = \"gold\"
 
 /// A card lends nothing: it is given what is a guest's when everybody wants all, and the rest is the others'.
 #[test]
-fn what_a_card_limits_is_off_what_the_queues_share() {
+fn card_limits_reduce_the_shared_rate() {
     let mut core = start(CARDS, vec![held(1, OPEN), assigned_vf(3, "web1")]).unwrap();
     let pool = &core.desired().pools[0];
     let card = &pool.cards[0];
@@ -43,24 +43,24 @@ fn what_a_card_limits_is_off_what_the_queues_share() {
     assert_eq!((shown.name.as_str(), shown.limit_bps), ("eth0/vf3", Some(40 * M)));
     assert_eq!(shown.held.as_ref().unwrap().waits, QueueingPoint::Nic);
     // The minima of the host and of silver, 22 Mbit/s, are kept; 39 each are left.
-    core.see(vec![held(1, OPEN), assigned_vf(3, "web1"), assigned_vf(4, "web2")]).unwrap();
+    core.set_interfaces(vec![held(1, OPEN), assigned_vf(3, "web1"), assigned_vf(4, "web2")]).unwrap();
     let pool = &core.desired().pools[0];
     assert_eq!(pool.cards.iter().map(|c| c.mbit).collect::<Vec<_>>(), [39, 39]);
     assert_eq!(pool.pool.capacity, 22 * M);
-    core.see(vec![held(1, OPEN)]).unwrap();
+    core.set_interfaces(vec![held(1, OPEN)]).unwrap();
     assert_eq!(core.desired().pools[0].pool.capacity, 100 * M);
 }
 
 #[test]
-fn a_function_of_another_card_is_not_the_uplinks() {
+fn function_of_another_card_is_refused() {
     let mut other = assigned_vf(3, "web1");
-    other.ways = [("eth1".to_owned(), PacketPath { card: Some(3), ..PacketPath::default() })].into();
+    other.paths = [("eth1".to_owned(), PacketPath { card: Some(3), ..PacketPath::default() })].into();
     let Err(CoreError::Refused(refusal)) = start(&CARDS.replace("web*", "web1"), vec![other]) else { panic!() };
     assert!(refusal.0[0].contains("the uplink's own card"), "{refusal}");
 }
 
 #[test]
-fn a_card_knows_nothing_below_a_megabit() {
+fn card_limit_is_at_least_one_megabit() {
     let tight = CARDS.replace("40Mbit", "300kbit");
     let mut core = start(&tight, vec![assigned_vf(3, "web1")]).unwrap();
     assert_eq!(core.desired().pools[0].cards[0].mbit, 1, "0 would be no limit");

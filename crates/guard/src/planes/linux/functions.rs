@@ -1,6 +1,6 @@
-//! Virtual functions of a card (SR-IOV) and the limits that it has for them: `IFLA_VFINFO_LIST` of the physical function's
-//! interface (include/uapi/linux/if_link.h, `struct ifla_vf_rate`; net/core/rtnetlink.c, `rtnl_fill_vf`, `do_setvfinfo`).
-//! Rates are Mbit/s of what a function sends, 0 is none.
+//! Virtual functions of a card (SR-IOV) and the limits that it has for them: `IFLA_VFINFO_LIST` of the physical
+//! function's interface (include/uapi/linux/if_link.h, `struct ifla_vf_rate`; net/core/rtnetlink.c, `rtnl_fill_vf`,
+//! `do_setvfinfo`). Rates are Mbit/s of what a function sends, 0 is none.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -129,8 +129,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// What `ip -details link show` of a card with two functions is made from (iproute2 prints these fields), put together by
-    /// the kernel's structures: no card with functions was there to record.
+    /// What `ip -details link show` of a card with two functions is made from (iproute2 prints these fields), put
+    /// together by the kernel's structures: no card with functions was there to record.
     fn answer() -> Vec<u8> {
         let info = |number: u32, mac: [u8; 6], min: u32, max: u32, stats: Option<(u64, u64)>| {
             let mut address = number.to_ne_bytes().to_vec();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_with_functions_is_known_by_its_file() {
+    fn sriov_cards_are_recognised() {
         let file = "/sys/class/net/eth0/device/sriov_totalvfs";
         let host = |totals: &str| vmio_node::Fake::new("fake").file(file, totals);
         assert!((CARD.check)(&host("8\n")).is_ok());
@@ -176,10 +176,10 @@ mod tests {
         }
     }
 
-    /// What `ip link set dev eth0 vf 1 max_tx_rate 500` of iproute2 6.1 sends, recorded with strace, but for the kind of message:
-    /// RTM_NEWLINK there, which could make an interface.
+    /// What `ip link set dev eth0 vf 1 max_tx_rate 500` of iproute2 6.1 sends, recorded with strace, but for the kind
+    /// of message: RTM_NEWLINK there, which could make an interface.
     #[test]
-    fn a_limit_is_what_iproute2_sends() {
+    fn limit_request_equals_iproute2s() {
         let card = Device { index: 2, name: "eth0".into() };
         let bytes = limiting(&card, 1, Rate { min_mbit: 0, max_mbit: 500 }).encode(9).unwrap();
         let mut wanted: Vec<u8> = Vec::new();

@@ -45,10 +45,10 @@ const LOOPBACK: u32 = 8;
 /// Bytes of a name, without the zero at its end (IFNAMSIZ).
 const LONGEST_NAME: usize = 15;
 
-/// An interface: what the kernel knows it by, and what people do.
+/// An interface: its index and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Device {
-    /// Of its network namespace; used again for another only after a long time.
+    /// Index in its network namespace; not reused for a long time.
     pub index: u32,
     /// At the time when it was found.
     pub name: String,
@@ -60,7 +60,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// What an interface is.
+/// Properties of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
     /// Which.
@@ -71,7 +71,7 @@ pub struct Link {
     pub alias: String,
     /// Whether it is up.
     pub up: bool,
-    /// Whether it is the host's way to itself.
+    /// Whether it is a loopback interface.
     pub loopback: bool,
     /// Packets that its own queue holds.
     pub queue_packets: u32,
@@ -79,8 +79,8 @@ pub struct Link {
     pub address: Option<[u8; 6]>,
     /// Index of the bridge, bond or switch that it is a port of.
     pub master: Option<u32>,
-    /// Index of what it is tied to: the other end of a veth pair, the interface below a VLAN; itself where it is tied to
-    /// none.
+    /// Index of what it is tied to: the other end of a veth pair, the interface below a VLAN; itself where it is tied
+    /// to none.
     pub tied_to: Option<u32>,
     /// Of a bridge: whether it hands its packets to the IP firewall itself (`nf_call_iptables` and its kin).
     pub asks_firewall: bool,
@@ -119,7 +119,8 @@ pub fn by_index(netlink: &mut Netlink, index: u32) -> Result<Option<Link>> {
     netlink.ask(&format!("look at interface {index}"), &request, |m| link(m).map(Some))
 }
 
-/// Packets and bytes that an interface has received (`struct rtnl_link_stats64` of if_link.h); `None` where there is none.
+/// Packets and bytes that an interface has received (`struct rtnl_link_stats64` of if_link.h); `None` where there is
+/// none.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -166,8 +167,8 @@ pub enum Of<'a> {
     File(std::os::fd::BorrowedFd<'a>),
 }
 
-/// The number that the socket's namespace has for another one; `None` where no interface here has anything to do with it,
-/// or it is gone.
+/// The number that the socket's namespace has for another one; `None` where no interface here has anything to do with
+/// it, or it is gone.
 ///
 /// # Errors
 /// When the kernel refuses otherwise.

@@ -1,14 +1,13 @@
-//! The Linux plane: a hierarchy of queues ([`htb`]) on what leaves one interface (an uplink, or an [`ifb`] that a
-//! guest's packets, or those that arrive at an uplink, are led through), and eBPF programs at each guest's interface and at
-//! the uplink ([`classifier`]) that say which class a packet is of. All by netlink ([`netlink`]) and bpf(2); no program is started.
-//! What a guest's hypervisor may have waiting there is set on its [`tap`], by an I/O task, which a thread of its own
-//! asks for.
+//! The Linux plane: a hierarchy of queues ([`htb`]) at the egress of an uplink or of an [`ifb`] through which packets
+//! are redirected, and eBPF programs ([`classifier`]) at each guest's interface and at the uplink that give each packet
+//! its class. It uses netlink ([`netlink`]) and bpf(2) and starts no program. The send buffer of a guest's [`tap`] is
+//! set by an I/O task, from a thread of its own.
 //!
 //! A [`Netlink`] socket belongs to the network namespace of the thread that opened it, and so do eBPF links: one
 //! namespace, one thread that has entered it (setns(2)).
 //!
-//! With a ledger that outlives the process, what is in force does, too. The next plane takes over from what it finds, and its
-//! undo takes off what it finds: what is ours is known by looking at it, and what is not is in the ledger (`undo_log.rs`).
+//! With a ledger on disk, limits outlive the process. The next plane takes them over, and its undo removes them: the
+//! kernel shows which objects are the guard's, and the ledger has the rest (`undo_log.rs`).
 
 use std::io;
 
@@ -29,7 +28,7 @@ pub use netlink::Netlink;
 pub use plane::{ENTRY, Linux};
 pub use requirements::REQUIREMENTS;
 
-/// What went wrong: what was tried, where, and what to do.
+/// An error, with what was tried, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refused a request.
@@ -39,10 +38,10 @@ pub enum Error {
         what: String,
         /// The kernel's error.
         source: io::Error,
-        /// What it said beside it (extended acknowledgement), often nothing.
+        /// Its extended acknowledgement, often empty.
         said: String,
     },
-    /// The kernel's answer makes no sense.
+    /// The kernel's answer cannot be parsed.
     #[error(
         "linux plane: cannot {what}: the kernel's answer {why}\n  help: please report it with the kernel's version"
     )]
@@ -52,7 +51,7 @@ pub enum Error {
         /// What is wrong with the answer.
         why: String,
     },
-    /// What is to be put in force cannot be.
+    /// A setting is invalid.
     #[error("linux plane: {what}: {why}")]
     Invalid {
         /// Which part.
@@ -63,17 +62,17 @@ pub enum Error {
     /// No interface has that name.
     #[error("linux plane: {0}: there is no such interface; see: ip link")]
     NoInterface(String),
-    /// A process does not hold a tap, or not as far as can be told.
-    #[error("linux plane: tap {device}: {}", tap::told(*pid, found))]
+    /// A process does not hold a tap, as far as it could be examined.
+    #[error("linux plane: tap {device}: {}", tap::describe_holder(*pid, found))]
     NotHolder {
         /// The tap.
         device: Device,
         /// The process.
         pid: u32,
         /// What was found there.
-        found: vmio_node::tap::Found,
+        found: vmio_node::tap::HolderState,
     },
-    /// Another's qdisc or interface is in the place.
+    /// A foreign qdisc or interface is in the place.
     #[error("linux plane: {place}: {what} is another's and is left alone\n  help: {help}")]
     Foreign {
         /// The interface.
@@ -83,7 +82,7 @@ pub enum Error {
         /// What one may do.
         help: String,
     },
-    /// What was written is not what is read back.
+    /// A value reads back differently than it was written.
     #[error(
         "linux plane: {place}: {field} is {found} where {wanted} was written\n  help: look whether something else \
          changes the same interface (tc monitor); else please report it with the kernel's version"
@@ -98,7 +97,7 @@ pub enum Error {
         /// What is there.
         found: String,
     },
-    /// What is about to be done cannot be written down, or what was done cannot be read.
+    /// The ledger cannot be written or read.
     #[error("linux plane: {0}")]
     UndoLog(#[from] crate::undo_log::UndoLogError),
     /// The eBPF program cannot be loaded or attached.
@@ -119,8 +118,7 @@ const BPF_HELP: &str = "it needs CAP_BPF and CAP_NET_ADMIN on the host, and CONF
 /// Result with this module's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What stands in the way of queues on these interfaces, in a sentence each: one that is not there, another's queues. It
-/// looks, and changes nothing.
+/// Obstacles to queues on these interfaces, a sentence each: missing interfaces, foreign queues. Changes nothing.
 ///
 /// # Errors
 /// When the kernel gives no netlink socket.
@@ -133,7 +131,7 @@ pub fn in_the_way<'a>(uplinks: impl IntoIterator<Item = &'a String>, takeover: b
     Ok(uplinks.into_iter().filter_map(|uplink| Some(look(uplink).err()?.to_string())).collect())
 }
 
-/// Whether queues of ours stand on some interface, by whichever guard.
+/// Whether any interface has queues of a guard.
 ///
 /// # Errors
 /// When the kernel gives no netlink socket, or refuses.

@@ -1,5 +1,5 @@
-//! The plane itself: each pool's program on its uplink, or on an IFB for what guests receive; and the classifier at each
-//! member's interface and at the uplink.
+//! The plane: each pool's queues on its uplink or on an IFB, and the classifier at each member's interface and at the
+//! uplink.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,22 +12,22 @@ use super::htb::{self, Numbers};
 use super::netlink::events::Events;
 use super::undo_log::PlaneLog;
 use super::{Device, Error, Netlink, links};
-use crate::desired::{Desired, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey, Seated};
+use crate::desired::{Desired, DesiredMember, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey};
 use crate::planes::{Entry, Observation, Options, Plane, PlaneError, Scope, Setting};
 
 mod cards;
 mod flows;
 mod hold;
 mod observe;
+mod read_cache;
 mod receive;
-mod rest;
 mod stage;
 mod sweep;
 
 use cards::Cards;
 use flows::{Tally, numbers};
 use hold::Taps;
-use rest::{Counted, Unsure};
+use read_cache::{Counted, Unsure};
 use stage::Stage;
 use sweep::{Past, put};
 
@@ -46,7 +46,7 @@ pub struct Linux {
     /// Loaded when the first interface needs it.
     classifier: Option<Classifier>,
     takeover: bool,
-    /// Whether the kernel can keep flows apart in a queue, once it was asked.
+    /// Whether the kernel has fq_codel; None before it was asked.
     flows: Option<bool>,
     past: Past,
     pools: BTreeMap<PoolKey, InstalledPool>,
@@ -70,7 +70,7 @@ struct InstalledPool {
     /// The stage before the uplink, where the queues are on an IFB for what guests send.
     stage: Option<Stage>,
     /// Its members.
-    seats: Vec<Seated>,
+    seats: Vec<DesiredMember>,
     /// Whether each member is held to a limit by itself, instead of by what others leave.
     capped: bool,
     /// As it was compiled.
@@ -89,8 +89,8 @@ struct InstalledPool {
 }
 
 impl Linux {
-    /// In the thread's network namespace; nothing is touched yet. With `takeover` another's qdisc on an uplink is
-    /// replaced where it can be put back as it was. Its programs end with the process.
+    /// Opens the plane in the thread's network namespace; changes nothing. With `takeover` a foreign qdisc on an uplink
+    /// is replaced where it can be restored. Its programs end with the process.
     ///
     /// # Errors
     /// When the kernel gives no netlink socket.
@@ -98,10 +98,10 @@ impl Linux {
         Linux::with(&Options { takeover, ..Options::default() })
     }
 
-    /// As [`Linux::open`]; with a ledger that outlives the process what is put in force does, too.
+    /// As [`Linux::open`]; with a ledger on disk, limits outlive the process.
     ///
     /// # Errors
-    /// When the kernel gives no netlink socket, or the ledger makes no sense.
+    /// When the kernel gives no netlink socket, or the ledger cannot be parsed.
     pub fn with(options: &Options) -> Result<Linux, PlaneError> {
         let netlink = Netlink::open()?;
         let past = Past::look(PlaneLog::here(&options.log)?, options.log.outlives());
@@ -158,12 +158,12 @@ impl Linux {
             changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, leave)?);
             changes += self.classify(&pool.seats, compiled.framing, through, &mut tenants)?;
             if stage.is_none() && staged.is_some() {
-                self.stage_no_more(&uplink)?;
+                self.remove_stage(&uplink)?;
             }
             Ok(())
         });
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
-        // What was reached is kept also when something failed: it is what there is to take off.
+        // Recorded also after a failure, so that it can be removed.
         let stage = if done.is_err() { stage.or(staged) } else { stage };
         let installed = InstalledPool {
             at: stage.as_ref().map_or_else(|| uplink.clone(), |stage| stage.ifb.clone()),
@@ -183,8 +183,8 @@ impl Linux {
         done.map(|()| changes).map_err(PlaneError::from)
     }
 
-    /// The uplink of a pool, and what is to be in force there: as it was compiled, and while that is the same as the loop
-    /// has set it. Where the uplink was made anew under its name, or renamed, what was the other's goes first.
+    /// Finds a pool's uplink and the hierarchy to put in force: the compiled one, with the loop's limits if it is
+    /// unchanged. Where another interface has the uplink's name now, the old one's pool is removed first.
     fn begin(&mut self, pool: &DesiredPool, compiled: &Hierarchy) -> Result<(Device, Hierarchy), PlaneError> {
         let key = &pool.key;
         let uplink = links::find(&mut self.netlink, &key.uplink)?;
@@ -198,11 +198,11 @@ impl Linux {
         Ok((uplink, set.map_or_else(|| compiled.clone(), |installed| installed.hierarchy.clone())))
     }
 
-    /// Has the classifier at the interfaces of these members, and at no others of those it was at; their packets are led
-    /// through that IFB.
+    /// Attaches the classifier at the members' interfaces, with a redirect through an IFB if there is one, and detaches
+    /// it from the other interfaces in `tenants`. Returns the number of changes.
     fn classify(
         &mut self,
-        seats: &[Seated],
+        seats: &[DesiredMember],
         framing: Framing,
         through: Option<u32>,
         tenants: &mut BTreeMap<Device, Tenant>,
@@ -210,7 +210,7 @@ impl Linux {
         let mut changes = 0;
         let mut there = BTreeSet::new();
         for (seat, interface) in seats.iter().filter_map(|s| Some((s, s.interface.as_ref()?))) {
-            // One that has gone meanwhile sends nothing; the next look leaves it out.
+            // It is gone; the next list of interfaces will lack it.
             if self.there.get(&interface.index) != Some(&interface.name) {
                 continue;
             }
@@ -227,7 +227,7 @@ impl Linux {
                 continue;
             }
             if let Err(error) = classifier.attach(&mut self.netlink, &device, &tenant) {
-                // Of many some go while the others are attached.
+                // The interface may be gone.
                 if links::look(&mut self.netlink, &device.name)?.is_none_or(|link| link.device != device) {
                     continue;
                 }
@@ -239,7 +239,7 @@ impl Linux {
         }
         let gone: Vec<Device> = tenants.keys().filter(|device| !there.contains(device)).cloned().collect();
         for device in gone {
-            // One that was renamed has it under its new name.
+            // A renamed interface keeps its classifier.
             let renamed = there.iter().any(|now| now.index == device.index);
             if let Some(classifier) = self.classifier.as_mut().filter(|_| !renamed) {
                 classifier.detach(&mut self.netlink, &device)?;
@@ -254,13 +254,13 @@ impl Linux {
         let Some(mut installed) = self.pools.remove(key) else { return Ok(0) };
         let done = self.classify(&[], Framing::NONE, None, &mut installed.tenants).and_then(|_| {
             if key.direction == Direction::GuestRx {
-                return self.receive_no_more(&installed);
+                return self.remove_receive(&installed);
             }
             if let Some(classifier) = &mut self.classifier {
                 classifier.detach_uplink(&mut self.netlink, &installed.uplink)?;
             }
-            self.take_off(installed.uplink.index)?;
-            if installed.stage.is_some() { self.stage_no_more(&installed.uplink) } else { Ok(()) }
+            self.remove_queues(installed.uplink.index)?;
+            if installed.stage.is_some() { self.remove_stage(&installed.uplink) } else { Ok(()) }
         });
         match done {
             Ok(()) => Ok(1),
@@ -271,7 +271,7 @@ impl Linux {
         }
     }
 
-    /// Has in force what the loop found for a pool.
+    /// Sets the loop's limits of a pool.
     fn adjust(&mut self, pool: &PoolKey, limits: &AppliedLimits) -> Result<(), PlaneError> {
         let takeover = self.takeover;
         let installed = self.installed(pool)?;
@@ -352,7 +352,6 @@ impl Plane for Linux {
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {
-        // Nothing is held any more, in whatever way.
         self.past.held_by = None;
         self.begin_past(false)?;
         let taps = self.taps.undo();
@@ -360,7 +359,7 @@ impl Plane for Linux {
         while let (Ok(_), Some(key)) = (&done, self.pools.keys().next().cloned()) {
             done = self.remove(&key);
         }
-        // Whatever that came to: what is left is found by looking.
+        // Also after a failure: the sweep finds what is left.
         self.classifier = None;
         self.pools.clear();
         let (swept, cards) = (self.sweep(), self.cards_undo());
@@ -370,7 +369,7 @@ impl Plane for Linux {
     }
 }
 
-/// What frames that were counted without it take on the wire.
+/// Bytes on the wire of frames that were counted without framing.
 fn framed(framing: Framing, packets: u64, bytes: u64) -> u64 {
     let framed = bytes + packets * u64::from(framing.overhead_bytes);
     framed.max(packets * u64::from(framing.least_bytes))

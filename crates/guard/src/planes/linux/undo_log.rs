@@ -1,6 +1,6 @@
-//! What of the guard's undo log speaks of this network namespace: what cannot be found by looking. That is another's qdisc
-//! that is replaced, a clsact qdisc that was made, what a card's virtual function might send, which number each interface
-//! has, and that something is in force at all, without which nothing of it would be missed.
+//! The Linux plane's entries in the guard's undo log: what the kernel does not show. These are a replaced foreign
+//! qdisc, a clsact qdisc that was made, the limit of a card's virtual function before, the numbers of interfaces, and
+//! the fact that limits are in force.
 
 use std::collections::BTreeMap;
 
@@ -18,48 +18,48 @@ const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum What {
-    /// Something is in force; where links are pinned, if they are.
+pub(super) enum PlaneChange {
+    /// Limits are in force; `pins` is the directory of pinned links.
     Begun { pins: Option<String> },
-    /// Another's qdisc had to go.
+    /// A foreign qdisc was replaced.
     Replaced { device: Device, foreign: Foreign },
-    /// There was no clsact qdisc.
+    /// A clsact qdisc was made.
     Clsact { device: Device },
-    /// A card's function had this limit; these, in Mbit/s, are ours: after a crash either of the last two may be in force.
+    /// Limit of a card's function before, and the guard's last limits in Mbit/s: after a crash either may be in force.
     Carded { device: Device, function: u32, before: Rate, ours: Vec<u32> },
-    /// Which number each interface with a class has, all of them: programs and classes that outlive the process name it.
+    /// Number of each interface with a class, since programs and classes that outlive the process use it.
     Numbers { given: Vec<(Device, u16)> },
 }
 
-/// What an entry speaks of: interfaces by their indexes.
+/// Subject of an entry; interfaces by their indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
     Begun,
     Replaced(u32),
     Clsact(u32),
-    /// With the function.
+    /// The card and the function.
     Carded(u32, u32),
     Numbers,
 }
 
-/// As it is written down.
+/// An entry.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Written {
+pub(super) struct PlaneEntry {
     namespace: u64,
-    what: What,
+    what: PlaneChange,
 }
 
-impl Entry for Written {
+impl Entry for PlaneEntry {
     const PART: &'static str = "linux";
     type Subject = Subject;
 
     fn subject(&self) -> Subject {
         match &self.what {
-            What::Begun { .. } => Subject::Begun,
-            What::Replaced { device, .. } => Subject::Replaced(device.index),
-            What::Clsact { device } => Subject::Clsact(device.index),
-            What::Carded { device, function, .. } => Subject::Carded(device.index, *function),
-            What::Numbers { .. } => Subject::Numbers,
+            PlaneChange::Begun { .. } => Subject::Begun,
+            PlaneChange::Replaced { device, .. } => Subject::Replaced(device.index),
+            PlaneChange::Clsact { device } => Subject::Clsact(device.index),
+            PlaneChange::Carded { device, function, .. } => Subject::Carded(device.index, *function),
+            PlaneChange::Numbers { .. } => Subject::Numbers,
         }
     }
 
@@ -68,12 +68,12 @@ impl Entry for Written {
     }
 }
 
-/// What the plane has written down of the thread's network namespace.
-pub(super) type PlaneLog = Entries<Written>;
+/// The plane's entries of the thread's network namespace.
+pub(super) type PlaneLog = Entries<PlaneEntry>;
 
 impl PlaneLog {
     /// # Errors
-    /// When the log makes no sense.
+    /// When the log cannot be parsed.
     pub(super) fn here(log: &UndoLog) -> Result<PlaneLog> {
         let stat = rustix::fs::stat(NAMESPACE).map_err(|e| Error::Refused {
             what: format!("look at {NAMESPACE}"),
@@ -83,155 +83,156 @@ impl PlaneLog {
         Ok(Entries::read(log, stat.st_ino)?)
     }
 
-    fn written(&self, what: What) -> Written {
-        Written { namespace: self.namespace(), what }
+    fn written(&self, what: PlaneChange) -> PlaneEntry {
+        PlaneEntry { namespace: self.namespace(), what }
     }
 
-    fn what(&self, subject: Subject) -> Option<What> {
+    fn what(&self, subject: Subject) -> Option<PlaneChange> {
         Some(self.last(subject)?.what)
     }
 
-    /// Whether something is in force, as far as it was written down.
+    /// Whether limits are recorded as in force.
     pub(super) fn has_begun(&self) -> bool {
         self.what(Subject::Begun).is_some()
     }
 
-    /// Where links were pinned.
+    /// The directory of pinned links.
     pub(super) fn pins(&self) -> Option<String> {
         self.all(Subject::Begun).into_iter().rev().find_map(|(_, written)| match written.what {
-            What::Begun { pins } => pins,
+            PlaneChange::Begun { pins } => pins,
             _ => None,
         })
     }
 
-    /// Before the first change. Where links were pinned before is kept, too.
+    /// Records the begin, before the first change. An earlier directory of pins stays on record.
     pub(super) fn begin(&self, pins: Option<String>) -> Result<()> {
-        if matches!(self.what(Subject::Begun), Some(What::Begun { pins: before }) if before == pins) {
+        if matches!(self.what(Subject::Begun), Some(PlaneChange::Begun { pins: before }) if before == pins) {
             return Ok(());
         }
-        self.record(self.written(What::Begun { pins }))?;
+        self.record(self.written(PlaneChange::Begun { pins }))?;
         Ok(())
     }
 
-    /// Nothing is in force any more.
+    /// Records that no limits are in force.
     pub(super) fn end(&self) -> Result<()> {
         self.strike(Subject::Begun)?;
         Ok(self.strike(Subject::Numbers)?)
     }
 
-    /// Before interfaces are told by these numbers. Those of interfaces that are gone stay until others come: they are nobody's.
+    /// Records the interfaces' numbers before they are used. Numbers of interfaces that are gone stay until the next
+    /// change.
     pub(super) fn number(&self, desired: &Desired) -> Result<()> {
         let seats = desired.pools.iter().flat_map(|pool| &pool.seats);
         let device = |interface: &Interface| Device { index: interface.index, name: interface.name.clone() };
         // An interface may be in two pools, by one number.
         let all: BTreeMap<Device, u16> =
             seats.filter_map(|seat| Some((device(seat.interface.as_ref()?), seat.number))).collect();
-        let known: BTreeMap<Device, u16> = match self.what(Subject::Numbers) {
-            Some(What::Numbers { given }) => given.into_iter().collect(),
+        let recorded: BTreeMap<Device, u16> = match self.what(Subject::Numbers) {
+            Some(PlaneChange::Numbers { given }) => given.into_iter().collect(),
             _ => BTreeMap::new(),
         };
-        if all.iter().all(|(device, number)| known.get(device) == Some(number)) {
+        if all.iter().all(|(device, number)| recorded.get(device) == Some(number)) {
             return Ok(());
         }
-        Ok(self.replace(self.written(What::Numbers { given: all.into_iter().collect() }))?)
+        Ok(self.replace(self.written(PlaneChange::Numbers { given: all.into_iter().collect() }))?)
     }
 
-    /// What was written so.
+    /// The recorded numbers.
     pub(super) fn numbers(&self) -> Numbers {
         match self.what(Subject::Numbers) {
-            Some(What::Numbers { given }) => {
+            Some(PlaneChange::Numbers { given }) => {
                 Numbers::handed_on(given.into_iter().map(|(device, number)| (device.index, device.name, number)))
             }
             _ => Numbers::default(),
         }
     }
 
-    /// Before another's qdisc is replaced.
+    /// Records a foreign qdisc before it is replaced.
     pub(super) fn begin_replacing(&self, device: &Device, foreign: &Foreign) -> Result<()> {
-        let what = What::Replaced { device: device.clone(), foreign: foreign.clone() };
+        let what = PlaneChange::Replaced { device: device.clone(), foreign: foreign.clone() };
         Ok(self.replace(self.written(what))?)
     }
 
-    /// What was replaced at the interface of that index, and what that was called then.
+    /// The qdisc that was replaced at an interface, with the interface's name then.
     pub(super) fn replaced(&self, index: u32) -> Option<(Device, Foreign)> {
         match self.what(Subject::Replaced(index))? {
-            What::Replaced { device, foreign } => Some((device, foreign)),
+            PlaneChange::Replaced { device, foreign } => Some((device, foreign)),
             _ => None,
         }
     }
 
-    /// Interfaces at which something was replaced, by index.
+    /// Indexes of interfaces at which a qdisc was replaced.
     pub(super) fn replaced_at(&self) -> Vec<u32> {
         let index = |subject| if let Subject::Replaced(index) = subject { Some(index) } else { None };
         self.subjects().into_iter().filter_map(index).collect()
     }
 
-    /// It is back, or its interface is gone.
-    pub(super) fn is_back(&self, index: u32) -> Result<()> {
+    /// Strikes out a replaced qdisc: it is restored, or its interface is gone.
+    pub(super) fn strike_replaced(&self, index: u32) -> Result<()> {
         Ok(self.strike(Subject::Replaced(index))?)
     }
 
-    /// Before a clsact qdisc is made.
+    /// Records a clsact qdisc before it is made.
     pub(super) fn begin_clsact(&self, device: &Device) -> Result<()> {
         if self.made_clsact(device.index).as_ref() == Some(device) {
             return Ok(());
         }
-        Ok(self.replace(self.written(What::Clsact { device: device.clone() }))?)
+        Ok(self.replace(self.written(PlaneChange::Clsact { device: device.clone() }))?)
     }
 
-    /// What the interface was called whose clsact qdisc was made, where it was.
+    /// The interface at which a clsact qdisc was made, with its name then.
     pub(super) fn made_clsact(&self, index: u32) -> Option<Device> {
         match self.what(Subject::Clsact(index))? {
-            What::Clsact { device } => Some(device),
+            PlaneChange::Clsact { device } => Some(device),
             _ => None,
         }
     }
 
-    /// Interfaces whose clsact qdisc was made, by index.
+    /// Indexes of interfaces at which a clsact qdisc was made.
     pub(super) fn clsacts(&self) -> Vec<u32> {
         let index = |subject| if let Subject::Clsact(index) = subject { Some(index) } else { None };
         self.subjects().into_iter().filter_map(index).collect()
     }
 
-    /// It is off, gone with its interface, or others' by now.
-    pub(super) fn no_clsact(&self, index: u32) -> Result<()> {
+    /// Strikes out a clsact qdisc: it is removed, gone with its interface, or used by others.
+    pub(super) fn strike_clsact(&self, index: u32) -> Result<()> {
         Ok(self.strike(Subject::Clsact(index))?)
     }
 
-    /// Before a card limits a function to so many Mbit/s that may send `now`.
+    /// Records a card's limit for a function, which is `now`, before it is set to `mbit`.
     pub(super) fn begin_limiting(&self, device: &Device, function: u32, now: Rate, mbit: u32) -> Result<()> {
-        let known = self.carded_at(device.index, function).filter(|(at, _, _)| at == device);
-        // What it sends now is ours, or somebody else's that comes back.
-        let is_ours = known.as_ref().filter(|(_, _, ours)| ours.contains(&now.max_mbit));
+        let recorded = self.card_limit_at(device.index, function).filter(|(at, _, _)| at == device);
+        // If the current limit is not the guard's, it is the one to restore.
+        let is_ours = recorded.as_ref().filter(|(_, _, ours)| ours.contains(&now.max_mbit));
         let before = is_ours.map_or(now, |(_, before, _)| *before);
         let ours: Vec<u32> = is_ours.map(|_| now.max_mbit).into_iter().chain([mbit]).collect();
-        if is_ours.is_none() && known.as_ref().is_some_and(|(_, was, known)| *was == before && *known == ours) {
-            // It was tried before, and the card refused.
+        if is_ours.is_none() && recorded.as_ref().is_some_and(|(_, was, recorded)| *was == before && *recorded == ours)
+        {
+            // The card refused it before.
             return Ok(());
         }
-        Ok(self.replace(self.written(What::Carded { device: device.clone(), function, before, ours }))?)
+        Ok(self.replace(self.written(PlaneChange::Carded { device: device.clone(), function, before, ours }))?)
     }
 
-    /// The card of a function as it was called then, what the function might send before, and what ours is or was about to
-    /// be, in Mbit/s.
-    pub(super) fn carded_at(&self, index: u32, function: u32) -> Option<(Device, Rate, Vec<u32>)> {
+    /// Of a function: its card with the name then, the limit before, and the guard's limits in Mbit/s.
+    pub(super) fn card_limit_at(&self, index: u32, function: u32) -> Option<(Device, Rate, Vec<u32>)> {
         match self.what(Subject::Carded(index, function))? {
-            What::Carded { device, before, ours, .. } => Some((device, before, ours)),
+            PlaneChange::Carded { device, before, ours, .. } => Some((device, before, ours)),
             _ => None,
         }
     }
 
-    /// Functions that have a limit of ours, by their cards.
-    pub(super) fn carded(&self) -> Vec<(Device, u32)> {
+    /// Cards and functions with a limit of the guard's.
+    pub(super) fn card_limits(&self) -> Vec<(Device, u32)> {
         let card = |subject| match subject {
-            Subject::Carded(index, function) => Some((self.carded_at(index, function)?.0, function)),
+            Subject::Carded(index, function) => Some((self.card_limit_at(index, function)?.0, function)),
             _ => None,
         };
         self.subjects().into_iter().filter_map(card).collect()
     }
 
-    /// It is back, gone with its card, or others' by now.
-    pub(super) fn card_is_back(&self, index: u32, function: u32) -> Result<()> {
+    /// Strikes out a function's limit: it is restored, gone with its card, or others' by now.
+    pub(super) fn strike_card_limit(&self, index: u32, function: u32) -> Result<()> {
         Ok(self.strike(Subject::Carded(index, function))?)
     }
 }
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_handed_on_until_it_is_undone() {
+    fn entries_last_until_undone() {
         let dir = tempfile::tempdir().unwrap();
         let foreign = |handle| Foreign { kind: "fq".into(), handle, options: None, sizes: None, lost: None };
         {
@@ -264,7 +265,7 @@ mod tests {
             log.begin_replacing(&device(2), &foreign(3)).unwrap();
             log.begin_clsact(&device(1)).unwrap();
             log.begin_clsact(&device(1)).unwrap();
-            log.is_back(2).unwrap();
+            log.strike_replaced(2).unwrap();
         }
         let all = UndoLog::open(dir.path()).unwrap();
         let log = here(&all);
@@ -272,17 +273,16 @@ mod tests {
         assert_eq!(log.pins().as_deref(), Some("/pins"));
         assert_eq!(log.replaced(1), Some((device(1), foreign(2))));
         assert_eq!((log.replaced(2), log.made_clsact(1)), (None, Some(device(1))));
-        assert_eq!(all.live::<Written>(Written::PART).unwrap().len(), 4);
+        assert_eq!(all.live::<PlaneEntry>(PlaneEntry::PART).unwrap().len(), 4);
         log.end().unwrap();
-        log.is_back(1).unwrap();
-        log.no_clsact(1).unwrap();
-        assert_eq!(all.live::<Written>(Written::PART).unwrap().len(), 0);
+        log.strike_replaced(1).unwrap();
+        log.strike_clsact(1).unwrap();
+        assert_eq!(all.live::<PlaneEntry>(PlaneEntry::PART).unwrap().len(), 0);
     }
 
-    /// What a function had before vmio is what comes back, whatever vmio has set in turn; what somebody else has set
-    /// meanwhile is what it had.
+    /// The limit to restore is the one before vmio, or one that somebody else has set meanwhile.
     #[test]
-    fn a_cards_limit_is_known_through_changes_and_crashes() {
+    fn limit_before_survives_changes_and_crashes() {
         let dir = tempfile::tempdir().unwrap();
         let rate = |max_mbit| Rate { min_mbit: 0, max_mbit };
         {
@@ -292,25 +292,24 @@ mod tests {
             log.begin_limiting(&device(1), 4, rate(0), 100).unwrap();
             log.begin_limiting(&device(1), 4, rate(77), 100).unwrap();
             log.begin_limiting(&device(2), 3, rate(0), 5).unwrap();
-            log.card_is_back(2, 3).unwrap();
+            log.strike_card_limit(2, 3).unwrap();
         }
         let log = here(&UndoLog::open(dir.path()).unwrap());
-        assert_eq!(log.carded_at(1, 3), Some((device(1), rate(900), vec![500, 400])), "either may be in force");
-        assert_eq!(log.carded_at(1, 4), Some((device(1), rate(77), vec![100])));
-        assert_eq!(log.carded(), [(device(1), 3), (device(1), 4)]);
+        assert_eq!(log.card_limit_at(1, 3), Some((device(1), rate(900), vec![500, 400])), "either may be in force");
+        assert_eq!(log.card_limit_at(1, 4), Some((device(1), rate(77), vec![100])));
+        assert_eq!(log.card_limits(), [(device(1), 3), (device(1), 4)]);
     }
 
-    /// What stands in the ledger of another namespace says nothing of interfaces of the same index here.
     #[test]
-    fn another_namespaces_entries_are_left_alone() {
+    fn other_namespaces_entries_stay() {
         let all = UndoLog::memory();
-        let written = Written { namespace: 1, what: What::Clsact { device: device(1) } };
-        all.record(Written::PART, &written).unwrap();
+        let written = PlaneEntry { namespace: 1, what: PlaneChange::Clsact { device: device(1) } };
+        all.record(PlaneEntry::PART, &written).unwrap();
         let log = here(&all);
         assert_eq!(log.made_clsact(1), None);
-        log.no_clsact(1).unwrap();
+        log.strike_clsact(1).unwrap();
         log.end().unwrap();
-        assert_eq!(all.live::<Written>(Written::PART).unwrap().len(), 1);
+        assert_eq!(all.live::<PlaneEntry>(PlaneEntry::PART).unwrap().len(), 1);
     }
 
     #[test]
@@ -324,7 +323,7 @@ mod tests {
         ];
         for what in whats {
             let text = format!(r#"{{"namespace":1,"what":{what}}}"#).replace("E2", r#"{"index":2,"name":"e2"}"#);
-            form_stays::<Written>("linux", &text);
+            form_stays::<PlaneEntry>("linux", &text);
         }
     }
 }

@@ -1,16 +1,15 @@
-//! What a container's control group lets it use: I/O (`io.max`; in version 1
-//! `blkio.throttle.*_device`) and memory. Linux Documentation/admin-guide/cgroup-v2.rst and
-//! cgroup-v1/blkio-controller.rst, memory.rst.
+//! Limits of a container's control group: I/O (`io.max`; in version 1 `blkio.throttle.*_device`) and memory. Linux
+//! Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/blkio-controller.rst, memory.rst.
 
 use crate::kinds::process::Process;
 use crate::kinds::quota::group;
 
-/// Memory in bytes that the group may use; `None` without a limit.
+/// Memory limit in bytes; `None` without one.
 pub fn memory_bytes(process: &Process<'_>) -> Option<u64> {
     group(process, "memory")?.memory_limit_bytes(process.reader()).map(|(bytes, _)| bytes)
 }
 
-/// Limits of I/O in words.
+/// I/O limits in words.
 pub fn io(process: &Process<'_>) -> Vec<String> {
     let Some(group) = group(process, "blkio") else { return Vec::new() };
     let read = |file: &str| group.text(process.reader(), file);

@@ -1,16 +1,15 @@
-//! Which container a control group is of, by the names that engines give them: Docker
-//! (`docker-ID.scope`, `/docker/ID`), Podman (`libpod-ID`), containerd and CRI-O below Kubernetes
-//! (`cri-containerd-ID`, `crio-ID`, `/kubepods/…/ID`), LXC (`/lxc/NAME`, `lxc.payload.NAME`),
-//! systemd-nspawn (`machine-NAME.scope`, `systemd-nspawn@NAME.service`).
+//! The container of a control group, by the names that engines give: Docker (`docker-ID.scope`, `/docker/ID`), Podman
+//! (`libpod-ID`), containerd and CRI-O below Kubernetes (`cri-containerd-ID`, `crio-ID`, `/kubepods/…/ID`), LXC
+//! (`/lxc/NAME`, `lxc.payload.NAME`), systemd-nspawn (`machine-NAME.scope`, `systemd-nspawn@NAME.service`).
 
 use vmio_node::linux::cgroup;
 
-/// A container's name.
+/// A container and its engine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Named {
+pub struct ContainerName {
     /// Engine: `docker`, `lxc`.
     pub engine: &'static str,
-    /// How it is shown: the beginning of its id, as engines show it, or its name.
+    /// Name that is shown: the start of its id, as engines show it, or its name.
     pub name: String,
     /// Its whole id, where it has one.
     pub id: Option<String>,
@@ -20,13 +19,13 @@ pub struct Named {
 const SHOWN: usize = 12;
 
 /// The container of a `/proc/PID/cgroup`; `None` where no engine made the group.
-pub fn of(groups: &str) -> Option<Named> {
+pub fn of(groups: &str) -> Option<ContainerName> {
     cgroup::memberships(groups).find_map(|(_, path)| of_path(path))
 }
 
-fn of_path(path: &str) -> Option<Named> {
+fn of_path(path: &str) -> Option<ContainerName> {
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
-    let named = |engine, name: &str| Some(Named { engine, name: unescaped(name), id: None });
+    let named = |engine, name: &str| Some(ContainerName { engine, name: unescaped(name), id: None });
     for (i, part) in parts.iter().enumerate() {
         let next = parts.get(i + 1);
         if let Some(name) = part.strip_prefix("lxc.payload.") {
@@ -38,7 +37,7 @@ fn of_path(path: &str) -> Option<Named> {
         if let Some(name) = part.strip_prefix("systemd-nspawn@").and_then(|p| p.strip_suffix(".service")) {
             return named("nspawn", name);
         }
-        // libvirt and its guests register their machines too.
+        // libvirt registers its guests the same way.
         if let Some(name) = part.strip_prefix("machine-").and_then(|p| p.strip_suffix(".scope")) {
             let other = name.starts_with("qemu");
             return if other { None } else { named("nspawn", name) };
@@ -53,14 +52,14 @@ fn of_path(path: &str) -> Option<Named> {
             "libpod" => "podman",
             "cri-containerd" => "containerd",
             "crio" => "cri-o",
-            // An id alone: the group above says whose.
+            // An id alone: a group above it names the engine.
             "" => match parts.iter().take(i).find_map(|p| above(p)) {
                 Some(engine) => engine,
                 None => continue,
             },
             _ => continue, // `libpod-conmon-ID` is the monitor of a container
         };
-        return Some(Named { engine, name: id[..SHOWN].to_owned(), id: Some(id.to_owned()) });
+        return Some(ContainerName { engine, name: id[..SHOWN].to_owned(), id: Some(id.to_owned()) });
     }
     None
 }

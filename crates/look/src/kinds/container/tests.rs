@@ -69,8 +69,7 @@ fn a_container_is_one_guest_with_its_root_its_veth_and_its_limits() {
 fn helpers_hypervisors_and_pauses_are_no_containers() {
     let group = format!("/kubepods.slice/cri-containerd-{ID}.scope");
     let other = group.replace("cri-containerd-0", "cri-containerd-1");
-    // QEMU in a pod (KubeVirt), a pause container, an engine's helper in our own namespaces, a
-    // service with a private /tmp.
+    // QEMU in a pod (KubeVirt), a pause container, an engine's helper in our namespaces, a service with a private /tmp.
     let fake = process(host(), 30, "virt-launcher", &group, ("3", "3", "3"), 1);
     let fake = process(fake, 31, "qemu-kvm", &group, ("3", "3", "3"), 2);
     let fake = process(fake, 32, "pause", &other, ("4", "4", "4"), 1);
@@ -109,7 +108,7 @@ fn limits_of_version_1_groups_are_read() {
     assert_eq!(limits::memory_bytes(&process), None);
 }
 
-/// The limits of an LXC container of Proxmox are at its group, and its first process is in one below.
+/// Proxmox sets the limits of an LXC container at its group; its first process is in a group below.
 #[test]
 fn a_limit_above_the_group_of_the_first_process_is_the_containers() {
     let fake = process(host(), 30, "systemd", "/lxc/101/ns/init.scope", ("3", "3", "3"), 1)
@@ -130,7 +129,7 @@ fn the_upper_directory_of_an_overlay_is_named_as_it_is() {
     assert_eq!(guests[0].disks[0].place.source.as_deref(), Some("/my data,1/diff"));
 }
 
-/// A process that shows nobody its namespaces: PID 1 of a sandbox, to root and others.
+/// A process that shows its namespaces to nobody: PID 1 of a sandbox.
 #[test]
 fn what_may_not_be_read_is_named_with_what_follows_and_root_is_not_told_to_be_root() {
     let guarded = |fake: Fake, pid: u32, cgroup: &str| {
@@ -140,25 +139,25 @@ fn what_may_not_be_read_is_named_with_what_follows_and_root_is_not_told_to_be_ro
             .refused(format!("/proc/{pid}/ns/pid"))
             .refused(format!("/proc/{pid}/ns/mnt"))
     };
-    let told = |fake: Fake| Container.running(&HostView::new(&fake)).unread;
+    let unread = |fake: Fake| Container.running(&HostView::new(&fake)).unread;
     let status = |uid: u32| format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t000001fffeffffff\n");
     let host = || {
         process(Fake::new("fake").file("/proc/self/status", status(0)), 2, "sh", "/", ("1", "1", "1"), 2)
             .symlink("/proc/self/ns/mnt", "mnt:[1]")
     };
-    let [one] = &told(guarded(host(), 1, "/"))[..] else { panic!("one thing is not read") };
+    let [one] = &unread(guarded(host(), 1, "/"))[..] else { panic!("one thing is not read") };
     assert_eq!(one.what, "namespaces of process 1 (process_api): whether it is a container");
     assert!(one.why.starts_with("/proc/1/ns/mnt may not be read; containers whose"), "{one:?}");
     assert!(one.mend.contains("outside of this container or sandbox"), "{one:?}");
     assert!(!one.mend.contains("root") && !one.mend.contains("capabilities"), "{one:?}");
-    let several = told((3..8).fold(guarded(host(), 1, "/"), |fake, pid| guarded(fake, pid, "/")));
+    let several = unread((3..8).fold(guarded(host(), 1, "/"), |fake, pid| guarded(fake, pid, "/")));
     let named = "6 processes, 1 (process_api), 3 (process_api), 4 (process_api), …: whether they are in a container";
     assert_eq!(several[0].what, format!("namespaces of {named}"));
     assert_eq!(
-        told(guarded(host(), 1, "/").file("/proc/self/status", status(7)))[0].mend,
+        &*unread(guarded(host(), 1, "/").file("/proc/self/status", status(7)))[0].mend,
         "run as root, with all of its capabilities"
     );
-    // An engine's name tells it.
+    // An engine's name in the control group is enough.
     let fake = guarded(host(), 30, &format!("/system.slice/docker-{ID}.scope"));
     let found = Container.running(&HostView::new(&fake));
     assert_eq!((found.guests.len(), found.unread), (1, vec![]));

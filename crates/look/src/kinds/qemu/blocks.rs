@@ -1,18 +1,17 @@
-//! What a disk of QEMU's lies on: the chain of block nodes from the one that the device uses to the
-//! one that opens the storage (QEMU, docs/interop/qmp, `BlockdevOptions`), from `-blockdev` or from
-//! `-drive`, whose short forms are written out as nodes first.
+//! The chain of block nodes of a QEMU disk, from the one that the device uses to the one that opens the storage (QEMU,
+//! docs/interop/qmp, `BlockdevOptions`), from `-blockdev` or `-drive`, whose short forms are expanded to nodes.
 //!
-//! What a node does not say it has from the node above when it is written inside of that
-//! (`bdrv_inherited_options`), else QEMU's default.
+//! An option that a node lacks is inherited from the node that it is nested in (`bdrv_inherited_options`), else it is
+//! QEMU's default.
 
 use crate::qemu::options::{CommandLine, Opt, size};
 
 /// A chain of nodes, the device's first.
 #[derive(Debug, Default)]
 pub struct Chain {
-    /// Node, and whether it is written inside of the one before it.
+    /// Node, and whether it is nested in the one before it.
     nodes: Vec<(Opt, bool)>,
-    /// The `-drive` that it comes from, else it is of `-blockdev`s.
+    /// The `-drive` that it comes from; `None` for `-blockdev`.
     pub drive: Option<Opt>,
 }
 
@@ -33,7 +32,7 @@ const FORMATS: [&str; 14] = [
     "bochs",
     "ssh-luks",
 ];
-/// Longest chain that is followed; QEMU's own are no longer than a handful.
+/// Longest chain that is followed.
 const LONGEST: usize = 16;
 
 impl Chain {
@@ -64,7 +63,7 @@ impl Chain {
         Self { nodes: follow(line, top), drive: Some(drive.clone()) }
     }
 
-    /// The chain below a node of that name.
+    /// The chain from a named node on.
     pub fn of_node(line: &CommandLine, name: &str) -> Option<Self> {
         Some(Self { nodes: follow(line, node(line, name)?.clone()), drive: None })
     }
@@ -80,19 +79,19 @@ impl Chain {
         top.and_then(|n| n.on("read-only").or_else(|| n.on("readonly"))).unwrap_or(false)
     }
 
-    /// What it opens the storage by: `file`, `host_device`, `nbd`.
+    /// Driver that opens the storage: `file`, `host_device`, `nbd`.
     pub fn protocol(&self) -> Option<&str> {
         self.last()?.get("driver").filter(|d| !d.is_empty() && (self.nodes.len() > 1 || !FORMATS.contains(d)))
     }
 
-    /// The image's format; `None` where QEMU found it out by itself.
+    /// The image's format; `None` where QEMU probes it.
     pub fn format(&self) -> Option<&str> {
         let drivers = || self.nodes.iter().filter_map(|(n, _)| n.get("driver"));
         let probed = drivers().any(str::is_empty);
         drivers().find(|d| FORMATS.contains(d)).or_else(|| self.protocol().filter(|_| !probed).map(|_| "raw"))
     }
 
-    /// A key of the last node, or of those that it is written inside of.
+    /// An option of the last node, or of the nodes that it is nested in.
     pub fn inherited(&self, key: &str) -> Option<&str> {
         for (node, inside) in self.nodes.iter().rev() {
             if let Some(value) = node.get(key) {
@@ -105,12 +104,12 @@ impl Chain {
         None
     }
 
-    /// The same as yes or no; QEMU's default is no.
+    /// The same as a switch, off by default.
     pub fn switch(&self, key: &str) -> bool {
         matches!(self.inherited(key), Some("on" | "yes" | "true"))
     }
 
-    /// Whether discards come through to the storage, and whether the command line says so.
+    /// Whether discards reach the storage, and whether the command line says so.
     pub fn discard(&self) -> (bool, bool) {
         let passes = self.nodes.iter().all(|(n, inside)| match n.get("discard") {
             Some(mode) => matches!(mode, "unmap" | "on"),
@@ -119,16 +118,15 @@ impl Chain {
         (passes, self.nodes.iter().any(|(n, _)| n.get("discard").is_some()))
     }
 
-    /// Bytes of QEMU's cache of a qcow2 image's L2 tables, where they are said: of a cache for both kinds of
-    /// tables (libvirt's `<metadata_cache>`) what the other kind leaves, four clusters of the usual size
-    /// (block/qcow2.c, `read_cache_sizes`).
+    /// Bytes of QEMU's cache of L2 tables, where set. A cache for both kinds of tables (libvirt's `<metadata_cache>`)
+    /// leaves four clusters of the usual size for the other kind (block/qcow2.c, `read_cache_sizes`).
     pub fn l2_cache_bytes(&self) -> Option<u64> {
         let said = |key: &str| self.nodes.iter().find_map(|(n, _)| size(n.get(key)?, 1));
         let rest = || Some(said("cache-size")?.saturating_sub(said("refcount-cache-size").unwrap_or(4 << 16)));
         said("l2-cache-size").or_else(rest)
     }
 
-    /// Path or address of the storage, as a configuration would have it.
+    /// Path or address of the storage, as a configuration writes it.
     pub fn source(&self) -> Option<String> {
         let node = self.last()?;
         if let Some(path) = node.get("filename").or(node.get("url")) {
@@ -167,18 +165,18 @@ impl Chain {
         }
     }
 
-    /// Name of the node of the image.
+    /// Name of the image's node.
     pub fn image_node(&self) -> Option<&str> {
         let image = self.nodes.iter().find(|(n, _)| n.get("driver").is_some_and(|d| FORMATS.contains(&d)));
         image.or(self.nodes.first().filter(|_| self.nodes.len() == 1))?.0.get("node-name")
     }
 
-    /// Id of the throttle group that a node of it is in.
+    /// Id of the throttle group of one of its nodes.
     pub fn throttle_group(&self) -> Option<&str> {
         self.nodes.iter().find_map(|(n, _)| n.get("throttle-group"))
     }
 
-    /// What may limit it: the drive, and the groups of its nodes.
+    /// Options that may limit it: the drive, and its nodes' groups.
     fn throttles<'a>(&'a self, line: &'a CommandLine) -> impl Iterator<Item = &'a Opt> {
         let groups = self.nodes.iter().filter_map(|(n, _)| {
             let group = n.get("throttle-group")?;
@@ -187,7 +185,7 @@ impl Chain {
         self.drive.iter().chain(groups)
     }
 
-    /// Keys that set limits, bursts and all else of them.
+    /// Keys of limits, bursts included.
     pub fn limit_keys(&self, line: &CommandLine) -> Vec<String> {
         let of_limits = |key: &String| {
             ["throttling.", "limits.", "x-iops", "x-bps", "iops", "bps"].iter().any(|start| key.starts_with(start))
@@ -245,7 +243,7 @@ fn follow(line: &CommandLine, top: Opt) -> Vec<(Opt, bool)> {
     nodes
 }
 
-/// What a file name of `-drive` means: a prefix up to a colon before any slash names a driver.
+/// A file name of `-drive`: a prefix up to a colon before any slash names a driver.
 fn of_name(name: &str) -> Vec<(String, String)> {
     let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
     let scheme = name.split_once(':').map(|(s, _)| s).filter(|s| !s.is_empty() && !s.contains('/'));
@@ -264,7 +262,7 @@ fn of_name(name: &str) -> Vec<(String, String)> {
         },
         None => return vec![pair("filename", name), pair("driver", "file")],
     };
-    // A password has no place in a report.
+    // A password is left out of reports.
     let url = match name.split_once("://") {
         Some((scheme, rest)) => {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

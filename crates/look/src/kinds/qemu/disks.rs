@@ -1,5 +1,5 @@
-//! Disks of a running QEMU, from its command line: devices with a drive, and the devices that QEMU
-//! makes of `-drive` with an interface. CD-ROMs, floppies and firmware are none.
+//! Disks of a running QEMU, by its command line: devices with a drive, and the devices that QEMU makes of `-drive` with
+//! an interface. CD-ROMs, floppies and firmware are left out.
 
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ use crate::require::Fix;
 
 /// Devices with a drive that are no disks, by the start of their names.
 const NO_DISKS: [&str; 7] = ["scsi-cd", "ide-cd", "floppy", "isa-fdc", "cfi.pflash", "nvdimm", "pflash"];
-/// Devices whose queues are as many as the guest's CPUs since machine 5.2 (QEMU, hw/core/machine.c).
+/// Devices that have as many queues as the guest has vCPUs, since machine type 5.2 (QEMU, hw/core/machine.c).
 const QUEUES_SINCE: (u32, u32) = (5, 2);
 
-/// The disks of a process. What hides them is added to `missing`.
+/// The disks of a process. What is unreadable is added to `missing`.
 pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread>) -> Vec<Disk> {
     let line = &process.line;
     let mut disks = Vec::new();
@@ -84,7 +84,7 @@ fn of_device(process: &Process<'_>, device: &Opt, vcpus: Option<u32>, missing: &
         Some(drive) => Some(Chain::of_drive(line, drive)),
         None => drive.and_then(|name| Chain::of_node(line, name)),
     };
-    // What is only read has no writes to lose and none to wait for: as with CD-ROMs, it is no disk here.
+    // A read-only disk has no writes to lose or wait for: like a CD-ROM, it is left out.
     if cdrom || chain.as_ref().is_some_and(|c| c.read_only() || c.protocol() == Some("host_cdrom")) {
         return None;
     }
@@ -123,7 +123,7 @@ struct Model<'a> {
     vcpus: Option<u32>,
 }
 
-/// Driver, I/O thread and queues: what the device and its controller say.
+/// Driver, I/O thread and queues, by the device and its controller.
 fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
     let said = process.option(model.option);
     disk.driver = Fact::read(Some(model.driver.to_owned()), &said);
@@ -160,7 +160,7 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
     }
 }
 
-/// What lies below the device.
+/// The storage below the device.
 fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, missing: &mut Vec<Unread>) {
     let drive = chain.drive.as_ref();
     let said = process.option(drive.map_or("blockdev", |d| d.old().map_or("drive", |(name, _)| name)));
@@ -177,13 +177,13 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
         let what = format!("what {path} is");
         let mut looked_at = None;
         if chain.drive.is_none() {
-            // Its driver is named: `file`, or `host_device`.
+            // The driver says which: `file`, or `host_device`.
             disk.place.block_device = Some(protocol == Some("host_device"));
             looked_at = Some(said.clone());
         }
-        // A server that is dead would not let go of a system call: see images/ for its files.
+        // A dead server would block the system call; images/ reads such files.
         let served = process.server(path).is_some();
-        // Relative to a directory that may not be read: here it would name another file.
+        // Relative to a directory that may not be read.
         let unknown = !path.starts_with('/');
         let (file, looked) = if served || unknown { (PathBuf::new(), Ok(None)) } else { process.stat(path) };
         match looked {
@@ -191,7 +191,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             _ if unknown => missing.push(Unread {
                 what,
                 why: "the working directory of the guest's process may not be read, which it counts from".into(),
-                mend: Fix::Root.words(process.reader()),
+                mend: Fix::Root.remedy(process.reader()),
             }),
             Ok(Some(stat)) => {
                 disk.place.block_device = Some(stat.is_block());
@@ -200,7 +200,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             Ok(None) if chain.drive.is_some() => missing.push(Unread {
                 what,
                 why: "it does not exist as seen by this process".into(),
-                mend: Fix::RootIn("the mount namespace of the guest's process").words(process.reader()),
+                mend: Fix::RootIn("the mount namespace of the guest's process").remedy(process.reader()),
             }),
             Err(e) if chain.drive.is_some() => missing.push(unread(process.reader(), what, &e)),
             _ => {}
@@ -219,8 +219,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
 
     let temporary = drive.and_then(|d| d.on("snapshot")).unwrap_or(process.line.all("snapshot").next().is_some());
     if let (true, Some(drive)) = (temporary, drive) {
-        // Writes go to an image that QEMU throws away, opened without flushes (block.c,
-        // bdrv_temp_snapshot_options).
+        // Writes go to a temporary image, opened without flushes (block.c, bdrv_temp_snapshot_options).
         let option = match drive.on("snapshot") {
             Some(_) => process.option_by("drive", None, Some("snapshot=on")),
             None => process.option("snapshot"),
@@ -238,11 +237,11 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             (false, false, true) => "writeback",
             (false, false, false) => "writethrough",
         };
-        let told = ["cache", "cache.writeback"].iter().any(|k| drive.is_some_and(|d| d.get(k).is_some()))
+        let is_set = ["cache", "cache.writeback"].iter().any(|k| drive.is_some_and(|d| d.get(k).is_some()))
             || drive.unwrap_or(&Opt::default()).get("cache.direct").is_some()
             || (drive.is_none() && chain.inherited("cache.direct").is_some())
             || (drive.is_none() && chain.inherited("cache.no-flush").is_some());
-        disk.cache = Fact::read(Some(cache.to_owned()), if told { &said } else { &DEFAULT });
+        disk.cache = Fact::read(Some(cache.to_owned()), if is_set { &said } else { &DEFAULT });
     }
     if let Some(format) = chain.format() {
         disk.details.format = Fact::read(Some(format.to_owned()), &said);
@@ -252,9 +251,9 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
         let from = if aio.is_some() { &said } else { &DEFAULT };
         disk.aio = Fact::read(Some(aio.unwrap_or("threads").to_owned()), from);
     }
-    let (discard, told) = chain.discard();
+    let (discard, is_set) = chain.discard();
     let discard = discard && device.on("discard") != Some(false);
-    disk.details.discard = Fact::read(Some(discard), if told { &said } else { &DEFAULT });
+    disk.details.discard = Fact::read(Some(discard), if is_set { &said } else { &DEFAULT });
     if let Some(bytes) = chain.l2_cache_bytes() {
         disk.details.l2_cache_bytes = Fact::read(Some(bytes), &said);
     }
@@ -264,7 +263,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
     disk.place.node = chain.image_node().map(str::to_owned);
 }
 
-/// The file of `/dev/fdset/N`: a descriptor that QEMU was started with (`-add-fd fd=F,set=N`).
+/// The file of `/dev/fdset/N`: a descriptor passed to QEMU (`-add-fd fd=F,set=N`).
 fn fdset(process: &Process<'_>, path: &str) -> Option<String> {
     let set = path.strip_prefix("/dev/fdset/")?;
     let add = process.line.all("add-fd").find(|o| o.get("set") == Some(set))?;
@@ -272,7 +271,7 @@ fn fdset(process: &Process<'_>, path: &str) -> Option<String> {
     PathBuf::from(&open).is_absolute().then_some(open)
 }
 
-/// The controller that a disk is on: by the name of its bus, else the first that fits.
+/// A disk's controller: by the name of its bus, else the first of a fitting kind.
 fn controller<'a>(process: &'a Process<'_>, device: &'a Opt, kind: &str) -> Option<&'a Opt> {
     let line = &process.line;
     if let Some(bus) = device.get("bus") {
@@ -294,14 +293,14 @@ fn is_scsi(kind: &str) -> bool {
     kind.starts_with("virtio-scsi") || SCSI.iter().any(|n| kind.starts_with(n))
 }
 
-/// The driver of a disk by the name of vmio's entry, else by QEMU's.
+/// The driver of a disk by vmio's name, else by QEMU's.
 fn driver(process: &Process<'_>, kind: &str, device: &Opt, controller: Option<&Opt>) -> String {
     let of_controller = controller.and_then(|c| c.get("driver")).map(plain);
     match kind {
         "ide-hd" | "ide-drive" => match of_controller {
             Some(c) if c.contains("ahci") => "ahci".to_owned(),
             Some(_) => "ide".to_owned(),
-            // Without a controller of that name it is the machine's own.
+            // Without a controller of that name it is the machine's built-in one.
             None if is_q35(process) => "ahci".to_owned(),
             None => "ide".to_owned(),
         },
@@ -317,7 +316,7 @@ fn driver(process: &Process<'_>, kind: &str, device: &Opt, controller: Option<&O
     }
 }
 
-/// Machine type by QEMU's name; the program's default where it is not said.
+/// Machine type; the program's default where it is not stated.
 fn machine<'a>(process: &'a Process<'_>) -> &'a str {
     process.line.get("machine", "type").unwrap_or("pc")
 }
@@ -326,19 +325,19 @@ pub(super) fn is_q35(process: &Process<'_>) -> bool {
     machine(process).contains("q35")
 }
 
-/// Interface of a `-drive` that names none (QEMU, `block_default_type` of the machines).
+/// Interface of a `-drive` without one (QEMU, `block_default_type` of the machines).
 fn default_interface(process: &Process<'_>) -> &'static str {
     let machine = machine(process);
     let virtio = ["virt", "s390"].iter().any(|m| machine.starts_with(m));
     match machine {
         _ if virtio => "virtio",
-        // No device is made of such a drive.
+        // QEMU makes no device for such a drive.
         _ if machine.starts_with("microvm") => "none",
         _ => "ide",
     }
 }
 
-/// Version of the machine type: 7.2 of `pc-q35-7.2`; `None` where it is the program's newest.
+/// Version of the machine type: 7.2 of `pc-q35-7.2`; `None` for the program's newest.
 fn machine_version(process: &Process<'_>) -> Option<(u32, u32)> {
     let machine = machine(process);
     let version = ["pc-q35-", "pc-i440fx-", "virt-"].iter().find_map(|p| machine.strip_prefix(p))?;

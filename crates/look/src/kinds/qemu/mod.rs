@@ -1,5 +1,4 @@
-//! QEMU guests that run on this host, whoever started them, as far as /proc and /sys show them:
-//! nothing is sent to them, nothing in them is needed.
+//! Running QEMU guests, whoever started them, by /proc and /sys: nothing is sent to them, and nothing runs in them.
 
 mod blocks;
 mod disks;
@@ -36,36 +35,36 @@ impl GuestKind for Qemu {
     fn way(&self, managed: Option<ConfigTool>) -> Option<ConfigTool> {
         managed.or(Some(ConfigTool::Qemu))
     }
-    fn running(&self, look: &HostView<'_>) -> Managed {
-        running(look)
+    fn running(&self, host: &HostView<'_>) -> Managed {
+        running(host)
     }
-    fn ask(&self, look: &HostView<'_>, guest: &mut Guest) {
-        look_closer(look, guest);
-        monitor::ask(look, guest);
+    fn ask(&self, host: &HostView<'_>, guest: &mut Guest) {
+        look_closer(host, guest);
+        monitor::ask(host, guest);
     }
 }
 
-/// Disks and network devices of a guest that are looked at; whoever writes its command line can name any number.
+/// Most disks and network devices of a guest that are read; its owner can name any number.
 const MOST_DEVICES: usize = 200;
 
-/// That a guest has more of something than is looked at.
+/// A note on devices beyond the limit.
 fn too_many(what: &str, process: &Process<'_>, most: usize) -> Unread {
     Unread {
         what: format!("{what} of guest {} after the first {most}", process.name),
         why: format!("it has more than {MOST_DEVICES} devices, and of one guest no more are looked at"),
-        mend: format!("look at the others by hand: /proc/{}/cmdline", process.pid),
+        mend: format!("look at the others by hand: /proc/{}/cmdline", process.pid).into(),
     }
 }
 
-/// The guests that run.
-fn running(look: &HostView<'_>) -> Managed {
-    let seen: Vec<&ProcessInfo> = look.processes().iter().filter(|p| is_qemu(p)).collect();
+/// The running guests.
+fn running(host: &HostView<'_>) -> Managed {
+    let seen: Vec<&ProcessInfo> = host.processes().iter().filter(|p| is_qemu(p)).collect();
     if seen.is_empty() {
         return Managed::default();
     }
-    let host = host_cpus(look.reader());
+    let cpus = host_cpus(host.reader());
     let mut managed = Managed::default();
-    for found in parallel::map(seen, |seen| guest(look, seen, &host)) {
+    for found in parallel::map(seen, |seen| guest(host, seen, &cpus)) {
         match found {
             Ok(Some(guest)) => managed.guests.push(guest),
             Ok(None) => {}
@@ -75,19 +74,19 @@ fn running(look: &HostView<'_>) -> Managed {
     managed
 }
 
-/// Adds what takes a closer look: memory by NUMA node.
-fn look_closer(look: &HostView<'_>, guest: &mut Guest) {
-    let seen = look.processes().iter().find(|p| Some(p.pid) == guest.pid);
+/// Adds what takes longer to read: memory by NUMA node.
+fn look_closer(host: &HostView<'_>, guest: &mut Guest) {
+    let seen = host.processes().iter().find(|p| Some(p.pid) == guest.pid);
     if let (Some(args), Some(own), Some(pid)) =
         (seen.and_then(|s| s.args.as_deref()), guest.processors.as_mut(), guest.pid)
     {
-        processors::memory_by_node(&Process::new(look, pid, args), own);
+        processors::memory_by_node(&Process::new(host, pid, args), own);
     }
 }
 
 /// Interfaces of the taps that a process has open; `None` where that may not be read.
-pub(crate) fn taps(look: &HostView<'_>, pid: u32) -> Option<BTreeSet<String>> {
-    let process = Process::new(look, pid, &[]);
+pub(crate) fn taps(host: &HostView<'_>, pid: u32) -> Option<BTreeSet<String>> {
+    let process = Process::new(host, pid, &[]);
     let tuns = process.fds().ok()?.iter().filter(|(_, to)| to == "/dev/net/tun");
     Some(tuns.filter_map(|(fd, _)| process.tun(*fd).ok()?).collect())
 }
@@ -99,22 +98,22 @@ fn is_qemu(seen: &ProcessInfo) -> bool {
 }
 
 /// Reads a guest; `None` where the process runs none.
-fn guest(look: &HostView<'_>, seen: &ProcessInfo, host: &[HostCpu]) -> Result<Option<Guest>, Unread> {
+fn guest(host: &HostView<'_>, seen: &ProcessInfo, cpus: &[HostCpu]) -> Result<Option<Guest>, Unread> {
     let args = seen.args.as_deref().ok_or_else(|| Unread {
         what: format!("command line of process {} ({})", seen.pid, seen.comm),
         why: "no permission to read it".into(),
-        mend: Fix::Root.words(look.reader()),
+        mend: Fix::Root.remedy(host.reader()),
     })?;
-    let process = Process::new(look, seen.pid, args);
+    let process = Process::new(host, seen.pid, args);
     let line = &process.line;
-    // A program that is only asked what it can do, and the device model of a Xen domain.
+    // Not guests: a program that prints its version or help, and the device model of a Xen domain.
     let asks = ["version", "help", "h"].iter().any(|o| line.all(o).next().is_some());
     let none = matches!(line.get("machine", "type"), Some("none" | "help" | "?"));
     if asks || none || line.all("xen-domid").next().is_some() {
         return Ok(None);
     }
     let mut missing = line.unread.clone();
-    let processors = processors::processors(&process, host, &mut missing);
+    let processors = processors::processors(&process, cpus, &mut missing);
     let mut disks = disks::disks(&process, *processors.vcpus, &mut missing);
     let socket = monitor::socket(line);
     disks.iter_mut().for_each(|disk| disk.place.monitor.clone_from(&socket));
@@ -124,7 +123,7 @@ fn guest(look: &HostView<'_>, seen: &ProcessInfo, host: &[HostCpu]) -> Result<Op
         missing.push(Unread {
             what: format!("command line of guest {} after its first {} KiB", process.name, COMMAND_LINE_BYTES >> 10),
             why: "no guest needs one so long, and of one guest no more is looked at".into(),
-            mend: format!("look at it by hand: /proc/{}/cmdline", seen.pid),
+            mend: format!("look at it by hand: /proc/{}/cmdline", seen.pid).into(),
         });
     }
     let guest = Guest {
@@ -142,20 +141,19 @@ fn guest(look: &HostView<'_>, seen: &ProcessInfo, host: &[HostCpu]) -> Result<Op
     };
     if !process.runs() {
         let what = format!("guest {} (pid {})", process.name, seen.pid);
-        let mend = "look again".to_owned();
-        return Err(Unread { what, why: "it ended during the scan".into(), mend });
+        return Err(Unread { what, why: "it ended during the scan".into(), mend: "look again".into() });
     }
     Ok(Some(guest))
 }
 
-/// By `-uuid`, or in the SMBIOS table as Proxmox writes it.
+/// From `-uuid`, or from the SMBIOS table as Proxmox writes it.
 fn uuid(process: &Process<'_>) -> Option<String> {
     let line = &process.line;
     let table = || line.all("smbios").find(|o| o.get("type") == Some("1"))?.get("uuid");
     line.get("uuid", "value").or_else(table).map(str::to_lowercase)
 }
 
-/// What else its owner may know it by.
+/// Other names of it: VMID, domain.
 fn ids(process: &Process<'_>) -> BTreeMap<String, String> {
     let line = &process.line;
     let mut ids = BTreeMap::new();
@@ -163,7 +161,7 @@ fn ids(process: &Process<'_>) -> BTreeMap<String, String> {
     if let Some(vmid) = line.get("id", "value") {
         put("vmid", vmid.to_owned()); // an option that Proxmox added to its QEMU
     }
-    // libvirt gives each guest a secret in a directory of its own (src/qemu/qemu_command.c).
+    // libvirt gives each guest a secret in its own directory (src/qemu/qemu_command.c).
     let secret =
         line.all("object").filter_map(|o| o.get("file")).any(|f| f.contains("/qemu/") && f.contains("/domain-"));
     if let (true, Some(domain)) = (secret, line.guest_name()) {
@@ -175,8 +173,7 @@ fn ids(process: &Process<'_>) -> BTreeMap<String, String> {
     ids
 }
 
-/// A device's name without what only says how it is attached: `virtio-blk` of
-/// `virtio-blk-pci-non-transitional`.
+/// A device's name without its bus variant: `virtio-blk` of `virtio-blk-pci-non-transitional`.
 fn plain(kind: &str) -> String {
     let kind = kind.strip_suffix("-non-transitional").or(kind.strip_suffix("-transitional")).unwrap_or(kind);
     let virtio = kind.starts_with("virtio-") || kind.starts_with("vhost-");
@@ -185,5 +182,4 @@ fn plain(kind: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

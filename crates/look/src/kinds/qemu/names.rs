@@ -1,10 +1,10 @@
-//! What QMP calls a disk that the command line names otherwise: `device` of its commands means a `-drive` by its
-//! name, or a block node (docs/interop of QEMU, `block_set_io_throttle`, `block-stream`); `id` means a device that
-//! holds the image itself, by its id or its path in QEMU's object tree (qdev-monitor.c, `find_device_state`).
+//! QMP's names of a disk: `device` of its commands is the name of a `-drive` or block node (docs/interop of QEMU,
+//! `block_set_io_throttle`, `block-stream`); `id` is the device that holds the image, by id or path in QEMU's object
+//! tree (qdev-monitor.c, `find_device_state`).
 
 use crate::qemu::options::{CommandLine, Opt};
 
-/// The device that holds the image, as QMP's `id`; `None` where it is not the device of the option.
+/// QMP's `id` of the device that holds the image; `None` where it is not the option's device.
 pub fn qom(line: &CommandLine, device: &Opt) -> Option<String> {
     let kind = device.get("driver")?;
     let virtio = kind.starts_with("virtio-blk");
@@ -12,17 +12,17 @@ pub fn qom(line: &CommandLine, device: &Opt) -> Option<String> {
         return None;
     }
     Some(match (device.id(), virtio) {
-        // Of virtio-blk the part behind the transport holds it (hw/virtio, `virtio_instance_init_common`).
+        // For virtio-blk it is the device behind the transport (hw/virtio, `virtio_instance_init_common`).
         (Some(id), true) => format!("/machine/peripheral/{id}/virtio-backend"),
         (Some(id), false) => id.to_owned(),
         (None, virtio) => format!("{}{}", nameless(line, device)?, if virtio { "/virtio-backend" } else { "" }),
     })
 }
 
-/// Path of a device without an id: such are counted as they are made (`qdev_set_id`), first those that are
-/// written as keys, then the disks of `-drive if=virtio`, then those in JSON (`qemu_create_cli_devices`).
+/// Path of a device without an id. QEMU numbers these in order of creation (`qdev_set_id`): first those given as keys,
+/// then the disks of `-drive if=virtio`, then those in JSON (`qemu_create_cli_devices`).
 fn nameless(line: &CommandLine, device: &Opt) -> Option<String> {
-    // What makes more of them in between is not counted here.
+    // Options that create further devices in between are not counted here.
     if ["usbdevice", "watchdog", "readconfig"].iter().any(|name| line.all(name).next().is_some()) {
         return None;
     }
@@ -43,7 +43,7 @@ fn nameless(line: &CommandLine, device: &Opt) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// As QEMU 7.2 names them in `query-block` of such command lines.
+    /// Paths as `query-block` of QEMU 7.2 returns them.
     #[test]
     fn devices_with_and_without_ids() {
         let of = |text: &str, at: usize| {

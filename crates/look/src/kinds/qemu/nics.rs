@@ -1,6 +1,5 @@
-//! Network devices of a running QEMU: `-device` with `-netdev`, `-nic`, the old `-net`, and devices
-//! of the host that were handed over (vfio). The interface of a tap that a manager opened for QEMU
-//! is found by its descriptor.
+//! Network devices of a running QEMU: `-device` with `-netdev`, `-nic`, the old `-net`, and the host's devices passed
+//! through (vfio). The interface of a tap that a manager opened for QEMU is found by its descriptor.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +13,7 @@ use super::plain;
 use crate::qemu::options::{Opt, size};
 use crate::require::Fix;
 
-/// Offloads of virtio-net that can be turned off (QEMU, hw/net/virtio-net.c); all are on.
+/// Offloads of virtio-net that can be turned off (QEMU, hw/net/virtio-net.c); all are on by default.
 const OFFLOADS: [&str; 12] = [
     "csum",
     "gso",
@@ -29,10 +28,10 @@ const OFFLOADS: [&str; 12] = [
     "host_ufo",
     "mrg_rxbuf",
 ];
-/// Send buffer that QEMU gives a tap (net/tap-linux.c, `tap_set_sndbuf`): no limit.
+/// Send buffer that QEMU sets for a tap (net/tap-linux.c, `tap_set_sndbuf`): no limit.
 const SEND_BUFFER: u64 = i32::MAX as u64;
 
-/// The network devices of a process. What hides them is added to `missing`.
+/// The network devices of a process. What is unreadable is added to `missing`.
 pub fn nics(
     process: &Process<'_>,
     vcpus: Option<u32>,
@@ -45,7 +44,7 @@ pub fn nics(
     if pairs.len() > most {
         missing.push(super::too_many("network devices", process, most));
     }
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut nics: Vec<Nic> = pairs
         .into_iter()
         .take(most)
@@ -55,12 +54,12 @@ pub fn nics(
             let name = id.map_or_else(|| i.to_string(), str::to_owned);
             let mut nic = Nic::unknown(Subject::net(&process.name, name), process.provenance());
             device(process, &mut nic, &pair);
-            told.extend(backend(process, &mut nic, &pair, missing));
+            reported.extend(backend(process, &mut nic, &pair, missing));
             (nic.vhost_here, nic.vcpus, nic.windows) = (vhost_here.into(), vcpus.into(), windows.into());
             nic
         })
         .collect();
-    leftover(process, &mut nics, &told, missing);
+    leftover(process, &mut nics, &reported, missing);
     for nic in &mut nics {
         host_interface(process, nic, missing);
     }
@@ -68,15 +67,15 @@ pub fn nics(
     nics
 }
 
-/// A device and what it is connected to.
+/// A device and its back end.
 struct Pair {
     device: Opt,
     backend: Opt,
     /// QEMU's name of the model.
     model: Option<String>,
-    /// Options that say so.
+    /// Options that name them.
     options: (&'static str, &'static str),
-    /// The options themselves, where they are not `-device` and `-netdev`.
+    /// The options, where they are not `-device` and `-netdev`.
     given: Option<Vec<String>>,
 }
 
@@ -98,7 +97,7 @@ fn pairs(process: &Process<'_>) -> Vec<Pair> {
         let given = Some(vec![format!("-nic {}", nic.text)]);
         pairs.push(Pair { device: nic.clone(), backend: nic.clone(), model, options: ("nic", "nic"), given });
     }
-    // Old: all of them hang on one hub.
+    // The old `-net` connects all of them to one hub.
     let old = |o: &&Opt| !matches!(o.get("type"), Some("nic" | "none"));
     for nic in line.all("net").filter(|n| n.get("type") == Some("nic")) {
         let named = nic.get("netdev").and_then(|id| line.find("netdev", id));
@@ -108,7 +107,7 @@ fn pairs(process: &Process<'_>) -> Vec<Pair> {
         pairs.push(Pair { device: nic.clone(), backend, model, options: ("net", "net"), given: Some(given) });
     }
     let silent = ["netdev", "nic", "net", "nodefaults"].iter().all(|n| line.all(n).next().is_none());
-    // microvm has no card that it would make.
+    // microvm has no default card.
     let microvm = line.get("machine", "type").is_some_and(|m| m.starts_with("microvm"));
     if let (true, Some(model)) = (silent && !microvm, model_here()) {
         let user = Opt { keys: vec![("type".into(), "user".into())], ..Opt::default() };
@@ -123,7 +122,7 @@ fn pairs(process: &Process<'_>) -> Vec<Pair> {
     pairs
 }
 
-/// What the guest sees.
+/// The device that the guest sees.
 fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
     let device = &pair.device;
     let said = if pair.options.0.is_empty() { DEFAULT } else { process.option(pair.options.0) };
@@ -131,8 +130,8 @@ fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
         "virtio" => "virtio-net".to_owned(),
         other => plain(other),
     });
-    let told = pair.options.0 == "device" || device.get("model").is_some();
-    nic.model = Fact::read(model, if told { &said } else { &DEFAULT });
+    let is_set = pair.options.0 == "device" || device.get("model").is_some();
+    nic.model = Fact::read(model, if is_set { &said } else { &DEFAULT });
     let off: Vec<String> =
         OFFLOADS.iter().filter(|name| device.on(name) == Some(false)).map(|n| (*n).to_owned()).collect();
     let from = if off.is_empty() { DEFAULT } else { said };
@@ -148,12 +147,12 @@ fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
     }
 }
 
-/// What it is connected to on the host. Gives the device back where it was told that its interface could not be read.
+/// The back end on the host. Returns the device where `missing` has a note that its interface could not be read.
 fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<Unread>) -> Option<Subject> {
     let backend = &pair.backend;
     let said = match pair.options.1 {
         "" => DEFAULT,
-        // It has other keys than a tap.
+        // A bridge has other keys than a tap.
         "netdev" if backend.get("type") == Some("bridge") => process.option_by("netdev", Some("bridge"), None),
         option => process.option(option),
     };
@@ -202,7 +201,7 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
             nic.interface = Fact::read(Some(name), format!("/proc/{}/fdinfo/{fd}", process.pid));
         }
         Ok(None) => {
-            // A macvtap's descriptor is that of its own device, by the number of the interface.
+            // A macvtap's descriptor is that of its own device node, named by the interface's index.
             let index = process.fd(fd)?.strip_prefix("/dev/tap")?.to_owned();
             nic.backend = Fact::read(Some("macvtap".into()), said);
             nic.interface = Fact::read(by_index(process, &index), format!("/proc/{}/fd/{fd}", process.pid));
@@ -220,13 +219,13 @@ fn by_index(process: &Process<'_>, index: &str) -> Option<String> {
     process.interfaces()?.with_index(index.parse().ok()?)
 }
 
-/// A tap that QEMU or its helper named: it is the one open descriptor that no other device has.
-fn leftover(process: &Process<'_>, nics: &mut [Nic], told: &[Subject], missing: &mut Vec<Unread>) {
+/// A tap named by QEMU or its helper: the one open descriptor that no other device has.
+fn leftover(process: &Process<'_>, nics: &mut [Nic], reported: &[Subject], missing: &mut Vec<Unread>) {
     let nameless = |n: &&mut Nic| n.backend.as_deref() == Some("tap") && n.interface.is_none();
     let known: BTreeSet<String> = nics.iter().filter_map(|n| n.interface.value().clone()).collect();
     let mut nameless: Vec<&mut Nic> = nics.iter_mut().filter(nameless).collect();
-    // Where a descriptor was named and could not be read, that was told already.
-    nameless.retain(|n| !told.contains(&n.subject));
+    // Devices whose descriptor could not be read are already reported.
+    nameless.retain(|n| !reported.contains(&n.subject));
     let Some(first) = nameless.first() else { return };
     let what = format!("interface of {}", first.subject);
     let fds = match process.fds() {
@@ -249,14 +248,14 @@ fn leftover(process: &Process<'_>, nics: &mut [Nic], told: &[Subject], missing: 
     }
 }
 
-/// Bridge and MTUs of the interface, and whether the firewall sees what the bridge passes on.
+/// Bridge and MTUs of the interface, and whether the firewall sees the bridge's packets.
 pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Unread>) {
     let Some(name) = nic.interface.value().clone().filter(|name| net::is_name(name)) else { return };
     let Some(all) = process.interfaces().filter(|all| all.has_interface(&name)) else {
         missing.push(Unread {
             what: format!("bridge and MTU of {name} ({})", nic.subject),
             why: "it is in another network namespace, or does not exist".into(),
-            mend: Fix::RootOrIn("the namespace of the guest's process (nsenter -n)").words(process.reader()),
+            mend: Fix::RootOrIn("the namespace of the guest's process (nsenter -n)").remedy(process.reader()),
         });
         return;
     };
@@ -274,8 +273,8 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
     }
 }
 
-/// Whether a bridge's packets are shown to the firewall: where it says so itself, or its whole network namespace does,
-/// which shows in that one alone. Without the module neither counts.
+/// Whether a bridge's packets pass the firewall: by the bridge's own switch or its network namespace's, which is
+/// visible inside of it only. Without the module neither has an effect.
 fn netfilter(process: &Process<'_>, all: &net::Interfaces<'_>, bridge: &str) -> Fact<Option<bool>> {
     let reader = process.reader();
     let by_namespace = |on| Fact::read(Some(on), net::NETFILTER[0]);
@@ -294,14 +293,14 @@ fn netfilter(process: &Process<'_>, all: &net::Interfaces<'_>, bridge: &str) -> 
     }
 }
 
-/// Network devices of the host that the guest drives itself.
+/// Network devices of the host passed through to the guest.
 fn handed_over(process: &Process<'_>) -> Vec<Nic> {
     let of = |device: &Opt| {
         device.get("driver")?.starts_with("vfio-pci").then_some(())?;
         let host = device.get("host")?;
-        // The domain is left out on the command line where it is 0.
+        // The command line may omit PCI domain 0.
         let address = if host.matches(':').count() == 1 { format!("0000:{host}") } else { host.to_owned() };
-        // An address and no path: whoever starts a process decides what stands here.
+        // Only an address, no path: the text comes from the guest's owner.
         address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.').then_some(())?;
         (bus::pci_class(process.reader(), &address) == Some(bus::PCI_NETWORK)).then_some(())?;
         let id = device.id().unwrap_or(host);

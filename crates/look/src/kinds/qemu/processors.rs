@@ -1,5 +1,4 @@
-//! Processors and memory of a running QEMU: what its command line asks for, what its threads and
-//! its control group are.
+//! Processors and memory of a running QEMU: its command line, its threads and its control group.
 
 use std::path::Path;
 
@@ -14,20 +13,20 @@ use super::super::quota;
 use crate::qemu::options::{Opt, size};
 use crate::qemu::threads::{MONITOR, Role};
 
-/// Memory of a guest where nothing is said (QEMU, hw/core/machine.c).
+/// QEMU's default memory (hw/core/machine.c).
 const MEMORY: u64 = 128 << 20;
 const MIB: u64 = 1 << 20;
 /// Longest id of an I/O thread that fits in a thread's name of 15 bytes, after `IO `.
 const LONGEST_ID: usize = 12;
 
-/// Name of QEMU's thread of RCU where it has one: it names itself, and is at times started before
-/// QEMU knows that it is to name threads (util/rcu.c; both were seen of the same command line).
+/// Name of QEMU's RCU thread. It has one or not, since it may start before QEMU knows that it is to name threads
+/// (util/rcu.c; both were seen with the same command line).
 const RCU: &str = "call_rcu";
 
-/// Threads of a guest that are looked at; QEMU's workers are 64 at most, its vCPUs a few hundred.
+/// Most threads of a guest that are read; QEMU has at most 64 workers, and a few hundred vCPUs.
 const MOST_THREADS: usize = 4096;
 
-/// The processors of a process. What hides them is added to `missing`.
+/// The processors of a process. What is unreadable is added to `missing`.
 pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unread>) -> Processors {
     let mut own = Processors::unknown(Subject::guest(&process.name), process.provenance());
     if !host.is_empty() {
@@ -45,7 +44,7 @@ pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unr
     own
 }
 
-/// Its threads, what each is for by its name, and where it may run.
+/// Its threads: what each is for, by its name, and its affinity.
 fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread>) {
     let tids = match linux::process::threads(process.reader(), process.pid) {
         Ok(tids) => tids,
@@ -58,7 +57,7 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
         let Ok(status) = Status::of_thread(process.reader(), process.pid, tid) else { continue }; // it has ended
         let (comm, cpus) = (status.name(), status.cpus().unwrap_or_default());
         let role = match Role::of_name(comm) {
-            // Somebody's own I/O thread may have the name of the monitor's.
+            // An I/O thread of the guest may have the name of the monitor's thread.
             Some(Role::Other) if comm == MONITOR && serves(process, &MONITOR[3..]) => {
                 Role::Iothread(MONITOR[3..].to_owned())
             }
@@ -81,9 +80,9 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
     let rcu = unnamed.iter().all(|(_, comm)| comm != RCU);
     unnamed.retain(|(_, comm)| *comm == program);
     long_names(process, own, unnamed.into_iter().map(|(tid, _)| tid).collect(), usize::from(rcu), missing);
-    // Before Linux 6.4 a vhost thread is one of the kernel's own (kernel/vhost_task.c).
+    // Before Linux 6.4 a vhost thread is a kernel thread (kernel/vhost_task.c).
     let kernel = format!("vhost-{}", process.pid);
-    for seen in process.look.processes().iter().filter(|p| p.comm == kernel && p.args.iter().all(Vec::is_empty)) {
+    for seen in process.host.processes().iter().filter(|p| p.comm == kernel && p.args.iter().all(Vec::is_empty)) {
         let status = Status::of(process.reader(), seen.pid).unwrap_or_default();
         let cpus = status.cpus().unwrap_or_default();
         own.threads.amend().push(PlacedThread { role: "vhost".into(), name: String::new(), tid: seen.pid, cpus });
@@ -103,15 +102,13 @@ fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread
     }
 }
 
-/// Whether a device is served by an I/O thread of that id.
+/// Whether a device uses an I/O thread of that id.
 fn serves(process: &Process<'_>, id: &str) -> bool {
     process.line.all("device").any(|device| device.get("iothread") == Some(id))
 }
 
-/// I/O threads whose names are too long for the kernel keep the program's (pthread_setname_np(3)
-/// refuses them). They are started in the order of the command line, after the thread that QEMU
-/// starts before it has read it (RCU's), so they are known where no other is without a name:
-/// `before` threads are.
+/// I/O threads whose names are too long keep the program's name (pthread_setname_np(3) fails). They start in the order
+/// of the command line, after the RCU thread, so they are known where exactly `before` other threads have no name.
 fn long_names(
     process: &Process<'_>,
     own: &mut Processors,
@@ -143,7 +140,7 @@ fn long_names(
 fn vcpus(process: &Process<'_>, own: &mut Processors) {
     let running = own.threads.iter().filter(|t| t.role == "vcpu").count() as u32;
     let asked = smp(process);
-    // One thread may serve all vCPUs under TCG (`thread=single`).
+    // One thread may run all vCPUs under TCG (`thread=single`).
     let single = running == 1 && asked > Some(1);
     let (vcpus, from) = match (running, asked) {
         (n, _) if n > 0 && !single => (n, format!("/proc/{}/task, threads named CPU", process.pid).into()),
@@ -164,7 +161,7 @@ fn smp(process: &Process<'_>) -> Option<u32> {
 fn accel(process: &Process<'_>, own: &mut Processors) {
     let asked = process.line.all("accel").next().and_then(|a| a.get("accel")).or(process.line.get("machine", "accel"));
     let program = process.args.first().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
-    // A program of that name tries KVM first (system/vl.c, configure_accelerators).
+    // A program named kvm tries KVM first (system/vl.c, configure_accelerators).
     let kvm_first = program == "kvm" || program.ends_with("-kvm");
     let names = own.threads.iter().any(|t| t.role == "vcpu");
     let by_name = names.then(|| named_accel(process)).flatten();
@@ -184,7 +181,7 @@ fn accel(process: &Process<'_>, own: &mut Processors) {
     own.kvm_here = Fact::read(kvm_here(process), "/dev/kvm");
 }
 
-/// By the name of a vCPU's thread: `CPU 0/KVM`.
+/// From the name of a vCPU thread: `CPU 0/KVM`.
 fn named_accel(process: &Process<'_>) -> Option<(Accel, Source)> {
     let tids = linux::process::threads(process.reader(), process.pid).ok()?;
     tids.iter().find_map(|tid| {
@@ -198,8 +195,8 @@ fn named_accel(process: &Process<'_>) -> Option<(Accel, Source)> {
     })
 }
 
-/// Whether there is a driver behind /dev/kvm. Reading from it fails in any case, but without one already
-/// at its opening; one that this user may not open is there.
+/// Whether /dev/kvm has a driver. Opening fails with another error without one, and reading fails in any case; a node
+/// that this user may not open has one.
 fn kvm_here(process: &Process<'_>) -> Option<bool> {
     use std::io::ErrorKind::{InvalidInput, PermissionDenied};
     let device = Path::new("/dev/kvm");
@@ -228,12 +225,12 @@ fn model(process: &Process<'_>, own: &mut Processors) {
     own.flags = Fact::read(keys.filter_map(|(key, value)| flag(key, value)).collect(), process.option("cpu"));
     let enlightened = own.flags.iter().any(|f| f.starts_with("hv_") && !f.starts_with("hv_vendor"));
     if enlightened {
-        // Managers give these to Windows guests alone.
+        // Managers set these flags for Windows guests only.
         own.windows = Fact::read(Some(true), process.option_by("cpu", None, Some("hv_*")));
     }
 }
 
-/// A flag of `-cpu` in one form: `+aes`, `-vmx`, `hv_relaxed`, `hv_spinlocks=0x1fff`.
+/// A flag of `-cpu` in a common form: `+aes`, `-vmx`, `hv_relaxed`, `hv_spinlocks=0x1fff`.
 fn flag(key: &str, value: &str) -> Option<String> {
     let (on, off) = (matches!(value, "on" | "yes" | "true"), matches!(value, "off" | "no" | "false"));
     let sign = key.starts_with(['+', '-']).then(|| key.chars().next()).flatten();
@@ -262,12 +259,12 @@ fn memory(process: &Process<'_>, own: &mut Processors) {
         paths.any(|p| huge.iter().any(|m| Path::new(p).starts_with(&m.point)))
     };
     let memfd = objects().any(|o| o.on("hugetlb") == Some(true));
-    let told = on_huge || memfd;
-    own.huge_pages = Fact::read(Some(told), if told { process.option("object") } else { DEFAULT });
+    let is_huge = on_huge || memfd;
+    own.huge_pages = Fact::read(Some(is_huge), if is_huge { process.option("object") } else { DEFAULT });
 }
 
-/// Bytes of the process's memory by NUMA node, as far as they can be had without holding it up:
-/// `numa_maps` would go through all of the guest's page tables with their lock held.
+/// Bytes of the process's memory by NUMA node, where they are readable without blocking it: `numa_maps` would walk the
+/// guest's page tables with their lock held.
 pub fn memory_by_node(process: &Process<'_>, own: &mut Processors) {
     let known = if own.host.iter().all(|cpu| cpu.node == 0) {
         let resident = Status::of(process.reader(), process.pid).ok().and_then(|status| status.resident_bytes());

@@ -1,10 +1,10 @@
-//! What is in the answers of `virsh`.
+//! Parsing of `virsh` output.
 
 use std::collections::BTreeMap;
 
 use vmio_model::facts::{Disk, Fact};
 
-/// UUIDs in the answer to `list --uuid`, whatever prompt is around them.
+/// UUIDs in the output of `list --uuid`; prompts around them are ignored.
 pub fn uuids(text: &str) -> Vec<String> {
     text.split_whitespace().filter(|word| is_uuid(word)).map(str::to_lowercase).collect()
 }
@@ -15,9 +15,8 @@ pub fn is_uuid(word: &str) -> bool {
     word.len() == 36 && word.bytes().enumerate().all(sign)
 }
 
-/// The descriptions in a session's answer. libvirt indents all but a document's first and last
-/// line and escapes `<` in texts, so these two are nothing else. What is around them (prompts and
-/// echoed commands, in some versions) does not matter.
+/// The descriptions in a session's output. libvirt indents all but a document's first and last line and escapes `<` in
+/// texts, so these two lines are unique. Prompts and echoed commands (in some versions) are ignored.
 pub fn documents(text: &str) -> Vec<&str> {
     const END: &str = "\n</domain>";
     let mut found = Vec::new();
@@ -51,9 +50,9 @@ pub fn capacities(text: &str) -> BTreeMap<(&str, &str), u64> {
     sizes
 }
 
-/// Cache modes from the answer to `query-block` (QEMU's QAPI, block-core.json, `BlockInfo`): the
-/// device is found by its id, which is in `qdev` at the end or before its backend. Only a write
-/// cache that is on tells the mode: guests turn it off by themselves, whatever they were given.
+/// Cache modes from the reply to `query-block` (QEMU's QAPI, block-core.json, `BlockInfo`). The device's id is in
+/// `qdev`, at the end or before its backend. Only a write cache that is on shows the mode: guests turn it off by
+/// themselves.
 pub fn caches(answer: &str, disks: &mut [Disk], from: &str) {
     let answer: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
     for block in answer["return"].as_array().into_iter().flatten() {
@@ -69,7 +68,7 @@ pub fn caches(answer: &str, disks: &mut [Disk], from: &str) {
                 (true, false) => "none",
                 (false, false) => "writeback",
                 (false, true) => "unsafe",
-                // Only QEMU's own names are facts.
+                // QEMU has no name for this mode.
                 (true, true) => continue,
             };
             disk.cache = Fact::read(Some(mode.to_owned()), from);

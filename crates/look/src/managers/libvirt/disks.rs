@@ -5,7 +5,7 @@ use vmio_model::facts::{Details, Disk, Place, Provenance, Subject};
 
 use super::element::{at, attribute, child, children, text_of};
 
-/// A `<disk>`; `None` for drives whose medium can be taken out.
+/// A `<disk>`; `None` for removable media.
 pub fn disk(
     guest: &str,
     domain: Node<'_, '_>,
@@ -20,7 +20,7 @@ pub fn disk(
     let bus = attribute(disk, "target", "bus");
     let scsi = (bus == Some("scsi")).then(|| controller(devices, disk)).flatten();
     let option = |name: &str| attribute(disk, "driver", name).filter(|value| *value != "default");
-    // What a SCSI controller has, its disks have.
+    // SCSI disks have their controller's options.
     let shared = |name: &str| option(name).or_else(|| attribute(scsi?, "driver", name));
     let thread = shared("iothread").map(|id| format!("iothread{id}"));
     let mapped = at(disk, &["driver", "iothreads"]).or_else(|| at(scsi?, &["driver", "iothreads"]));
@@ -61,8 +61,8 @@ pub fn disk(
     })
 }
 
-/// Target of the disk that the guest boots from because it is the first: where no device has an order of its own
-/// (`<boot order=.../>`), and the hard disk is among what `<os>` boots from, as it is where nothing is said.
+/// Target of the first disk, from which the guest boots where no device has an order (`<boot order=.../>`) and `<os>`
+/// boots from the hard disk, as by default.
 pub fn boots_as_first<'a>(domain: Node<'a, '_>, devices: Node<'a, '_>) -> Option<&'a str> {
     let os = child(domain, "os")?;
     let mut said = children(os, "boot").filter_map(|b| b.attribute("dev")).peekable();
@@ -80,7 +80,7 @@ fn controller<'a, 'i>(devices: Node<'a, 'i>, disk: Node<'_, '_>) -> Option<Node<
         .find(|c| c.attribute("type") == Some("scsi") && c.attribute("index").unwrap_or("0") == index)
 }
 
-/// vmio's name of the device: as libvirt makes it for QEMU (src/qemu/qemu_command.c of libvirt).
+/// vmio's name of the device, as libvirt makes it for QEMU (src/qemu/qemu_command.c of libvirt).
 fn driver(disk: Node<'_, '_>, bus: Option<&str>, scsi: Option<Node<'_, '_>>) -> Option<String> {
     Some(
         match bus? {
@@ -100,14 +100,14 @@ fn driver(disk: Node<'_, '_>, bus: Option<&str>, scsi: Option<Node<'_, '_>>) -> 
                 "auto" => return None,
                 other => other,
             },
-            // `ide`, `nvme`, and what is not known is called as it is.
+            // `ide`, `nvme` and unknown buses keep their names.
             other => other,
         }
         .to_owned(),
     )
 }
 
-/// What it lies on, and where.
+/// Kind of storage, and path or address.
 fn source(disk: Node<'_, '_>) -> (Option<String>, Option<String>) {
     let Some(source) = child(disk, "source") else { return (None, None) };
     let own = |name: &str| source.attribute(name).map(str::to_owned);
@@ -115,7 +115,7 @@ fn source(disk: Node<'_, '_>) -> (Option<String>, Option<String>) {
         "file" => (Some("file".into()), own("file")),
         "block" => (Some("block".into()), own("dev")),
         "network" => (own("protocol"), remote(source)),
-        // The pool says what it is, which the domain does not tell.
+        // The pool knows the kind; the domain does not say it.
         "volume" => (None, None),
         "vhostuser" => (Some("vhost-user".into()), own("path")),
         "nvme" => (Some("nvme".into()), None),
@@ -143,14 +143,14 @@ fn remote(source: Node<'_, '_>) -> Option<String> {
     Some(format!("{protocol}://{}{port}/{name}", host.attribute("name").unwrap_or_default()))
 }
 
-/// Images below the top one. The last of a chain is an element without a type.
+/// Number of images below the top one. The last of a chain is an element without a type.
 fn layers_below(store: Node<'_, '_>) -> u32 {
     let next = |store: &Node<'_, '_>| store.attribute("type").is_some();
     let chain = std::iter::successors(Some(store).filter(next), |s| child(*s, "backingStore").filter(next));
     chain.count().try_into().unwrap_or(u32::MAX)
 }
 
-/// `<iotune>`, which QEMU keeps, and the block controller's limits of the device (`<blkiotune>`).
+/// Limits of `<iotune>`, in QEMU, and of `<blkiotune>`, in the block controller.
 fn limits(domain: Node<'_, '_>, disk: Node<'_, '_>) -> Vec<String> {
     let mut limits = Vec::new();
     if let Some(tune) = child(disk, "iotune") {
@@ -164,7 +164,7 @@ fn limits(domain: Node<'_, '_>, disk: Node<'_, '_>) -> Vec<String> {
     limits
 }
 
-/// Limits in words, those of zero left out: they are none.
+/// Limits in words; zero is no limit.
 fn words(tune: Node<'_, '_>, by: &str) -> Vec<String> {
     let limit = |n: Node<'_, '_>| {
         let number: u64 = n.text()?.trim().parse().ok().filter(|n| *n > 0)?;

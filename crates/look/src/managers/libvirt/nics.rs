@@ -7,7 +7,7 @@ use vmio_model::rate::ByteRate;
 
 use super::element::{at, attribute, child, children, is};
 
-/// An `<interface>`, or a network card that was passed on as a `<hostdev>` of a network.
+/// An `<interface>`, or a network card passed through as a `<hostdev>` of a network.
 pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> {
     if !is(device, "interface") {
         return None;
@@ -18,7 +18,7 @@ pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> 
     let driver = child(device, "driver");
     let own = |name: &str| driver.and_then(|d| d.attribute(name));
     let backend = backend(device, kind);
-    // Of the interface, and of what a virtio-net device tells its guest.
+    // MTU of the interface; for virtio-net also what the guest is told.
     let mtu = attribute(device, "mtu", "size").and_then(|n| n.parse().ok());
     let shown = interface.clone().or_else(|| mac.clone()).unwrap_or_else(|| kind.to_owned());
     Some(Nic {
@@ -42,14 +42,14 @@ pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> 
             device_id: attribute(device, "alias", "name").map(str::to_owned),
             ..Place::default()
         },
-        // Others have no interface of the host.
+        // Only these have an interface of the host.
         interface: interface.filter(|_| matches!(backend.as_deref(), Some("tap" | "macvtap"))).into(),
         backend: backend.into(),
         ..Nic::unknown(Subject::net(guest, shown), from.clone())
     })
 }
 
-/// vmio's name of the model: QEMU's, without what kind of virtio it is.
+/// vmio's name of the model: QEMU's without the virtio variant.
 fn model(device: Node<'_, '_>) -> Option<String> {
     Some(match attribute(device, "model", "type")? {
         "virtio" | "virtio-transitional" | "virtio-non-transitional" => "virtio-net".to_owned(),
@@ -62,13 +62,13 @@ fn backend(device: Node<'_, '_>, kind: &str) -> Option<String> {
         "user" if attribute(device, "backend", "type") == Some("passt") => "passt",
         "user" => "user",
         "direct" => "macvtap",
-        // A network may be made of macvtaps: then the running domain names the mode.
+        // A network may consist of macvtaps: then the running domain names the mode.
         "network" if attribute(device, "source", "mode").is_some() => "macvtap",
         "network" | "bridge" | "ethernet" => "tap",
         "vhostuser" => "vhost-user",
         "vdpa" => "vdpa",
         "server" | "client" | "mcast" | "udp" => "socket",
-        // A card that is passed on is connected to nothing of the host.
+        // A card passed through has no back end on the host.
         _ => return None,
     };
     Some(named.to_owned())
@@ -79,7 +79,7 @@ fn bridge(device: Node<'_, '_>, kind: &str) -> Option<String> {
     source.attribute("bridge").map(str::to_owned)
 }
 
-/// Offloads by QEMU's names of them.
+/// Offloads by QEMU's names.
 fn offloads_off(driver: Node<'_, '_>) -> Vec<String> {
     let mut off = Vec::new();
     for side in ["host", "guest"] {
@@ -92,8 +92,8 @@ fn offloads_off(driver: Node<'_, '_>) -> Vec<String> {
     off
 }
 
-/// `<bandwidth>`: kilobytes (1000 bytes) a second. libvirt keeps them by tc on the interface, where
-/// out of the guest is into the host.
+/// `<bandwidth>` in words: kilobytes (1000 bytes) a second. libvirt sets them by tc on the interface, where the guest's
+/// outbound is the host's inbound.
 fn limits(device: Node<'_, '_>) -> Vec<String> {
     let limit = |(way, words): (&str, &str)| {
         let kilobytes: f64 = at(device, &["bandwidth", way])?.attribute("average")?.parse().ok()?;
@@ -102,10 +102,10 @@ fn limits(device: Node<'_, '_>) -> Vec<String> {
     [("inbound", "into the guest"), ("outbound", "out of the guest")].into_iter().filter_map(limit).collect()
 }
 
-/// The same in figures (formatdomain, "Quality of service"; src/util/virnetdevbandwidth.c, `virNetDevBandwidthSet`): `average`
-/// and `peak` are what tc calls kbps, 1000 bytes a second, `burst` is in KiB. What the host sends to the interface waits in a
-/// queue, which lends up to the peak; what it receives there is policed at the average, and a peak says nothing. A macvtap
-/// is seen from the guest's side by the host, too, so that it is the other way round.
+/// The same in figures (formatdomain, "Quality of service"; src/util/virnetdevbandwidth.c, `virNetDevBandwidthSet`):
+/// `average` and `peak` are tc's kbps, 1000 bytes a second, `burst` is in KiB. Packets that the host sends to the
+/// interface wait in a queue with the peak as its ceiling; what it receives there is policed at the average, without a
+/// peak. A macvtap's directions are the guest's also on the host, so they are swapped.
 fn rate_limits(device: Node<'_, '_>, host_view: bool) -> Vec<RateLimit> {
     let limit = |(way, direction): (&str, Direction)| {
         let element = at(device, &["bandwidth", way])?;

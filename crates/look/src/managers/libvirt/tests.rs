@@ -8,13 +8,15 @@ use vmio_node::fake::{Fake, fails, says};
 
 use super::*;
 
+mod daemons;
+
 const LIST: &str = include_str!("../../../tests/fixtures/managers/recorded/list.txt");
 const SESSION: &str = include_str!("../../../tests/fixtures/managers/recorded/session.txt");
 const DOMSTATS: &str = include_str!("../../../tests/fixtures/managers/recorded/domstats.txt");
 const QUERY_BLOCK: &str = include_str!("../../../tests/fixtures/managers/recorded/db1.query-block.json");
 const CMDLINE: &str = include_str!("../../../tests/fixtures/managers/recorded/db1.cmdline.txt");
 
-/// A host with a daemon that says what was recorded.
+/// A host with a daemon that answers as recorded.
 fn host() -> Fake {
     host_with(|script| Some(says(if script.starts_with("list") { LIST } else { SESSION })))
 }
@@ -37,7 +39,7 @@ fn host_of(described: impl Fn(&str) -> Option<vmio_node::Output> + Send + Sync +
         })
 }
 
-/// The same where the command line of db1 can be read.
+/// The same with a readable command line of db1.
 fn host_with_process() -> Fake {
     host().file("/proc/812/comm", "qemu-system-x86\n").file("/proc/812/cmdline", CMDLINE.replace('\n', "\0"))
 }
@@ -58,17 +60,6 @@ fn changed(overridden: &[Overridden]) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-fn all_guests_are_read_in_two_sessions() {
-    let fake = host();
-    let managed = Libvirt.guests(&HostView::new(&fake));
-    let names: Vec<&str> = managed.guests.iter().map(|g| g.name.as_str()).collect();
-    assert_eq!(names, ["debian12", "win11", "oldbox", "db1"]);
-    assert!(managed.guests.iter().all(|g| g.manager.as_deref() == Some("libvirt") && g.kind == "qemu"));
-    assert_eq!(fake.ran().len(), 2);
-    assert!(fake.ran().iter().all(|exec| exec.args.contains(&"--readonly".to_owned())));
-}
-
-#[test]
 fn a_guest_is_what_its_description_says_and_no_more() {
     let guest = of(&host(), "db1");
     assert_eq!((guest.pid, guest.ids["title"].as_str()), (Some(812), "orders database"));
@@ -83,7 +74,7 @@ fn a_guest_is_what_its_description_says_and_no_more() {
         (Some(2), Some(true), Some("unmap"))
     );
     assert_eq!(*vda.details.limits, ["50.0 write MB/s by QEMU's throttle", "2000 IOPS by QEMU's throttle"]);
-    // The image's own: libvirt would ask the guest's monitor for it.
+    // Read from the image: libvirt would query the guest's monitor.
     assert_eq!((*vda.details.virtual_bytes, vda.details.virtual_bytes.source()), (None, None));
     assert_eq!(vda.from.place(), "virsh dumpxml db1");
     let place = &vda.place;
@@ -132,7 +123,7 @@ fn what_is_not_said_is_not_asked_for() {
     );
     assert_eq!((disk.details.format.as_deref(), *disk.details.backing_files), (Some("qcow2"), Some(0)));
     assert_eq!((guest.os.as_deref(), *guest.nics[0].vhost), (Some("linux"), None));
-    // The empty drive has a name all the same, and the first disk is what the guest boots from.
+    // The empty drive's name is taken too, and the guest boots from the first disk.
     assert_eq!((&disk.place.taken[..], disk.place.boots_as_first), (&["vda".to_owned(), "sda".into()][..], Some(true)));
     assert_eq!(*guest.processors.unwrap().flags, ["+hypervisor", "+lahf_lm"]);
 
@@ -151,7 +142,7 @@ fn what_is_not_said_is_not_asked_for() {
 
 #[test]
 fn what_waits_for_a_restart_is_asked_for_and_not_in_force() {
-    // `aio` is not said of the running guest: without its command line it would be a guess.
+    // `aio` of the running guest is unknown without its command line.
     let blind = of(&host(), "db1");
     assert_eq!(changed(&blind.disks[1].details.overridden), [("cache", "none", "writeback")]);
     assert_eq!(blind.disks[1].aio, None);
@@ -163,7 +154,7 @@ fn what_waits_for_a_restart_is_asked_for_and_not_in_force() {
     assert_eq!(seen.disks[1].read()["aio"], "virsh dumpxml --inactive db1");
 }
 
-/// What QEMU was really started with differs from what libvirt says of it in nothing but what waits.
+/// The command line and libvirt's description differ only in settings that wait for the next start.
 #[test]
 fn the_process_and_its_description_agree() {
     let fake = host_with_process();
@@ -200,14 +191,14 @@ fn a_monitor_is_asked_only_when_told_so_and_for_gaps() {
     let disk = &Libvirt.guests(&look).guests[3].disks[0];
     assert_eq!(disk.cache.as_deref(), Some("none"));
     assert!(disk.read()["cache"].contains("tainted"), "{:?}", disk.read());
-    // The recorded guest has turned the write cache off: what it was given does not show.
+    // The recorded guest turned its write cache off, so the mode is unknown.
     let off = host(QUERY_BLOCK.to_owned());
     let mut look = HostView::new(&off);
     look.monitor = true;
     assert_eq!(Libvirt.guests(&look).guests[3].disks[0].cache, None);
     assert!(off.ran().iter().any(|exec| exec.args.contains(&"qemu-monitor-command".to_owned())));
 
-    // What a command line says needs no monitor.
+    // What the command line says is not queried.
     let fake = fake.file("/proc/812/comm", "qemu-system-x86\n").file("/proc/812/cmdline", CMDLINE.replace('\n', "\0"));
     let mut look = HostView::new(&fake);
     look.monitor = true;
@@ -228,7 +219,7 @@ fn what_cannot_be_read_is_told_and_the_rest_is_there() {
         managed.unread
     );
 
-    // One that ended between the two questions, and one that is no XML.
+    // One ended between the two queries, and one description is no XML.
     let end = SESSION.rfind("<domain type='qemu' id=").unwrap();
     let cut = SESSION[..end].replace("<name>oldbox</name>", "<name>old&box</name>");
     let fake =
@@ -240,7 +231,7 @@ fn what_cannot_be_read_is_told_and_the_rest_is_there() {
     assert_eq!(said.iter().filter(|why| why.contains("not XML")).count(), 2, "{said:?}");
 }
 
-/// db1's disk is a volume of a pool, its process has these mounts.
+/// db1's disk is a volume of a pool; its process has these mounts.
 fn host_with_volume(mounts: &str) -> Fake {
     let file = "<source file='/var/lib/libvirt/images/db1.raw' index='2'/>";
     assert!(SESSION.contains(file));
@@ -268,81 +259,6 @@ fn sizes_that_no_file_shows_are_asked_where_no_server_can_halt_the_guest() {
     let served = host_with_volume(&format!("{root}23 22 0:50 / /srv/fast rw - nfs4 filer:/vm rw\n"));
     assert_eq!(of(&served, "db1").disks[0].details.virtual_bytes, None);
     assert_eq!(served.ran().len(), 2);
-}
-
-fn found(fake: &Fake) -> (Vec<String>, Vec<Unread>) {
-    let mut unread = Vec::new();
-    let uris = daemons(&HostView::new(fake), &mut unread).into_iter().map(|d| d.uri).collect();
-    (uris, unread)
-}
-
-#[test]
-fn daemons_of_users_and_of_xen() {
-    let session = "qemu:///session?socket=/run/user/1000/libvirt/virtqemud-sock";
-    let fake = Fake::new("fake")
-        .file("/run/user/1000/libvirt/virtqemud-sock", "")
-        .file("/run/user/1001/bus", "")
-        .file("/run/user/x/libvirt/virtqemud-sock", "")
-        .file("/run/libvirt/virtxend-sock", "");
-    // A socket without a daemon is systemd's: nobody is asked.
-    let (uris, unread) = found(&fake);
-    assert_eq!((uris.len(), unread.len()), (0, 2));
-    assert!(unread.iter().all(|u| u.why.contains("querying it would start it")), "{unread:?}");
-    assert!(unread[1].what.contains(session));
-    // Neither does another user's daemon run there, nor one of a container.
-    let fake = fake
-        .file("/proc/70/comm", "virtxend\n")
-        .file("/proc/71/comm", "virtqemud\n")
-        .file("/proc/71/status", "Name:\tvirtqemud\nUid:\t1002\t1002\t1002\t1002\n")
-        .symlink("/proc/self/ns/pid", "pid:[1]")
-        .symlink("/proc/71/ns/pid", "pid:[1]");
-    assert_eq!(found(&fake).0, ["xen:///system"]);
-    let own = "Name:\tvirtqemud\nUid:\t1000\t1000\t1000\t1000\n";
-    assert_eq!(found(&fake.file("/proc/71/status", own)).0, ["xen:///system", session]);
-    let contained = Fake::new("fake")
-        .file("/run/libvirt/libvirt-sock", "")
-        .file("/proc/72/comm", "libvirtd\n")
-        .symlink("/proc/self/ns/pid", "pid:[1]")
-        .symlink("/proc/72/ns/pid", "pid:[2]");
-    assert_eq!(found(&contained).0, [""; 0]);
-}
-
-#[test]
-fn what_a_users_daemon_says_of_others_is_not_believed() {
-    let host = |uid: u32| {
-        let uids = |uid: u32| format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n");
-        host_with(|script| Some(says(if script.starts_with("list") { LIST } else { SESSION })))
-            .file("/proc/700/status", uids(1000))
-            .file("/run/user/1000/libvirt/libvirt-sock", "")
-            .file("/run/user/1000/libvirt/qemu/run/db1.pid", "812\n")
-            .file("/proc/812/comm", "qemu-system-x86\n")
-            .file("/proc/812/cmdline", CMDLINE.replace('\n', "\0"))
-            .file("/proc/812/status", uids(uid))
-    };
-    let guests = |fake: &Fake| {
-        let look = HostView::new(fake);
-        let daemon = daemons(&look, &mut Vec::new()).pop().unwrap();
-        let mut managed = Managed::default();
-        daemon.guests(&look, &mut managed);
-        managed
-    };
-    let own = guests(&host(1000));
-    assert_eq!(own.guests.iter().map(|g| (&*g.name, g.pid)).collect::<Vec<_>>(), [("db1", Some(812))]);
-    let forged = guests(&host(107));
-    assert_eq!(forged.guests, []);
-    assert!(forged.unread.iter().any(|u| u.what.contains("db1") && u.why.contains("user 1000")));
-}
-
-#[test]
-fn numbers_of_processes_are_read_from_files_in_the_daemons_directory_alone() {
-    let fifo = vmio_node::FileStat { mode: 0o010_644, size: 0, allocated: 0, dev: (0, 1), rdev: (0, 0) };
-    let fake = Fake::new("fake")
-        .file("/run/libvirt/qemu/web.pid", "8\n")
-        .file("/run/libvirt/other.pid", "9\n")
-        .node("/run/libvirt/qemu/pipe.pid", fifo);
-    let daemon = Daemon { uri: QEMU.into(), of: Owner::System("/run/libvirt/qemu".into()) };
-    let pids = ["web", "../other", "pipe", "none"].map(|name| daemon.pid(&HostView::new(&fake), name, ""));
-    assert_eq!(pids, [Some(8), None, None, None]);
 }
 
 #[test]
@@ -446,7 +362,7 @@ fn odd_descriptions() {
         (*nic.send_buffer_bytes, &nic.limits[..]),
         (Some(20000), &["1.0 MB/s into the guest by tc".to_owned(), "2.5 MB/s out of the guest by tc".to_owned()][..])
     );
-    // The host sees a macvtap from the guest's side; a tap from its own.
+    // The host sees a macvtap from the guest's side, a tap from its own.
     type Told = (&'static str, u64, Option<u64>, Option<u64>, bool);
     let limits = |nic: &vmio_model::facts::Nic| -> Vec<Told> {
         let all = nic.rate_limits.iter();

@@ -1,7 +1,7 @@
 //! A domain of libvirt as its XML describes it (<https://libvirt.org/formatdomain.html>).
 //!
-//! What the XML does not say is left out, not filled in with libvirt's default: then what the
-//! guest's process shows counts. A cache mode that is `None` here was not asked for.
+//! A setting that the XML lacks is left out and not filled in with libvirt's default: the guest's process decides. A
+//! cache mode of `None` was not configured.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,7 @@ use vmio_node::linux::cpu;
 use super::element::{at, attribute, child, children, is, text_of};
 use super::{disks, nics};
 
-/// More vCPUs than any hypervisor has, and more places for them than any guest: a user's own libvirt
-/// may write any number.
+/// Limits above any hypervisor's vCPUs and any guest's affinities: a user's own libvirt may write any number.
 pub const MOST_VCPUS: u32 = 8192;
 pub const MOST_PLACES: usize = 1 << 22;
 
@@ -31,9 +30,9 @@ pub enum NoDomain {
     Nameless,
 }
 
-/// The guest of a document: of `virsh dumpxml`, or libvirt's own record of a domain that runs
-/// (`/run/libvirt/qemu/NAME.xml`), which has the same inside of `<domstatus>`. `from` makes the
-/// provenance out of the domain's name.
+/// The guest of a document: `virsh dumpxml`, or libvirt's own record of a running domain
+/// (`/run/libvirt/qemu/NAME.xml`), which wraps the same in `<domstatus>`. `from` makes the provenance from the domain's
+/// name.
 ///
 /// # Errors
 /// When it is no XML, or describes no domain with a name.
@@ -58,7 +57,7 @@ pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, NoD
     guest.ids.insert("domain".into(), name.to_owned());
     guest.ids.extend(text_of(domain, "title").map(|title| ("title".into(), title.to_owned())));
     guest.ids.extend(openstack(domain));
-    // Back ends are found by this number, which a QEMU has no use for.
+    // Back ends are found by this number; QEMU guests do not need it.
     let number = domain.attribute("id").filter(|_| guest.has_back_ends());
     guest.ids.extend(number.map(|id| ("domid".into(), id.to_owned())));
 
@@ -67,7 +66,7 @@ pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, NoD
     if let Some(devices) = child(domain, "devices") {
         let own = children(devices, "disk").filter_map(|d| disks::disk(name, domain, devices, d, &from));
         guest.disks = own.collect();
-        // Drives without a disk in them have names, too.
+        // Empty drives have targets too.
         let targets = children(devices, "disk").filter_map(|d| attribute(d, "target", "dev")).map(str::to_owned);
         let taken: Vec<String> = targets.collect();
         let first = disks::boots_as_first(domain, devices).map(str::to_owned);
@@ -109,8 +108,7 @@ fn processors(domain: Node<'_, '_>, windows: Option<bool>, from: Provenance) -> 
     }
 }
 
-/// CPU model by QEMU's name. `host-model` has none: libvirt writes what became of it into the
-/// description of the running domain.
+/// CPU model by QEMU's name. `host-model` has none: the running domain's description names the resulting one.
 fn model(cpu: Node<'_, '_>) -> Option<String> {
     match cpu.attribute("mode") {
         Some("host-passthrough") => Some("host".into()),
@@ -142,7 +140,7 @@ fn hyperv(domain: Node<'_, '_>) -> Vec<String> {
     on.map(|f| format!("hv_{}", f.tag_name().name())).collect()
 }
 
-/// Threads that are bound to processors (`<cputune>`, `<vcpu cpuset=…>`).
+/// Threads bound to processors (`<cputune>`, `<vcpu cpuset=…>`).
 fn pinned(domain: Node<'_, '_>, vcpus: u32) -> Vec<PlacedThread> {
     let thread = |role: &str, name: String, cpus: &str| {
         Some(PlacedThread { role: role.into(), name, tid: 0, cpus: cpu_set(cpus)? })
@@ -168,8 +166,8 @@ fn pinned(domain: Node<'_, '_>, vcpus: u32) -> Vec<PlacedThread> {
     of_vcpus.chain(of_iothreads).chain(of_main).take_while(within).collect()
 }
 
-/// CPUs' worth of time: `global_quota` is of the whole guest, `quota` of each vCPU; both are
-/// microseconds of each `period`, negative where there is no limit.
+/// Quota in CPUs: `global_quota` is of the whole guest, `quota` of each vCPU; both are microseconds of each `period`,
+/// negative for no limit.
 fn quota(domain: Node<'_, '_>, vcpus: Option<u32>) -> Option<f64> {
     let tune = child(domain, "cputune")?;
     let microseconds = |key: &str| text_of(tune, key)?.parse::<f64>().ok();
@@ -180,8 +178,7 @@ fn quota(domain: Node<'_, '_>, vcpus: Option<u32>) -> Option<f64> {
     share("global_quota", "global_period").or_else(|| Some(share("quota", "period")? * f64::from(vcpus?)))
 }
 
-/// Processors of the host: `0-3,8,^2`, where `^` takes away from the others; `None` where none is
-/// left.
+/// Processors of the host: `0-3,8,^2`, where `^` excludes; `None` where none is left.
 pub fn cpu_set(text: &str) -> Option<Vec<u32>> {
     let (out, in_): (Vec<&str>, Vec<&str>) = text.split(',').map(str::trim).partition(|part| part.starts_with('^'));
     let out = cpu::list(&out.join(",").replace('^', ""))?;
@@ -189,7 +186,7 @@ pub fn cpu_set(text: &str) -> Option<Vec<u32>> {
     (!left.is_empty()).then_some(left)
 }
 
-/// From libosinfo's address of the operating system, which virt-manager and others note.
+/// From libosinfo's id of the operating system, which virt-manager and others store.
 fn operating_system(domain: Node<'_, '_>) -> Option<String> {
     const LINUX: [&str; 17] = [
         "debian",
@@ -221,7 +218,7 @@ fn operating_system(domain: Node<'_, '_>) -> Option<String> {
     linux.or_else(|| id.contains("bsd").then(|| "bsd".to_owned()))
 }
 
-/// What OpenStack's Nova calls the instance.
+/// OpenStack Nova's name of the instance.
 fn openstack(domain: Node<'_, '_>) -> Vec<(String, String)> {
     let Some(instance) = child(domain, "metadata").and_then(|m| child(m, "instance")) else { return Vec::new() };
     if !instance.tag_name().namespace().is_some_and(|space| space.contains("openstack.org")) {
@@ -232,7 +229,7 @@ fn openstack(domain: Node<'_, '_>) -> Vec<(String, String)> {
     name.into_iter().chain(flavor.map(|name| ("flavor".into(), name.to_owned()))).collect()
 }
 
-/// Bytes of an element with a number and its `unit`, KiB where none is said.
+/// Bytes of an element with a number and a `unit`, KiB by default.
 fn bytes(element: Node<'_, '_>) -> Option<u64> {
     let number: u64 = element.text()?.trim().parse().ok()?;
     let unit: u64 = match element.attribute("unit").unwrap_or("KiB") {

@@ -1,21 +1,21 @@
-//! The file of a guest: lines of a key and a value, then sections of snapshots, and one of settings
-//! that wait for the guest's next start (qm.conf(5)).
+//! A guest's configuration file: lines of key and value, then sections of snapshots, and one of pending settings
+//! (qm.conf(5)).
 
 use std::collections::BTreeMap;
 
 /// Settings by key.
 pub type Settings = BTreeMap<String, String>;
 
-/// What of the file concerns the guest as it runs.
+/// The settings of the file that concern the running guest.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sections {
-    /// As the guest was started, or as it was changed since where that worked.
+    /// Settings of the last start, or hot-plugged since.
     pub now: Settings,
-    /// As it will be started, where that differs.
+    /// Settings of the next start, where they differ.
     pub next: Option<Settings>,
 }
 
-/// Reads the file. Snapshots' sections are left out.
+/// Parses the file. Snapshots are left out.
 pub fn sections(text: &str) -> Sections {
     let (mut now, mut pending) = (Settings::new(), Settings::new());
     let mut section = Some(&mut now);
@@ -33,7 +33,7 @@ pub fn sections(text: &str) -> Sections {
         return Sections { now, next: None };
     }
     let mut next = now.clone();
-    // What is deleted by force has a mark before it.
+    // A forced deletion has a mark before the key.
     for key in pending.remove("delete").unwrap_or_default().split([',', ' ', ';']) {
         next.remove(key.trim_start_matches('!'));
     }
@@ -41,7 +41,7 @@ pub fn sections(text: &str) -> Sections {
     Sections { now, next: Some(next) }
 }
 
-/// A value of parts with commas between: `local-lvm:vm-101-disk-0,iothread=1,size=32G`.
+/// A value of comma-separated parts: `local-lvm:vm-101-disk-0,iothread=1,size=32G`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parts<'a> {
     /// The part without a key, which comes first.
@@ -50,7 +50,7 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Takes a value apart.
+    /// Splits a value.
     pub fn of(value: &'a str) -> Self {
         let mut parts = Self::default();
         for part in value.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -63,23 +63,23 @@ impl<'a> Parts<'a> {
         parts
     }
 
-    /// What stands behind a key.
+    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&'a str> {
         self.keyed.get(key).copied()
     }
 
-    /// A number behind a key.
+    /// The value of a key as a number.
     pub fn number<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
         self.get(key)?.parse().ok()
     }
 
-    /// The key and value of the first of these keys that is there.
+    /// Key and value of the first of these keys that is set.
     pub fn any_of(&self, keys: &[&'static str]) -> Option<(&'static str, &'a str)> {
         keys.iter().find_map(|key| Some((*key, self.get(key)?)))
     }
 }
 
-/// Whether a value means yes, as Proxmox VE writes truth.
+/// A boolean as Proxmox VE writes it.
 pub fn truth(value: &str) -> Option<bool> {
     match value {
         "1" | "on" | "yes" | "true" => Some(true),

@@ -1,6 +1,5 @@
-//! A guest's settings as facts. Where Proxmox VE has a default of its own, which it hands to QEMU,
-//! that is what a guest without the setting asks for (PVE/QemuServer.pm of qemu-server); what it
-//! leaves to QEMU is left out here.
+//! A guest's settings as facts. A default of Proxmox VE's own, which it passes to QEMU, counts as configured
+//! (PVE/QemuServer.pm of qemu-server); settings that it leaves to QEMU are left out.
 
 use vmio_model::facts::{
     Details, Disk, Fact, Guest, Nic, Overridden, Place, PlacedThread, Processors, Provenance, RateLimit, Setting,
@@ -15,7 +14,7 @@ use super::conf::{Parts, Settings, truth};
 use super::storages::Storage;
 use crate::managers::libvirt::xml::{MOST_PLACES, MOST_VCPUS, cpu_set};
 
-/// Read from: what is handed to QEMU where the file says nothing.
+/// Source of a setting that the file does not name and Proxmox VE passes to QEMU.
 const DEFAULT: &str = "Proxmox VE's default";
 
 /// The guest of a section of its file.
@@ -53,8 +52,8 @@ pub fn guest(vmid: u32, conf: &Settings, storages: &[Storage], from: &dyn Fn(&st
     }
 }
 
-/// A guest of the next start reduced to what is compared with the running one, and to what the file
-/// says: Proxmox VE's defaults did not change with it. Storage may have moved: slots name devices.
+/// Reduces a guest of the next start to the settings that are compared with the running one and that the file names:
+/// Proxmox VE's defaults are the same in both. Devices are matched by slot, since storage may have moved.
 pub fn only_compared(next: Guest) -> Guest {
     let place = |p: Place| Place { slot: p.slot, taken: p.taken, ..Place::default() };
     let disk = |d: Disk| Disk {
@@ -83,7 +82,7 @@ pub fn only_compared(next: Guest) -> Guest {
     }
 }
 
-/// What the devices of a guest share.
+/// Settings that a guest's devices share.
 struct Whole<'a> {
     guest: &'a str,
     vmid: u32,
@@ -104,14 +103,14 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
     if parts.get("media") == Some("cdrom") || matches!(volume, "none" | "cdrom") || volume.contains("cloudinit") {
         return None;
     }
-    let lies = lies(volume, whole.storages);
+    let known = storage_of(volume, whole.storages);
     let controller = conf.get("scsihw").map_or("lsi", String::as_str);
     let mut disk = Disk {
         driver: Some(driver(bus, controller).to_owned()).into(),
         details: Details {
-            storage: lies.storage.map(str::to_owned).into(),
-            thin: lies.thin.into(),
-            format: parts.get("format").map(str::to_owned).or(lies.format).into(),
+            storage: known.storage.map(str::to_owned).into(),
+            thin: known.thin.into(),
+            format: parts.get("format").map(str::to_owned).or(known.format).into(),
             virtual_bytes: parts.get("size").and_then(size).into(),
             discard: parts.get("discard").map(|value| value == "on").into(),
             queues: parts.number("queues").into(),
@@ -123,23 +122,23 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
             volume: Some(volume.to_owned()),
             // Proxmox VE gives the device the slot as its id.
             device_id: Some(slot.to_owned()),
-            source: lies.source.into(),
-            block_device: lies.block,
+            source: known.source.into(),
+            block_device: known.block,
             taken: slots(conf),
             ..whole.place()
         },
         ..Disk::unknown(Subject::disk(whole.guest, slot), whole.from.clone())
     };
-    let btrfs = lies.on.is_some_and(|s| s.kind == "btrfs" && !s.flag("nocow"));
+    let btrfs = known.on.is_some_and(|s| s.kind == "btrfs" && !s.flag("nocow"));
     let cache = parts.get("cache");
     disk.cache = match cache {
-        Some(told) => told.into(),
+        Some(configured) => configured.into(),
         None => Fact::read(Some((if btrfs { "writeback" } else { "none" }).to_owned()), DEFAULT),
     };
     let cache = disk.cache.as_deref().unwrap_or_default();
     disk.aio = match parts.get("aio") {
-        Some(told) => told.into(),
-        None => Fact::read(Some(default_aio(conf, lies.on, cache).to_owned()), DEFAULT),
+        Some(configured) => configured.into(),
+        None => Fact::read(Some(default_aio(conf, known.on, cache).to_owned()), DEFAULT),
     };
     disk.details.detect_zeroes = Fact::from(Some(
         match (parts.get("detect_zeroes").and_then(truth), parts.get("discard")) {
@@ -149,7 +148,7 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
         }
         .to_owned(),
     ));
-    // Proxmox VE ignores the setting where it could have no effect: "iothread is only valid with virtio disk or
+    // Proxmox VE ignores the setting where it has no effect: "iothread is only valid with virtio disk or
     // virtio-scsi-single controller, ignoring" (qemu-server, PVE/QemuServer.pm, `config_to_command`).
     disk.iothread = parts.get("iothread").and_then(truth).into();
     if disk.iothread == Some(true) {
@@ -201,8 +200,8 @@ fn driver<'a>(bus: &str, controller: &'a str) -> &'a str {
     }
 }
 
-/// io_uring since QEMU 6.0, but for storage with which it hung; before that Linux AIO, which needs
-/// O_DIRECT (`print_drive_commandline_full`). A machine type of an older QEMU keeps the old one.
+/// io_uring since QEMU 6.0, except for storage with which it hung; else Linux AIO, which needs O_DIRECT, or threads
+/// (`print_drive_commandline_full`). A machine type of an older QEMU keeps the old default.
 fn default_aio(conf: &Settings, on: Option<&Storage>, cache: &str) -> &'static str {
     let direct = matches!(cache, "none" | "off" | "directsync");
     let machine = conf.get("machine").map_or("", String::as_str);
@@ -219,9 +218,9 @@ fn default_aio(conf: &Settings, on: Option<&Storage>, cache: &str) -> &'static s
     if direct { "native" } else { "threads" }
 }
 
-/// What a volume lies on.
+/// Storage of a volume.
 #[derive(Default)]
-struct Lies<'a> {
+struct Volume<'a> {
     on: Option<&'a Storage>,
     storage: Option<&'static str>,
     thin: Option<bool>,
@@ -231,50 +230,52 @@ struct Lies<'a> {
 }
 
 /// A volume is `STORAGE:NAME`, or a path.
-fn lies<'a>(volume: &str, storages: &'a [Storage]) -> Lies<'a> {
+fn storage_of<'a>(volume: &str, storages: &'a [Storage]) -> Volume<'a> {
     if volume.starts_with('/') {
         let block = volume.starts_with("/dev/");
         let storage = Some(if block { "block" } else { "file" });
-        return Lies { storage, source: Some(volume.to_owned()), block: Some(block), ..Lies::default() };
+        return Volume { storage, source: Some(volume.to_owned()), block: Some(block), ..Volume::default() };
     }
-    let Some((id, name)) = volume.split_once(':') else { return Lies::default() };
-    let Some(on) = storages.iter().find(|s| s.id == id) else { return Lies::default() };
-    // A linked clone names what it was cloned from before its own name.
+    let Some((id, name)) = volume.split_once(':') else { return Volume::default() };
+    let Some(on) = storages.iter().find(|s| s.id == id) else { return Volume::default() };
+    // A linked clone has the base volume's name before its own.
     let last = name.rsplit('/').next().unwrap_or(name);
     let format = last.rsplit_once('.').map_or("raw", |(_, ending)| ending);
-    let lies = Lies { on: Some(on), format: Some(format.to_owned()), ..Lies::default() };
+    let known = Volume { on: Some(on), format: Some(format.to_owned()), ..Volume::default() };
     let setting = |key: &str| on.get(key).unwrap_or_default().to_owned();
-    let device = |path: String| Lies {
+    let device = |path: String| Volume {
         source: Some(path),
         block: Some(true),
         on: Some(on),
         format: Some("raw".into()),
-        ..Lies::default()
+        ..Volume::default()
     };
     match on.kind.as_str() {
-        "dir" | "btrfs" | "nfs" | "cifs" => Lies {
+        "dir" | "btrfs" | "nfs" | "cifs" => Volume {
             storage: Some("file"),
             source: on.path().map(|path| on.images(&path).join(name).display().to_string()),
             block: Some(false),
-            ..lies
+            ..known
         },
         "lvm" => {
-            Lies { storage: Some("lvm"), thin: Some(false), ..device(format!("/dev/{}/{last}", setting("vgname"))) }
+            Volume { storage: Some("lvm"), thin: Some(false), ..device(format!("/dev/{}/{last}", setting("vgname"))) }
         }
-        "lvmthin" => {
-            Lies { storage: Some("lvm-thin"), thin: Some(true), ..device(format!("/dev/{}/{last}", setting("vgname"))) }
-        }
-        "zfspool" => Lies {
+        "lvmthin" => Volume {
+            storage: Some("lvm-thin"),
+            thin: Some(true),
+            ..device(format!("/dev/{}/{last}", setting("vgname")))
+        },
+        "zfspool" => Volume {
             storage: Some("zvol"),
             thin: Some(on.flag("sparse")),
             ..device(format!("/dev/zvol/{}/{last}", setting("pool")))
         },
         "rbd" => {
             let pool = on.get("pool").unwrap_or("rbd");
-            Lies { storage: Some("rbd"), thin: Some(true), source: Some(format!("rbd:{pool}/{last}")), ..lies }
+            Volume { storage: Some("rbd"), thin: Some(true), source: Some(format!("rbd:{pool}/{last}")), ..known }
         }
-        "iscsi" | "iscsidirect" => Lies { storage: Some("iscsi"), ..lies },
-        _ => lies,
+        "iscsi" | "iscsidirect" => Volume { storage: Some("iscsi"), ..known },
+        _ => known,
     }
 }
 
@@ -289,7 +290,7 @@ fn size(text: &str) -> Option<u64> {
         "T" => 1_099_511_627_776.0,
         _ => return None,
     };
-    // Sizes with a fraction are written for people; all others are exact far beyond a disk's size.
+    // Sizes with a fraction are approximate; all others are exact far beyond any disk's size.
     Some((number.parse::<f64>().ok().filter(|n| *n >= 0.0)? * unit) as u64)
 }
 
@@ -299,7 +300,7 @@ fn limits(parts: &Parts<'_>) -> Vec<String> {
     for (end, way) in [("", ""), ("_rd", " read"), ("_wr", " write")] {
         let more = |key: &str| parts.number::<f64>(&format!("{key}{end}")).filter(|n| *n > 0.0);
         limits.extend(more("iops").map(|n| format!("{n}{way} IOPS {by}")));
-        // Megabytes of Proxmox VE are of 1024 x 1024 bytes.
+        // Megabytes of Proxmox VE have 1024 x 1024 bytes.
         let megabytes = more("mbps").map(|n| n * 1.048_576).or(more("bps").map(|n| n / 1e6));
         limits.extend(megabytes.map(|n| format!("{n:.1}{way} MB/s {by}")));
     }
@@ -331,12 +332,12 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
     let interface = format!("tap{}i{number}", whole.vmid);
     Some(Nic {
         model: Some(if model == "virtio" { "virtio-net".to_owned() } else { model.to_owned() }).into(),
-        // Without a bridge Proxmox VE makes a network of QEMU's own.
+        // Without a bridge Proxmox VE uses QEMU's user network.
         backend: Some(if bridge.is_some() { "tap" } else { "user" }.to_owned()).into(),
         interface: bridge.is_some().then_some(interface).into(),
         bridge: bridge.into(),
         queues: parts.number("queues").into(),
-        // 1 means the bridge's.
+        // 1 means the bridge's MTU.
         mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1).into(),
         host_mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1 && model == "virtio").into(),
         rate_limits: rate_limits(parts).into(),
@@ -351,8 +352,8 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
     })
 }
 
-/// `rate=`: megabytes of 1024 x 1024 bytes a second, in both directions. What the host sends to the tap waits in a queue
-/// (HTB), what it receives there is policed; both with a burst of 1 MiB (PVE/Network.pm, `tap_rate_limit`).
+/// `rate=`: megabytes of 1024 x 1024 bytes a second, in both directions. Packets that the host sends to the tap wait in
+/// a queue (HTB), what it receives there is policed; both with a burst of 1 MiB (PVE/Network.pm, `tap_rate_limit`).
 fn rate_limits(parts: &Parts<'_>) -> Vec<RateLimit> {
     let Some(rate) = parts.number::<f64>("rate").filter(|n| *n > 0.0 && n.is_finite()) else { return Vec::new() };
     let limit = |direction| RateLimit {
@@ -381,7 +382,7 @@ fn processors(guest: &str, conf: &Settings, from: Provenance) -> Processors {
     Processors {
         vcpus: if by_default { Fact::read(Some(vcpus), DEFAULT) } else { Some(vcpus).into() },
         accel: conf.get("kvm").and_then(|kvm| truth(kvm)).map(|on| if on { Accel::Kvm } else { Accel::Tcg }).into(),
-        // Models of Proxmox VE's own are handed to QEMU as another model with flags.
+        // Proxmox VE's own models are passed to QEMU as another model with flags.
         model: cpu
             .get("cputype")
             .or(cpu.first)

@@ -1,5 +1,5 @@
-//! The storages of Proxmox VE: `/etc/pve/storage.cfg` says what each is (Proxmox VE Administration
-//! Guide, "Storage"). This is the one reader of that file.
+//! The storages of Proxmox VE, by `/etc/pve/storage.cfg` (Proxmox VE Administration Guide, "Storage"). The only reader
+//! of that file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,17 +30,20 @@ impl Storage {
         Some(self.get(key)?.split(',').any(|w| w.trim() == word))
     }
 
-    /// Whether a flag is set; one that stands alone is.
+    /// Whether a flag is set; a key without a value is.
     pub fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| value != "0")
     }
 
-    /// Whether disk images may lie on it. Where the file does not say what it holds, they may.
+    /// Whether disk images may be stored on it; the default is yes.
     fn holds_images(&self) -> bool {
         self.lists("content", "images").unwrap_or(true)
     }
 
-    /// Else why not, and what to do.
+    /// Whether it can be used on this host.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
     pub fn usable(&self, host: &str) -> std::result::Result<(), (String, String)> {
         let id = &self.id;
         if self.flag("disable") {
@@ -57,11 +60,11 @@ impl Storage {
         Ok(())
     }
 
-    /// Directory of the storages that are file systems.
+    /// Directory of a storage that is a file system.
     pub fn path(&self) -> Option<PathBuf> {
         let path = match self.kind.as_str() {
             "dir" | "btrfs" => PathBuf::from(self.get("path")?),
-            // Mounted there by Proxmox VE unless it is said otherwise.
+            // Proxmox VE mounts it there by default.
             "nfs" | "cifs" => self.get("path").map_or_else(|| Path::new("/mnt/pve").join(&self.id), PathBuf::from),
             _ => return None,
         };
@@ -75,8 +78,8 @@ impl Storage {
         path.join(named.map_or("images", |(_, dir)| dir.trim().trim_start_matches('/')))
     }
 
-    /// Where a file system must be mounted for it: without that its directory lies on the disk of
-    /// the host itself (`is_mountpoint` is a truth value, or that directory).
+    /// Where a file system must be mounted for it: without that its directory lies on the host's own disk
+    /// (`is_mountpoint` is a boolean, or that directory).
     fn mount_point(&self) -> Option<PathBuf> {
         match (self.kind.as_str(), self.get("is_mountpoint")) {
             ("nfs" | "cifs", _) | ("dir" | "btrfs", Some("" | "1" | "yes" | "on" | "true")) => self.path(),
@@ -85,7 +88,7 @@ impl Storage {
         }
     }
 
-    /// Where nothing is mounted although it should be.
+    /// The mount point, where nothing is mounted although it should be.
     pub fn unmounted(&self, reader: &dyn Reader) -> Option<PathBuf> {
         let point = self.mount_point()?;
         let mounts = mounts::own(reader).unwrap_or_default();
@@ -93,7 +96,7 @@ impl Storage {
     }
 }
 
-/// All storages of this host's cluster; none where it is no Proxmox VE.
+/// All storages of this host's cluster; empty without Proxmox VE.
 pub fn storages(reader: &dyn Reader) -> Vec<Storage> {
     parse(&reader.read_text(Path::new(CONFIG)).unwrap_or_default())
 }
@@ -111,7 +114,7 @@ pub fn image_dirs(reader: &dyn Reader) -> Vec<PathBuf> {
     local.filter_map(|s| s.path().map(|path| s.images(&path))).collect()
 }
 
-/// `TYPE: ID`, then lines of a blank, a key and a value; a flag may stand alone.
+/// Parses `TYPE: ID`, followed by indented lines of key and value; a flag has no value.
 fn parse(text: &str) -> Vec<Storage> {
     let mut all: Vec<Storage> = Vec::new();
     for line in text.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {

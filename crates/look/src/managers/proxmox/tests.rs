@@ -7,7 +7,7 @@ use vmio_node::fake::Fake;
 
 use super::*;
 
-/// The tree of files, where the processes of all but guest 199 run.
+/// The tree of files; the processes of all but guest 199 run.
 fn host() -> Fake {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/managers/written/proxmox");
     let mut fake = Fake::new("fake").tree(&tree).unwrap();
@@ -34,7 +34,7 @@ fn only_guests_that_run() {
     let names: Vec<_> =
         Proxmox.guests(&HostView::new(&fake)).guests.iter().map(|g| (g.name.clone(), g.pid.unwrap())).collect();
     assert_eq!(names, [("web1".into(), 4101), ("rds".into(), 4102), ("db1".into(), 4103)]);
-    // The number of a guest that was killed is somebody else's now.
+    // The pid of a killed guest belongs to another process now.
     let fake = host().file("/proc/4199/comm", "kvm\n").file("/proc/4199/cmdline", "kvm\0-id\x00105\0");
     assert_eq!(Proxmox.guests(&HostView::new(&fake)).guests.len(), 3);
 }
@@ -87,17 +87,17 @@ fn a_windows_guest_with_old_devices() {
     let guest = of("102");
     assert_eq!((guest.os.as_deref(), guest.disks.len()), (Some("windows"), 2));
     let ide = disk(&guest, "ide0");
-    // Its machine is of QEMU 5.1, which had no io_uring there; Linux AIO needs O_DIRECT.
+    // Its machine type is of QEMU 5.1, without io_uring; Linux AIO needs O_DIRECT.
     assert_eq!(
         (ide.driver.as_deref(), ide.cache.as_deref(), ide.aio.as_deref()),
         (Some("ide"), Some("writeback"), Some("threads"))
     );
     assert!(ide.cache.source().is_none());
-    // Slots of drives without a disk are no more free than others.
+    // Slots of empty drives are taken too.
     assert_eq!(ide.place.taken, ["ide0", "ide2", "sata0"]);
     assert_eq!((ide.details.format.as_deref(), ide.place.block_device), (Some("qcow2"), Some(false)));
     assert_eq!(ide.place.source.as_deref(), Some("/var/lib/vz/images/102/vm-102-disk-0.qcow2"));
-    // An I/O thread that its bus cannot have.
+    // An I/O thread that SATA cannot have is ignored.
     let sata = disk(&guest, "sata0");
     assert_eq!(
         (sata.driver.as_deref(), sata.aio.as_deref(), *sata.iothread),
@@ -160,7 +160,7 @@ fn a_guest_whose_configuration_cannot_be_read_is_still_there() {
     assert!(guest.unread[0].mend.contains("root"), "{:?}", guest.unread);
 }
 
-/// As `qm showcmd 101` has it.
+/// As `qm showcmd 101` prints it.
 const COMMAND: &str = "/usr/bin/kvm -id 101 -name web1,debug-threads=on -no-shutdown \
     -chardev socket,id=qmp,path=/var/run/qemu-server/101.qmp,server=on,wait=off -mon chardev=qmp,mode=control \
     -pidfile /var/run/qemu-server/101.pid -daemonize -smbios type=1,uuid=0b8d5b0a-6c1e-4a5d-8b58-54d6a2a5c101 \
@@ -188,7 +188,7 @@ fn a_guest_that_runs_as_configured_differs_in_nothing() {
     assert_eq!(nic.place.vmid.as_deref(), Some("101"));
     assert_eq!(guest.processors.as_ref().unwrap().overridden, []);
 
-    // Somebody changed it behind Proxmox VE's back.
+    // Started with other settings than Proxmox VE's.
     let changed = words.join("\0").replace("cache=none,aio=io_uring", "cache=unsafe,aio=threads") + "\0";
     let fake = host().file("/proc/4101/cmdline", changed);
     let scan = crate::scan::scan(&HostView::new(&fake));

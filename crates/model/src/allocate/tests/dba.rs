@@ -10,13 +10,13 @@ fn figure_4() {
         rates(&dba(BitRate::new(1000 * M), &study(), &demands))
     };
     assert_eq!(at(800), [600 * M, 300 * M, 100 * M]);
-    // The idle minimum of 300 stays reserved; the 700 left are shared, 300 of them 2:1.
+    // The idle minimum of 300 stays reserved; the remaining 700 are shared, 300 of them 2:1.
     assert_eq!(at(200), [300 * M, 500 * M, 200 * M]);
     assert_eq!(at(500), [500 * M, 366_666_666, 133_333_333]);
     assert_eq!(at(0), [300 * M, 500 * M, 200 * M]);
 }
 
-/// With what passed as its only measure the loop comes to the same rates, some turns later.
+/// By passed traffic alone the loop reaches the same rates some periods later.
 #[test]
 fn both_measures_end_alike() {
     let capacity = BitRate::new(1000 * M);
@@ -39,7 +39,7 @@ fn minima_that_do_not_fit_go_to_the_first_created() {
     let capacity = BitRate::new(100);
     assert_eq!(rates(&dba(capacity, &members, &[Demand::Unbounded; 3])), [50, 50, 0]);
     assert_eq!(Loop::new(capacity, &members, Measures::Passed).rates(), [50, 50, 0].map(BitRate::new));
-    // Also while the first created want nothing: what is reserved for them is not the last one's.
+    // Also while the first created are idle: their reservation is not the last one's.
     for idle in [[0, 100, 100], [100, 0, 100], [0, 0, 100]] {
         assert_eq!(rates(&dba(capacity, &members, &idle.map(wants))), [50, 50, 0]);
     }
@@ -49,8 +49,8 @@ fn minima_that_do_not_fit_go_to_the_first_created() {
 fn a_missing_minimum_is_taken_from_the_least_important_first() {
     let members = [member(1, 40, 90), member(2, 10, 90), member(3, 10, 90)];
     let mut turns = Loop::new(BitRate::new(100), &members, Measures::Offered);
-    // 30 are missing: class 3 falls to its minimum and frees 35, class 2 is left alone; the 5
-    // that are over go by rank among those that offered more.
+    // 30 are missing: class 3 falls to its minimum and frees 35, class 2 is left alone; the remaining 5 are shared by
+    // rank among those that offered more.
     assert_eq!(turns.step(&[10, 45, 45].map(BitRate::new)), [40, 45, 15].map(BitRate::new));
 }
 
@@ -74,12 +74,12 @@ proptest! {
         let grants = dba(capacity, &members, &demands);
         prop_assert!(grants.iter().map(|g| u128::from(g.rate)).sum::<u128>() <= u128::from(capacity), "conservation");
         for ((m, d), g) in members.iter().zip(&demands).zip(&grants) {
-            // The minimum is there, used or not.
+            // The minimum is reserved, used or not.
             prop_assert!(g.rate >= m.min);
             prop_assert_eq!(g.guaranteed, m.min);
             prop_assert!(g.rate <= d.up_to(BitRate::MAX).max(m.min), "no more than offered");
         }
-        // Nothing is left while somebody wants more, but for rounding.
+        // Nothing is left while a member wants more, except for rounding.
         let used: BitRate = grants.iter().map(|g| g.rate).sum();
         if (capacity - used).bits() >= members.len().max(1) as u64 {
             prop_assert!(demands.iter().zip(&grants).all(|(d, g)| g.rate >= d.up_to(capacity)));

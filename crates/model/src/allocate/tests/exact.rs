@@ -4,7 +4,7 @@ use super::*;
 use crate::allocate::incremental::Pool;
 use crate::allocate::{cap, exact};
 
-/// What each gets of so many bit/s.
+/// Each member's rate in bit/s.
 fn shares(capacity: u64, members: &[Member], demands: &[Demand]) -> Vec<u64> {
     rates(&exact(BitRate::new(capacity), members, demands))
 }
@@ -50,7 +50,7 @@ fn minima_that_do_not_fit_lend_nothing() {
     assert_eq!(exact(BitRate::new(100), &[], &[]), []);
 }
 
-/// Every pool of three members with small numbers, against the oracle.
+/// Every pool of three members with small numbers, compared with the oracle.
 #[test]
 fn all_small_cases() {
     let mut kinds = Vec::new();
@@ -128,13 +128,13 @@ proptest! {
             prop_assert!(m.over_max || g.rate <= m.max, "maximum");
             prop_assert!(cap(m, g) >= m.min);
         }
-        // No waste: free capacity beyond rounding only when all have all they may have.
+        // Free capacity beyond rounding means that all members have all they may have.
         if (capacity - used - idle_hard).bits() >= members.len().max(1) as u64 {
             for ((m, d), g) in members.iter().zip(&demands).zip(&grants) {
                 prop_assert_eq!(g.rate, d.up_to(if m.over_max { BitRate::MAX } else { m.max }));
             }
         }
-        // A later priority has spare only when all before it have their fill.
+        // A priority has spare only when all before it are satisfied.
         for (m, g) in members.iter().zip(&grants).filter(|(_, g)| g.spare > BitRate::ZERO) {
             for ((other, d), got) in members.iter().zip(&demands).zip(&grants).filter(|((o, _), _)| o.priority < m.priority) {
                 prop_assert!(got.rate >= d.up_to(other.max));
@@ -191,7 +191,7 @@ proptest! {
     }
 }
 
-/// Blocks split, empty and vanish only with many members.
+/// Blocks are split and removed only with many members.
 #[test]
 fn the_incremental_form_with_many_members() {
     let n = 3_000usize;
@@ -209,7 +209,7 @@ fn the_incremental_form_with_many_members() {
     for turn in 0..20_000 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let i = (random >> 33) as usize % n;
-        // Few different values, so that equal levels are the rule.
+        // Few different values, so that equal levels are common.
         demands[i] = if turn < 10_000 { wants((random >> 20) % 9 * 1_000) } else { wants(0) };
         pool.set(i, demands[i]);
         if turn % 500 == 0 {

@@ -1,14 +1,13 @@
-//! What [`exact`](crate::allocate::exact) says, found another way: no sorting, no prefix sums, no
-//! shared code. Each step's water level is found by bisection over fractions of one fixed
-//! denominator, as the definition in words has it; slow and plain.
+//! [`exact`](crate::allocate::exact) computed another way: no sorting, no prefix sums, no shared code. Each step's
+//! water level is found by bisection over fractions of one fixed denominator.
 
 use crate::allocate::{Demand, Member};
 
-/// Finer than any two different levels of the small test cases are apart.
+/// Finer than the difference of any two levels of the small test cases.
 const UNIT: u128 = 1 << 40;
 
-/// Weighted max-min of `pool` among (limit, weight): the highest level that is affordable when
-/// nothing is rounded, then each share rounded down.
+/// Weighted max-min of `pool` among (limit, weight): the highest affordable level without rounding, then each share
+/// rounded down.
 fn water(pool: u64, limits: &[(u64, u32)]) -> Vec<u64> {
     // Shares in UNITs of a bit/s; level in UNITs by weight.
     let share = |level: u128, (limit, weight): (u64, u32)| (level * u128::from(weight)).min(u128::from(limit) * UNIT);
@@ -18,7 +17,7 @@ fn water(pool: u64, limits: &[(u64, u32)]) -> Vec<u64> {
         let middle = low + (high - low) / 2;
         if used(middle) <= u128::from(pool) * UNIT { low = middle } else { high = middle }
     }
-    // The true level lies in [low, high): a share within a hair below a whole number is that number.
+    // The true level lies in [low, high): a share just below a whole number is that number.
     limits.iter().map(|l| u64::try_from((share(high, *l)) / UNIT).unwrap()).collect()
 }
 

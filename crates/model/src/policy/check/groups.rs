@@ -1,5 +1,4 @@
-//! What a policy says of processor and memory, checked: classes that have no control group, and the two classes of one
-//! interface, which is in one guest.
+//! Checks of limits on control groups: classes without a guest, and two classes of one interface, hence of one guest.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use crate::policy::groups::{GroupKey, Limits};
 use crate::policy::parse::{EntryDraft, GroupDraft};
 
 impl GroupDraft {
-    /// What is written.
+    /// The limits.
     pub fn limits(&self) -> Limits {
         Limits {
             cpu_weight: self.cpu_weight.as_ref().map(|w| w.value),
@@ -19,7 +18,7 @@ impl GroupDraft {
 }
 
 impl Check<'_> {
-    /// `host` and `default` are members of every pool and no guests.
+    /// `host` and `default` are no guests.
     pub fn has_a_group(&mut self, name: &str, written: &GroupDraft) {
         let why = match name {
             HOST => "the host's own traffic is no guest's: there is no control group to write to",
@@ -31,7 +30,7 @@ impl Check<'_> {
         }
     }
 
-    /// The two classes of one entry are of one guest, which has one control group.
+    /// Both classes of an entry are of one guest, which has one control group.
     pub fn agree(&mut self, e: &EntryDraft, classes: &BTreeMap<String, Class>) {
         let (Some(tx), Some(rx)) = (&e.class, &e.rx_class) else { return };
         let (Some(here), Some(there)) = (classes.get(&tx.value), classes.get(&rx.value)) else { return };

@@ -7,7 +7,7 @@ use crate::policy::program::Framing;
 use crate::policy::{Links, Policy};
 use crate::rate::MBIT as M;
 
-/// The pool of a policy's only uplink, with the interfaces that it names.
+/// The pool of a policy's only uplink, with the interfaces named in it.
 fn pool(text: &str, direction: Direction) -> Pool {
     let policy = Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy;
     let labels: Vec<String> = policy.entries.iter().map(|e| e.matcher.label()).collect();
@@ -16,7 +16,7 @@ fn pool(text: &str, direction: Direction) -> Pool {
     Pool::of(&policy, uplink, direction, named).unwrap()
 }
 
-/// A program as a table, in the units that a person reads.
+/// A program as a table in readable units.
 fn table(compiled: &Compiled) -> String {
     let mut lines = vec![format!("{} {}", compiled.program.uplink, compiled.program.direction.word())];
     match &compiled.program.program {
@@ -64,8 +64,8 @@ fn the_same_policy_for_a_plane_that_knows_only_limits() {
     let text = include_str!("../../../tests/fixtures/policy/good/amamou2012.toml");
     let plane = Abilities { plane: "card", form: Form::Limits, least_bps: M, ..Abilities::HTB };
     let compiled = compile(&pool(text, Direction::GuestTx), &plane).unwrap();
-    // As `exact` shares it when all want everything: of what minima leave the host and MV1, the first in priority, have a half
-    // each.
+    // As `exact` shares it when all want everything: of what minima leave the host and MV1, the first in priority, get
+    // a half each.
     let golden = "\
 eth0 guest_tx
 host 310000000 burst 131072
@@ -119,7 +119,7 @@ eth0 guest_rx: minima hold against senders that give way (TCP); a flood that doe
     assert_eq!(h.leaves[2].quantum_bytes, 256 * 1_600);
 }
 
-/// Where packets are segmented behind the queues, full frames take 24 bytes each beyond what is counted.
+/// Where packets are segmented behind the queues, full frames take 24 bytes more than counted.
 #[test]
 fn the_framing_of_segments_is_left_free_of_what_is_sent() {
     let text = "\
@@ -141,7 +141,7 @@ class = \"gold\"
     assert_eq!(shared(&unframed, &Abilities::HTB), 1538 * M);
     let compiled = compile(&send, &Abilities::HTB).unwrap();
     let Program::Hierarchy(h) = &compiled.program.program else { panic!("a hierarchy") };
-    // Nobody goes beyond it, and what is everybody's own fits into it.
+    // No ceiling exceeds it, and all own rates fit.
     assert_eq!((h.rate_bps, h.leaves[1].ceil_bps), (1514 * M, 1514 * M));
     assert!(h.leaves.iter().map(|leaf| leaf.rate_bps).sum::<BitRate>() <= h.rate_bps);
     assert_eq!(
@@ -192,7 +192,7 @@ rx_class = \"slow\"
     );
 }
 
-/// The host's 2 % and 98 % are all there is.
+/// The host's 2 % and 98 % fill the capacity.
 const FULL: &str = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.g]\nmin = \"980Mbit\"\n[[interface]]\n\
                     match = { name = \"a\" }\nclass = \"g\"\n";
 
@@ -225,7 +225,7 @@ fn seats() -> impl Strategy<Value = Vec<PoolMember>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What a hierarchy must be so that it holds the contracts by itself.
+    /// Invariants of a hierarchy that meets the contracts by itself.
     #[test]
     fn a_hierarchy_holds_minima_and_maxima(
         seats in seats(), capacity in (1_000_000u64..4_000_000_000).prop_map(BitRate::new)
@@ -241,7 +241,7 @@ proptest! {
         let Program::Hierarchy(h) = &compiled.program.program else { panic!("a hierarchy") };
         prop_assert!(h.rate_bps <= capacity && capacity - h.rate_bps < step);
         prop_assert!(h.leaves.iter().map(|l| l.rate_bps).sum::<BitRate>() <= capacity);
-        // What is held short is no more than what the others need at least.
+        // Minima lose no more than the others' least rates.
         let short: BitRate = h.leaves.iter().zip(&members).map(|(l, m)| m.min.saturating_sub(l.rate_bps)).sum();
         prop_assert!(short <= members.len() as u64 * (least + step + step), "{}", short);
         for (leaf, member) in h.leaves.iter().zip(&members) {
@@ -252,7 +252,7 @@ proptest! {
             prop_assert!(leaf.burst_bytes >= 131_072 && leaf.quantum_bytes >= 65_536 && leaf.priority < 8);
             prop_assert!(leaf.rate_bps.bits() % 8 == 0 && leaf.ceil_bps.bits() % 8 == 0);
         }
-        // Inside a priority quanta are as weights.
+        // Within a priority quanta are proportional to weights.
         for (a, x) in h.leaves.iter().zip(&members) {
             for (b, y) in h.leaves.iter().zip(&members).filter(|(_, y)| y.priority == x.priority) {
                 let (left, right) = (u64::from(a.quantum_bytes) * u64::from(y.weight), u64::from(b.quantum_bytes) * u64::from(x.weight));

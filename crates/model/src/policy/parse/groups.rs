@@ -1,10 +1,12 @@
-//! What a class says of its guests' control groups.
+//! Keys of a class for its guests' control groups.
 
-use super::{At, Clash, File, add, quantity, units};
+use super::values::quantity;
+use super::{At, Clash, File, add};
 use crate::policy::groups::GroupKey;
+use crate::policy::units;
 use crate::toml_reader::Section;
 
-/// What is written to the guest's control group.
+/// Limits for the guest's control group.
 #[derive(Debug, Default)]
 pub struct GroupDraft {
     pub cpu_weight: Option<At<u16>>,
@@ -13,7 +15,7 @@ pub struct GroupDraft {
 }
 
 impl GroupDraft {
-    /// The place of each key that is written.
+    /// Position of each written key.
     pub fn places(&self) -> impl Iterator<Item = (GroupKey, At<()>)> {
         let Self { cpu_weight, cpu_max, memory_max } = self;
         let places = [
@@ -24,7 +26,7 @@ impl GroupDraft {
         places.into_iter().filter_map(|(key, place)| Some((key, place?)))
     }
 
-    /// Takes what another one says.
+    /// Takes over the keys of another one.
     pub fn overlay(&mut self, over: GroupDraft) {
         let GroupDraft { cpu_weight, cpu_max, memory_max } = over;
         self.cpu_weight = cpu_weight.or(self.cpu_weight.take());
@@ -32,7 +34,7 @@ impl GroupDraft {
         self.memory_max = memory_max.or(self.memory_max.take());
     }
 
-    /// Adds what another file says.
+    /// Adds the keys of another file.
     pub fn add(&mut self, new: GroupDraft, s: &Section<'_, '_>, clashes: &mut Vec<Clash>) {
         add(&mut self.cpu_weight, new.cpu_weight, s, "cpu_weight", clashes);
         add(&mut self.cpu_max, new.cpu_max, s, "cpu_max", clashes);
@@ -41,7 +43,7 @@ impl GroupDraft {
 }
 
 impl File<'_, '_> {
-    /// These keys of a class.
+    /// Parses these keys of a class.
     pub fn group(&mut self, s: &Section<'_, '_>) -> GroupDraft {
         GroupDraft {
             cpu_weight: self.optional(s, "cpu_weight", |r, v, path| Some(r.whole_value(v, path, 1, 10_000)? as u16)),

@@ -1,15 +1,15 @@
-//! Shares of processors and sizes of memory.
+//! Processor shares and memory sizes.
 
 use super::{UnitError, decimal, scale, split};
 
 /// Thousandths of a percent in one processor.
 pub const PROCESSOR: u64 = 100_000;
 
-/// Reads a share of processors: a number and `%`, 100 % for one processor, as systemd's `CPUQuota=` has it. In thousandths
-/// of a percent; what is below one is cut off.
+/// Parses a processor share: a number and `%`, 100 % for one processor, as systemd's `CPUQuota=`. In thousandths of a
+/// percent, rounded down.
 ///
 /// # Errors
-/// Says what is wrong and how it is written; a bare number may mean processors or percent.
+/// The mistake and the right spelling; a bare number may mean processors or percent.
 pub fn percent(text: &str) -> Result<u64, UnitError> {
     let how = || UnitError(format!("`{text}` is no share of processors; write \"150%\" for one and a half"));
     let (number, unit) = split(text).map_err(|_| how())?;
@@ -34,7 +34,7 @@ pub fn percent(text: &str) -> Result<u64, UnitError> {
     }
 }
 
-/// A share of processors as it reads back: `150%`, `12.5%`.
+/// A processor share in a form that reads back: `150%`, `12.5%`.
 pub fn show_percent(thousandths: u64) -> String {
     let fraction = format!("{:03}", thousandths % 1000);
     let fraction = fraction.trim_end_matches('0');
@@ -42,7 +42,7 @@ pub fn show_percent(thousandths: u64) -> String {
     format!("{}{point}{fraction}%", thousandths / 1000)
 }
 
-/// Sizes with their bytes, as they are shown: the first that divides.
+/// Size units with their bytes; the first that divides a size is used to show it.
 const SIZES: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("TB", 1_000_000_000_000),
@@ -55,11 +55,11 @@ const SIZES: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-/// Reads a size of memory, in bytes: a number and B, kB, MB, GB, TB (1000) or KiB, MiB, GiB, TiB (1024). A fraction of a
-/// byte is cut off.
+/// Parses a memory size, in bytes: a number and B, kB, MB, GB, TB (1000) or KiB, MiB, GiB, TiB (1024). A fraction of a
+/// byte is dropped.
 ///
 /// # Errors
-/// Says what is wrong and how it is written; below 1 MiB, which no guest can run in, and above 1 PiB it is refused.
+/// The mistake and the right spelling; below 1 MiB, in which no guest can run, and above 1 PiB it is refused.
 pub fn bytes(text: &str) -> Result<u64, UnitError> {
     let how = || UnitError(format!("`{text}` is no size; write for example \"4GiB\" or \"512MiB\""));
     let (number, unit) = split(text).map_err(|_| how())?;
@@ -85,7 +85,7 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
     }
 }
 
-/// A size as it reads back exactly: `4 GiB`, `1500 MB`.
+/// A size in a form that reads back exactly: `4 GiB`, `1500 MB`.
 pub fn show_bytes(bytes: u64) -> String {
     let whole = SIZES.iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
     let (name, factor) = whole.copied().unwrap_or(("B", 1));

@@ -1,23 +1,22 @@
-//! The change of a guest's own disk, with what must come with it. The text itself: `qemu.rs`,
-//! `libvirt.rs`, `slot.rs`. What is not about the change stays as it is, and so is not written down.
+//! The change of a guest's own disk, with what it requires. `qemu.rs`, `libvirt.rs` and `slot.rs` write the texts.
+//! Unrelated settings stay and are not written.
 
-use super::to::{Sets, To};
+use super::to::{DeviceChange, DiskChange};
 use super::{AppliesAt, Change, libvirt, qemu, slot};
 use crate::cell::{Aio, Cache};
 use crate::facts::{CommandLineOption, Disk, Source};
 
-/// The engine that suits O_DIRECT on this disk: Linux AIO where all blocks are known to be there; on a file
-/// with holes or an image that grows it would block while blocks are allocated (kubevirt 4077), and where
-/// nobody says what the image is, it may be one.
+/// The AIO engine for O_DIRECT on this disk: Linux AIO where all blocks are allocated. A sparse file or a growing image
+/// would block during allocation (kubevirt 4077), and an unknown image may be one.
 pub fn engine(disk: &Disk) -> Aio {
     let raw = disk.details.format.as_deref() == Some("raw");
     if raw && disk.sparse != Some(true) { Aio::Native } else { Aio::IoUring }
 }
 
-/// Whether the disk's writes go to an image that QEMU throws away at its end (`-snapshot`,
-/// `snapshot=on`), whose cache is "unsafe" whatever was asked for.
+/// Whether the disk's writes go to a temporary image (`-snapshot`, `snapshot=on`), whose cache mode is "unsafe"
+/// whatever was configured.
 pub fn thrown_away(disk: &Disk) -> bool {
-    // QEMU names such an image so (block.c, create_tmp_file); the monitor tells it as the disk's own.
+    // QEMU's name of such an image (block.c, create_tmp_file), which the monitor reports as the disk's file.
     let temporary = |source: &str| {
         let name = source.rsplit('/').next().and_then(|name| name.strip_prefix("vl."));
         name.is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
@@ -28,8 +27,8 @@ pub fn thrown_away(disk: &Disk) -> bool {
             || disk.place.source.as_deref().is_some_and(temporary))
 }
 
-/// Another driver, cache mode, engine, I/O thread or the like for a guest's own disk.
-pub fn own_disk(what: impl Into<String>, disk: &Disk, asked: &To) -> Change {
+/// Changes of driver, cache mode, engine, I/O thread and the like for a guest's own disk.
+pub fn own_disk(what: impl Into<String>, disk: &Disk, asked: &DiskChange) -> Change {
     let to = made_safe(disk, asked);
     Change {
         what: what.into(),
@@ -37,16 +36,16 @@ pub fn own_disk(what: impl Into<String>, disk: &Disk, asked: &To) -> Change {
         libvirt: libvirt::edit(disk, &to),
         proxmox: slot::set(disk, &to),
         takes: AppliesAt::NextStart,
-        sets: Some(Sets::Disk(asked.clone())),
+        sets: Some(DeviceChange::Disk(asked.clone())),
     }
 }
 
-/// What is asked for, with what must come with it: a cache mode that loses data, or that keeps QEMU from
-/// starting with the engine, does not stay.
-fn made_safe(disk: &Disk, asked: &To) -> To {
+/// The requested changes with those that they require: a cache mode that loses data, or with which QEMU refuses the
+/// engine, is replaced.
+fn made_safe(disk: &Disk, asked: &DiskChange) -> DiskChange {
     let mut to = asked.clone();
     if thrown_away(disk) {
-        // No cache mode of the image's own is known, and the disk must not begin to keep its writes.
+        // The image's own cache mode is not known, and the disk must not begin to keep its writes.
         to.cache = None;
         return to;
     }
@@ -91,17 +90,17 @@ mod tests {
     #[test]
     fn an_iothread_leaves_driver_and_cache_alone() {
         let disk = Disk { cache: "writeback".into(), aio: "threads".into(), ..web1("virtio-scsi", place()) };
-        let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
+        let change = own_disk("x", &disk, &DiskChange { iothread: true, ..DiskChange::default() });
         assert_eq!(
             change.qemu,
             "# one more option\n-object iothread,id=iothread-sdb\n# in the -device virtio-scsi-pci that its bus= names: \
              set these, keep all else\niothread=iothread-sdb"
         );
         assert!(change.libvirt.starts_with("virsh edit web1\n"), "{}", change.libvirt);
-        // Nothing but what is new: what else the elements have stays.
+        // Only what is new: other attributes stay.
         assert!(!change.libvirt.contains("cache=") && !change.libvirt.contains("model="), "{}", change.libvirt);
         assert!(change.libvirt.contains("(add one where it has none)\niothread='N'\n"), "{}", change.libvirt);
-        let direct = own_disk("x", &disk, &To { cache: Some(Cache::None), ..To::default() });
+        let direct = own_disk("x", &disk, &DiskChange { cache: Some(Cache::None), ..DiskChange::default() });
         assert_eq!(
             direct.libvirt,
             "virsh edit web1\n# in the <disk> with <target dev='sdb' .../>, in its <driver .../>: set these, keep all \
@@ -126,7 +125,7 @@ mod tests {
             iothread: Fact::read(Some(false), CommandLineOption::new(812, option)),
             ..web1("virtio-blk", place())
         };
-        let to = To { cache: Some(Cache::None), discard: true, ..To::default() };
+        let to = DiskChange { cache: Some(Cache::None), discard: true, ..DiskChange::default() };
         let device = "# in its own -device: set these, keep all else\nwrite-cache=on";
         assert_eq!(
             own_disk("x", &of("drive"), &to).qemu,
@@ -144,10 +143,10 @@ mod tests {
                  set this, keep all else\naio=native\n{device}"
             )
         );
-        // -drive if=ide has no -device that could be edited.
+        // -drive if=ide has no -device to edit.
         let option = CommandLineOption::new(1, "drive");
         let bare = Disk { driver: Fact::read(Some("ide".into()), option), ..web1("ide", place()) };
-        let moved = own_disk("x", &bare, &To { driver: Some("virtio-blk"), ..To::default() }).qemu;
+        let moved = own_disk("x", &bare, &DiskChange { driver: Some("virtio-blk"), ..DiskChange::default() }).qemu;
         assert!(
             moved.ends_with("\nif=none,id=disk-sdb\n# one more option\n-device virtio-blk-pci,drive=disk-sdb"),
             "{moved}"
@@ -158,10 +157,10 @@ mod tests {
     fn an_iothread_that_is_shared_is_not_left_by_its_controller() {
         let mut disk = Disk { iothread: Some(true).into(), ..web1("virtio-scsi", place()) };
         disk.details.iothread_name = "iothread1".into();
-        let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
+        let change = own_disk("x", &disk, &DiskChange { iothread: true, ..DiskChange::default() });
         assert!(change.qemu.contains("-device virtio-scsi-pci,id=hba-sdb,iothread=iothread-sdb\n"), "{}", change.qemu);
         assert!(change.qemu.ends_with("set these, keep all else\nbus=hba-sdb.0"), "{}", change.qemu);
-        // libvirt's count and numbers are not known here: nothing that could be pasted as it is.
+        // libvirt's I/O threads are not known: there is nothing to paste unchanged.
         assert_eq!(
             change.libvirt,
             "virsh edit web1\n# in the <disk> with <target dev='sdb' .../>, in its <address type='drive' .../>: set this, \
@@ -174,7 +173,7 @@ mod tests {
     #[test]
     fn a_disk_moves_to_virtio_under_a_like_name() {
         let place = Place { slot: Some("sata2".into()), target: Some("sdc".into()), ..place() };
-        let to = To { driver: Some("virtio-blk"), iothread: true, ..To::default() };
+        let to = DiskChange { driver: Some("virtio-blk"), iothread: true, ..DiskChange::default() };
         let change = own_disk("x", &web1("ahci", place), &to);
         assert!(
             change
@@ -184,14 +183,14 @@ mod tests {
         assert!(change.libvirt.contains("<target dev='vdc' bus='virtio'/>"), "{}", change.libvirt);
         assert!(change.proxmox.contains("\nqm set 101 --delete sata2 && \\\n"), "{}", change.proxmox);
         assert!(change.proxmox.contains("\nqm set 101 --virtio2 \"$disk,iothread=1\" && \\\n"), "{}", change.proxmox);
-        // An emulated SCSI controller is replaced under the disk.
+        // An emulated SCSI controller is replaced without moving the disk.
         let scsi = own_disk("x", &web1("lsi53c895a", self::place()), &to).proxmox;
         assert!(scsi.contains("|| qm set 101 --scsihw virtio-scsi-single; }") && !scsi.contains("delete"), "{scsi}");
     }
 
     #[test]
     fn a_disk_moves_to_a_name_and_a_slot_that_are_free() {
-        let to = To { driver: Some("virtio-blk"), ..To::default() };
+        let to = DiskChange { driver: Some("virtio-blk"), ..DiskChange::default() };
         let moved = |target: &str, slot: &str, taken: &[&str], first: bool| {
             let place = Place {
                 target: Some(target.into()),
@@ -208,21 +207,21 @@ mod tests {
         let taken = moved("hda", "ide0", &["hda", "vda", "vdb", "ide0", "virtio0"], false);
         assert!(taken.libvirt.ends_with("<target dev='vdc' bus='virtio'/>"), "{}", taken.libvirt);
         assert!(taken.proxmox.contains("--virtio1 \"$disk"), "{}", taken.proxmox);
-        // What it booted from by its place it goes on to boot from.
+        // The guest still boots from its first disk.
         let first = moved("hda", "ide0", &["hda", "vda"], true);
         assert!(first.libvirt.ends_with("<target dev='vdb' bus='virtio'/>\n# and, since another disk would come first and be booted from: this in its <disk>, and the\n# <boot dev='hd'/> goes from <os> (other <boot dev=.../> there become such orders, too)\n<boot order='1'/>"), "{}", first.libvirt);
-        // Proxmox has sixteen of these slots; a disk in none would be left detached.
+        // Proxmox has sixteen of these slots; a disk without one would stay detached.
         assert!(moved("sdc", "sata20", &[], false).proxmox.contains("--virtio0 \"$disk"));
         let names: Vec<String> = (0..16).map(|n| format!("virtio{n}")).collect();
         let none = moved("hda", "ide0", &names.iter().map(String::as_str).collect::<Vec<_>>(), false);
         assert!(none.proxmox.lines().all(|line| line.starts_with('#')), "{}", none.proxmox);
-        // The order of older guests is in a line of its own.
+        // Older guests have their boot disk in a line of its own.
         let step = "bootdisk=\"$(qm config 101 | sed -nE 's/^bootdisk: ide0$/virtio0/p')\" && \\\n";
         let last = "{ [ -z \"$bootdisk\" ] || qm set 101 --bootdisk \"$bootdisk\"; } && \\\n";
         assert!(free.proxmox.contains(step) && free.proxmox.contains(last), "{}", free.proxmox);
     }
 
-    /// The commands that a shell runs of what is printed, where `qm` shows this configuration.
+    /// The commands that a shell runs from the text, with this output of `qm config`.
     fn commands(text: &str, config: &str) -> Vec<String> {
         let qm = "qm() { if [ $1 = config ]; then printf '%s\\n' \"$config\"; else echo \"qm $*\" >&2; fi; }";
         let script = format!("config='{config}'\n{qm}\n{text}\n");
@@ -230,11 +229,11 @@ mod tests {
         String::from_utf8(out.stderr).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Whatever names the disk that Proxmox boots from names it afterwards (qemu-server, `device_bootorder`).
+    /// Whatever names Proxmox's boot disk names it afterwards, too (qemu-server, `device_bootorder`).
     #[test]
     fn proxmox_goes_on_booting_from_a_disk_that_moves() {
         let place = Place { slot: Some("ide0".into()), taken: vec!["ide0".into(), "virtio0".into()], ..place() };
-        let to = To { driver: Some("virtio-blk"), ..To::default() };
+        let to = DiskChange { driver: Some("virtio-blk"), ..DiskChange::default() };
         let text = own_disk("x", &web1("ide", place), &to).proxmox;
         let disks = "ide0: local:101/vm-101-disk-0.raw,size=4G,ssd=1\nvirtio0: local:101/vm-101-disk-1.raw";
         let moved =
@@ -244,14 +243,14 @@ mod tests {
         assert_eq!(of("boot: cdn\nbootdisk: ide0\n"), all(&["qm set 101 --bootdisk virtio1"]));
         assert_eq!(of("boot: order=net0;ide0;ide2\n"), all(&["qm set 101 --boot order=net0;virtio1;ide2"]));
         assert_eq!(of("bootdisk: virtio0\n"), all(&[]));
-        // A slot that was taken since is seen before anything is done.
+        // A slot that was taken in the meantime stops the commands at the start.
         assert_eq!(commands(&text, &format!("virtio1: x\n{disks}")), [] as [&str; 0]);
     }
 
     #[test]
     fn what_is_dangerous_does_not_stay() {
         let disk = Disk { cache: "unsafe".into(), aio: "threads".into(), ..web1("virtio-blk", place()) };
-        let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
+        let change = own_disk("x", &disk, &DiskChange { iothread: true, ..DiskChange::default() });
         assert!(change.qemu.contains("\ncache=none,aio=native\n"), "{}", change.qemu);
         assert!(change.libvirt.contains("\ncache='none' io='native' iothread='N'\n"), "{}", change.libvirt);
         assert!(change.proxmox.contains(",cache=none,aio=native,"), "{}", change.proxmox);

@@ -1,15 +1,15 @@
-//! libvirt's XML: the element of a disk of a study, and what to edit in a domain for a guest's own disk.
+//! libvirt's XML: the element of a study's disk, and the edits for a guest's own disk.
 //!
 //! Syntax: `formatdomain.html`, "Hard drives, floppy disks, CDROMs", "Controllers" (an I/O thread of
 //! virtio-scsi is the controller's) and "IOThreads Allocation".
 
 use super::names::{Names, bus};
-use super::to::To;
+use super::to::DiskChange;
 use crate::cell::{Attachment, DetectZeroes};
 use crate::facts::Disk;
 
-/// Attributes of the `<driver>` of a disk. An I/O thread and queues of virtio-scsi are its controller's.
-fn attributes(to: &To, driver: Option<&str>, thread: &str) -> Vec<String> {
+/// Attributes of a disk's `<driver>`. With virtio-scsi I/O thread and queues are the controller's.
+fn attributes(to: &DiskChange, driver: Option<&str>, thread: &str) -> Vec<String> {
     let mut all = Vec::new();
     all.extend(to.cache.map(|cache| format!("cache='{cache}'")));
     all.extend(to.aio.map(|aio| format!("io='{aio}'")));
@@ -20,24 +20,23 @@ fn attributes(to: &To, driver: Option<&str>, thread: &str) -> Vec<String> {
     all
 }
 
-/// Attributes of what serves the disk's queues.
-fn served(to: &To, thread: &str) -> Vec<String> {
+/// Attributes for the disk's queues.
+fn served(to: &DiskChange, thread: &str) -> Vec<String> {
     let thread = to.iothread.then(|| format!("iothread='{thread}'"));
     thread.into_iter().chain(to.queues.map(|n| format!("queues='{n}'"))).collect()
 }
 
-/// What stands for the reader's own kind of storage, image format and source: a disk of a study is no disk of
-/// the reader's. libvirt refuses each of them, so that what was not replaced is never in force: a qcow2 image
-/// that is opened as raw is destroyed by the guest's first write.
+/// Placeholder for the reader's kind of storage, image format and source. libvirt refuses each part that is left in,
+/// since a wrong one destroys data: a qcow2 image opened as raw is destroyed by the guest's first write.
 const OWN: &str = "<!-- KIND (file, block, network), FORMAT (qcow2, raw) and <source>: as the disk's own element has \
                    them now. A qcow2 image that is opened as raw is destroyed by its first write. -->";
 
-/// The whole element of a disk of a study, without what only the reader knows of the own disk.
+/// The whole element of a study's disk, with placeholders.
 pub(super) fn element(a: &Attachment) -> String {
     let Some((bus, name, _)) = bus(Some(&a.driver)) else {
         return format!("<!-- libvirt has no emulated {} disk: use virtio -->", a.driver);
     };
-    let to = To::from(a);
+    let to = DiskChange::from(a);
     let threads = if a.iothread { "<iothreads>1</iothreads>  <!-- directly below <domain> -->\n" } else { "" };
     let controller = match (&*a.driver, served(&to, "1").join(" ")) {
         ("virtio-scsi", served) if served.is_empty() => {
@@ -59,26 +58,25 @@ pub(super) fn element(a: &Attachment) -> String {
     )
 }
 
-/// Stands for the number of a new I/O thread: one that another disk has would be shared, and a count
-/// below the domain's would take threads away.
+/// Placeholder for the number of a new I/O thread: another disk's would be shared, and a count below the domain's would
+/// remove threads.
 const NEW: &str = "N";
 
-/// libvirt's number of an I/O thread that is there, which QEMU knows as `iothread2`.
+/// libvirt's number of an existing I/O thread, QEMU's `iothread2`.
 fn number(disk: &Disk) -> Option<&str> {
     let number = disk.details.iothread_name.as_deref()?.strip_prefix("iothread")?;
     Some(number).filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// What to edit in a domain: attributes to set where they are, so that those which vmio knows nothing of
-/// (error_policy, copy_on_read, ...) stay.
-pub(super) fn edit(disk: &Disk, to: &To) -> String {
+/// Edits in a domain: attributes to set, so that others (error_policy, copy_on_read, ...) stay.
+pub(super) fn edit(disk: &Disk, to: &DiskChange) -> String {
     let names = Names(&disk.place);
     let (driver, new) = (to.driver_after(disk), to.new_driver(disk));
     let target = names.target(bus(disk.driver.as_deref()).map_or("vda", |(_, name, _)| name));
     let mut text = format!("virsh edit {}\n# in the <disk> with <target dev='{target}' .../>", names.domain());
     let own = attributes(to, driver, NEW).join(" ");
     let shared = new.is_none() && to.shares_controller(disk);
-    // Without its address the disk has no controller that could be named.
+    // Without an address the disk names no controller.
     let anew = new == Some("virtio-scsi");
     if !own.is_empty() {
         text.push_str(&format!(", in its <driver .../>: set these, keep all else\n{own}"));
@@ -86,7 +84,7 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
         text.push_str(", its own element stays");
     }
     if let Some(bytes) = to.l2_cache {
-        // One cache for both kinds of tables: QEMU takes four clusters of it for the other kind.
+        // One cache for both kinds of tables: QEMU uses four clusters of it for the other kind.
         let all = bytes + (4 * disk.details.cluster_bytes.unwrap_or(0)).max(4 << 16);
         let and = if own.is_empty() { ": inside of its <driver ...>" } else { "\n# and inside of that <driver ...>" };
         text = text.trim_end_matches(", its own element stays").to_owned();
@@ -108,7 +106,7 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
         if anew {
             text.push_str("\n<address type='drive' controller='M' bus='0' target='0' unit='0'/>");
         }
-        // libvirt sorts the disks of a bus by their names (virDomainDiskInsert), and boots from the first.
+        // libvirt sorts the disks of a bus by name (virDomainDiskInsert), and boots from the first.
         let before = |other: &String| *other != new && rank(other) < rank(&new) && other.starts_with(&name[..2]);
         if disk.place.boots_as_first == Some(true) && disk.place.taken.iter().any(before) {
             text.push_str(
@@ -140,7 +138,7 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
     text
 }
 
-/// A name that no disk of the guest has: vda for sda, hda, and the other way round; else the first one.
+/// An unused name: vda for sda or hda, and the reverse; else the first one.
 fn free(prefix: &str, target: &str, taken: &[String]) -> String {
     let same = target.get(2..).filter(|_| ["sd", "hd", "vd"].iter().any(|p| target.starts_with(p)));
     let letters = || (b'a'..=b'z').map(|c| char::from(c).to_string());
@@ -154,15 +152,15 @@ fn rank(name: &str) -> (usize, &str) {
     (name.len(), name)
 }
 
-/// Attributes of what serves the disk from now on in place of what has served it.
-fn served_anew(disk: &Disk, to: &To) -> Vec<String> {
+/// Attributes of the disk's new queues in place of its old ones.
+fn served_anew(disk: &Disk, to: &DiskChange) -> Vec<String> {
     let had = number(disk).filter(|_| !to.iothread).map(|n| format!("iothread='{n}'"));
-    let to = To { queues: to.queues.or(*disk.details.queues), ..to.clone() };
+    let to = DiskChange { queues: to.queues.or(*disk.details.queues), ..to.clone() };
     had.into_iter().chain(served(&to, NEW)).collect()
 }
 
-/// What to edit in the controller of a virtio-scsi disk.
-fn controller(to: &To) -> String {
+/// Edits in the controller of a virtio-scsi disk.
+fn controller(to: &DiskChange) -> String {
     let served = served(to, NEW).join(" ");
     if served.is_empty() {
         return served;

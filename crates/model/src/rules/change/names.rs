@@ -1,6 +1,5 @@
-//! What the reader's own system calls a device, as text that can be pasted; a placeholder in
-//! capitals where it is not known. Names come from configurations that tenants may have written:
-//! whatever is not plain is quoted.
+//! Names of a device on the reader's system, to paste; a placeholder in capitals where unknown. Names come from
+//! configurations that tenants may have written: special characters are quoted.
 
 use crate::cell::Attachment;
 use crate::facts::Place;
@@ -32,9 +31,9 @@ impl Names<'_> {
         self.0.volume.as_deref().map_or_else(|| "STORAGE:VOLUME".to_owned(), shell)
     }
 
-    /// Proxmox's slot of the device. It stands in scripts of `sed` too: only letters, then digits, are one.
-    /// Where it is not known, this one as an example; of a guest that Proxmox knows that may be another
-    /// device's, so nothing that could be pasted.
+    /// Proxmox's slot of the device. It is also used in `sed` scripts, so only letters followed by digits are accepted.
+    /// Where it is unknown, `or` is an example; for a guest known to Proxmox it might be another device's, so it cannot
+    /// be pasted.
     pub fn slot(self, or: &str) -> String {
         let is_slot = |slot: &&str| {
             let name = slot.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -43,12 +42,12 @@ impl Names<'_> {
         self.0.slot.as_deref().filter(is_slot).unwrap_or(if self.vmid() == "VMID" { or } else { "SLOT" }).to_owned()
     }
 
-    /// libvirt's name of the device, or this one, inside of a quoted XML attribute.
+    /// libvirt's name of the device, else `or`, for a quoted XML attribute.
     pub fn target(self, or: &str) -> String {
         self.0.target.as_deref().map_or_else(|| or.to_owned(), xml)
     }
 
-    /// A part of new ids of QEMU's, which are letters, digits and `-._` (util/id.c).
+    /// A part of new QEMU ids, which have letters, digits and `-._` (util/id.c).
     pub(super) fn part_of_id(self) -> String {
         let plain = |id: &&str| !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
         [&self.0.target, &self.0.device_id]
@@ -58,14 +57,13 @@ impl Names<'_> {
             .to_owned()
     }
 
-    /// QEMU's id of the device, or this one.
+    /// QEMU's id of the device, else `or`.
     pub fn id(self, or: &str) -> String {
         self.0.device_id.clone().unwrap_or_else(|| or.to_owned())
     }
 }
 
-/// Where a disk hangs: libvirt's bus and name, Proxmox's slot. The emulated NVMe device has no place
-/// in either.
+/// libvirt's bus and prefix of names, and Proxmox's slot. The emulated NVMe device exists in neither.
 pub(super) fn bus(driver: Option<&str>) -> Option<(&'static str, &'static str, &'static str)> {
     match driver {
         Some("virtio-scsi" | "lsi53c895a") => Some(("scsi", "sda", "scsi0")),
@@ -76,14 +74,14 @@ pub(super) fn bus(driver: Option<&str>) -> Option<(&'static str, &'static str, &
     }
 }
 
-/// Whether libvirt and Proxmox know such a disk.
+/// Whether libvirt and Proxmox support such a disk.
 pub fn known_everywhere(a: &Attachment) -> bool {
     bus(Some(&a.driver)).is_some()
 }
 
-/// A word of a shell's command line, which a POSIX shell makes the very same word of. Nothing in it moves the
-/// cursor or turns the direction of writing: such characters are spelled in octal, for `printf` (`$'...'` is
-/// no part of dash). Trailing newlines, which `$(...)` would take away, are the third character of `IFS`.
+/// A word for a POSIX shell, which parses it to exactly this text. Characters that move the cursor or change the
+/// writing direction are in octal, for `printf` (`$'...'` is not in dash). Trailing newlines, which `$(...)` would
+/// remove, are the third character of `IFS`.
 pub fn shell(word: &str) -> String {
     if word.chars().any(is_unseen) {
         let body = word.trim_end_matches('\n');
@@ -100,13 +98,12 @@ pub fn shell(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Also what joins letters (Persian, emoji): shown as it is, but a name that is pasted must be seen whole.
+/// Also joiners (Persian, emoji): harmless in display, but a name to paste must be visible completely.
 fn is_unseen(c: char) -> bool {
     is_hidden(c) || matches!(c, '\u{200c}' | '\u{200d}')
 }
 
-/// Text in an XML attribute (XML 1.0, section 2.4), which stays on its line: it is shown in comments of
-/// a shell too.
+/// Text in an XML attribute (XML 1.0, section 2.4), on one line, since it is also shown in shell comments.
 pub fn xml(text: &str) -> String {
     let mut all = String::new();
     for c in text.chars() {
@@ -121,12 +118,12 @@ pub fn xml(text: &str) -> String {
     all
 }
 
-/// Text in a comment of a shell: a line of it would be a command.
+/// Text in a shell comment, where a second line would be a command.
 pub fn comment(text: &str) -> String {
     text.replace(is_hidden, " ")
 }
 
-/// A value among QEMU's options, where a comma is written twice.
+/// A value in QEMU's options, with doubled commas.
 pub fn option(value: &str) -> String {
     value.replace(',', ",,")
 }
@@ -147,7 +144,7 @@ mod tests {
         assert_eq!((xml("a\nb"), comment("a\nb")), ("a&#10;b".to_owned(), "a b".to_owned()));
     }
 
-    /// Pasted into whatever shell, each word is the name again, and shows nothing that moves.
+    /// In any shell each word is the name again, and contains nothing that moves the cursor.
     #[test]
     fn a_shell_makes_the_same_word_of_it() {
         let names = [

@@ -1,32 +1,32 @@
-//! A guest's own network device with what a rule is about changed, as text to paste.
+//! Changes of a guest's own network device, to paste.
 //!
 //! Syntax: QEMU's manual, "Network options"; libvirt, `formatdomain.html`, "Network interfaces"
 //! ("Setting NIC driver-specific options"); Proxmox, `qm(1)`, `--net[n]`.
 
 use super::names::{Names, comment, option, shell};
 use super::slot::{chained, read_slot};
-use super::to::{NicTo, Sets};
+use super::to::{DeviceChange, NicChange};
 use super::{AppliesAt, Change};
 use crate::facts::{Nic, Source};
 
 /// QEMU's helper that makes a tap and puts it into a bridge.
 const HELPER: &str = "/usr/lib/qemu/qemu-bridge-helper";
 
-/// Another model, tap, vhost or queues for a guest's own network device; its MAC address stays.
-pub fn own_nic(what: impl Into<String>, nic: &Nic, to: NicTo) -> Change {
+/// Changes of model, tap, vhost or queues of a guest's own network device; its MAC address stays.
+pub fn own_nic(what: impl Into<String>, nic: &Nic, to: NicChange) -> Change {
     Change {
         what: what.into(),
         qemu: qemu(nic, to),
         libvirt: libvirt(nic, to),
         proxmox: proxmox(nic, to),
         takes: AppliesAt::NextStart,
-        sets: Some(Sets::Nic(to)),
+        sets: Some(DeviceChange::Nic(to)),
     }
 }
 
-/// A new tap on a bridge, or what to set in the options as they are: who made the tap and put it into its
-/// bridge (a script, a helper, the caller) is not known, and without that the guest has no network.
-fn qemu(nic: &Nic, to: NicTo) -> String {
+/// A new tap on a bridge, or keys in the existing options: who made the tap and attached it to its bridge (a script, a
+/// helper, the caller) is not known, and without that the guest has no network.
+fn qemu(nic: &Nic, to: NicChange) -> String {
     let queues = to.queues.or(*nic.queues).filter(|n| *n > 1);
     let given = nic.place.given.as_deref();
     if !to.tap {
@@ -51,31 +51,31 @@ fn qemu(nic: &Nic, to: NicTo) -> String {
     )
 }
 
-/// Whether this host may have vhost-net: where it has none, QEMU 7.2 ends at once with `-nic tap,vhost=on`.
+/// Whether this host may have vhost-net: without it QEMU 7.2 exits at once with `-nic tap,vhost=on`.
 fn may_have_vhost(nic: &Nic) -> bool {
     nic.vhost_here != Some(false)
 }
 
-/// `-nic` or `-net` as they stand, for a comment.
+/// `-nic` or `-net` as written, for a comment.
 fn named(given: &[String]) -> String {
     given.iter().map(|option| comment(option)).collect::<Vec<String>>().join(" and ")
 }
 
-/// A `-netdev` with id `hostnet0`, and its device. Without an address QEMU gives both the same as before.
+/// A `-netdev` with id `hostnet0`, and its device. Without an address QEMU assigns the same PCI slot as before.
 fn pair(nic: &Nic, netdev: &str, queues: Option<u32>) -> String {
     let mut device = "virtio-net-pci,netdev=hostnet0".to_owned();
     for (key, value) in [("mac", &nic.place.target), ("id", &nic.place.device_id)] {
         device.extend(value.as_deref().map(|value| format!(",{key}={}", option(value))));
     }
     device.extend(nic.host_mtu_bytes.map(|mtu| format!(",host_mtu={mtu}")));
-    // Two vectors for each pair, one for changes and one for control (QEMU, virtio-net multiqueue).
+    // Two vectors for each pair, one for configuration changes and one for control (QEMU, virtio-net multiqueue).
     device.extend(queues.map(|n| format!(",mq=on,vectors={}", 2 * n + 2)));
     format!("-netdev {} \\\n-device {}", shell(netdev), shell(&device))
 }
 
-/// Another card in place of one by `-nic` or `-net`: `model=` is all of it that they can set, so what else there
-/// is to set needs a `-netdev` and a device of its own. (vhost and queues do not pass `-net`'s hub either.)
-fn given_anew(nic: &Nic, to: NicTo, given: &[String]) -> String {
+/// Replaces a card of `-nic` or `-net`: only its `model=` can be set there, so other changes need a `-netdev` and a
+/// device. (vhost and queues do not work through `-net`'s hub either.)
+fn given_anew(nic: &Nic, to: NicChange, given: &[String]) -> String {
     let plain = !to.offloads && to.queues.is_none() && nic.host_mtu_bytes.is_none();
     let (first, last) = match given {
         [one] => (one, one),
@@ -90,14 +90,14 @@ fn given_anew(nic: &Nic, to: NicTo, given: &[String]) -> String {
         let name = if nic_option { "-nic" } else { "-net nic" };
         return format!("# in its own {name}: set this, keep all else\nmodel=virtio-net-pci{more}");
     }
-    // What of `-nic` is the card's (net/net.c, `net_param_nic`), all else is the network's.
+    // Keys of `-nic` for the card (net/net.c, `net_param_nic`); all others are the network's.
     let card = ["model=", "mac=", "macaddr=", "addr=", "vectors=", "id=", "netdev="];
     let network = last.split_once(' ').map_or("", |(_, text)| text).replace(",,", "\u{1}");
     let mut keys: Vec<String> =
         network.split(',').filter(|key| !card.iter().any(|c| key.starts_with(c))).map(str::to_owned).collect();
     keys.insert(1.min(keys.len()), "id=hostnet0".to_owned());
     if bridge {
-        // The same helper, by a kind of network that knows vhost.
+        // The same helper, with a back end that supports vhost.
         keys[0] = "tap".to_owned();
         if !keys.iter().any(|key| key.starts_with("helper=")) {
             keys.push(format!("helper={HELPER}"));
@@ -117,7 +117,7 @@ fn given_anew(nic: &Nic, to: NicTo, given: &[String]) -> String {
 }
 
 /// Keys to set in the guest's own `-netdev` and `-device`.
-fn set(nic: &Nic, to: NicTo) -> String {
+fn set(nic: &Nic, to: NicChange) -> String {
     let mut lines = Vec::new();
     let on_tap = nic.backend.as_deref().is_none_or(|b| b == "tap" || b == "macvtap");
     let vhost = (on_tap && nic.vhost != Some(true) && may_have_vhost(nic)).then(|| "vhost=on".to_owned());
@@ -148,7 +148,7 @@ fn set(nic: &Nic, to: NicTo) -> String {
     lines.join("\n")
 }
 
-fn libvirt(nic: &Nic, to: NicTo) -> String {
+fn libvirt(nic: &Nic, to: NicChange) -> String {
     let names = Names(&nic.place);
     let mut lines = vec![
         format!("virsh edit {}", names.domain()),
@@ -169,7 +169,7 @@ fn libvirt(nic: &Nic, to: NicTo) -> String {
                 .to_owned(),
         );
     }
-    // libvirt starts no guest whose configuration asks for vhost-net on a host without it, or leaves it out.
+    // libvirt refuses to start a guest that requires vhost-net on a host without it.
     let vhost = ((to.vhost || to.queues.is_some()) && may_have_vhost(nic)).then(|| "name='vhost'".to_owned());
     let driver: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues='{n}'"))).collect();
     if !driver.is_empty() {
@@ -181,9 +181,9 @@ fn libvirt(nic: &Nic, to: NicTo) -> String {
     lines.join("\n")
 }
 
-/// Proxmox takes a card away from a running guest at once when its line changes: the guest is shut
-/// down first. The line is written anew from itself, so that bridge, tag, rate and firewall stay.
-fn proxmox(nic: &Nic, to: NicTo) -> String {
+/// Proxmox unplugs a running guest's card at once when its line changes, so the guest is shut down first. The line is
+/// rewritten from itself, so that bridge, tag, rate and firewall stay.
+fn proxmox(nic: &Nic, to: NicChange) -> String {
     let names = Names(&nic.place);
     let (vmid, slot) = (names.vmid(), names.slot("net0"));
     let mut less = String::new();
@@ -208,8 +208,8 @@ fn proxmox(nic: &Nic, to: NicTo) -> String {
     chained(&[read_slot("card", &vmid, &slot, &less), shutdown, set, start])
 }
 
-/// Proxmox's commands for a virtio-net card of a guest that is not known, with `VMID`, `MAC` and `BRIDGE` for the
-/// reader's own, which `qm` refuses.
+/// Proxmox's commands for a virtio-net card of an unknown guest, with placeholders `VMID`, `MAC` and `BRIDGE`, which
+/// `qm` refuses.
 pub fn new_card(queues: Option<u32>) -> String {
     let queues = queues.map_or_else(String::new, |n| format!(",queues={n}"));
     chained(&[
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_card_becomes_virtio_and_keeps_its_address() {
         let e1000 = Nic { model: "e1000".into(), ..nic() };
-        let change = own_nic("x", &e1000, NicTo { virtio: true, ..NicTo::default() });
+        let change = own_nic("x", &e1000, NicChange { virtio: true, ..NicChange::default() });
         assert_eq!(change.qemu, "# in its own -device: this in place of e1000, keep netdev= and mac=\nvirtio-net-pci");
         assert!(change.libvirt.starts_with("virsh edit web1\n") && change.libvirt.ends_with("<model type='virtio'/>"));
         assert!(change.proxmox.starts_with(
@@ -250,10 +250,10 @@ mod tests {
 
     #[test]
     fn queues_come_with_their_vectors() {
-        let change = own_nic("x", &nic(), NicTo { queues: Some(4), ..NicTo::default() });
+        let change = own_nic("x", &nic(), NicChange { queues: Some(4), ..NicChange::default() });
         assert!(change.qemu.contains("\nqueues=4\n") && change.qemu.ends_with("\nmq=on,vectors=10"), "{}", change.qemu);
         assert!(change.libvirt.ends_with("\nname='vhost' queues='4'"), "{}", change.libvirt);
-        // The tap is attached to its bridge by whoever does it now.
+        // The tap is attached to its bridge as before.
         assert!(!change.qemu.contains("script=no"), "{}", change.qemu);
         assert!(
             change.proxmox.contains("s/,queues=[^,]*//g;p}')\"") && change.proxmox.contains("\"$card,queues=4\""),

@@ -1,15 +1,15 @@
-//! QEMU's options: a disk of a study as a whole, with a placeholder for the reader's own; of a guest's
-//! own disk only what to set and what to take away. Its options hold what vmio knows nothing of:
-//! written anew without `snapshot=on`, a throw-away guest would write into its image for good.
+//! QEMU's options: a study's disk as a whole, with placeholders; for a guest's own disk only the keys to set and to
+//! remove, since its options may hold others: rewritten without `snapshot=on`, a throw-away guest would write to its
+//! image for good.
 //!
 //! Syntax: QEMU's manual, "Block device options" (`-blockdev`, `-drive`) and "-device".
 
 use super::names::{Names, option, shell};
-use super::to::To;
+use super::to::DiskChange;
 use crate::cell::{Attachment, Cache, DetectZeroes};
 use crate::facts::{Disk, Source};
 
-/// All options of a disk of a study. Its format is the reader's own: QEMU knows no driver `FORMAT`, and starts with none.
+/// All options of a study's disk. Its format is a placeholder: QEMU has no driver `FORMAT` and refuses to start.
 pub(super) fn whole(a: &Attachment) -> String {
     let mut drive = format!("file=/dev/DISK,format=FORMAT,if=none,id=disk0,cache={},aio={}", a.cache, a.aio);
     if a.options.discard {
@@ -36,15 +36,15 @@ pub(super) fn whole(a: &Attachment) -> String {
     format!("{object}-drive {drive} \\\n{device}")
 }
 
-/// Keys of what serves the disk's queues: its own device, virtio-scsi's controller.
+/// Keys for the disk's queues: of its own device, or of virtio-scsi's controller.
 fn served(driver: &str, thread: Option<&str>, queues: Option<u32>) -> Vec<String> {
     let name = if driver == "virtio-scsi" { "num_queues" } else { "num-queues" };
     let thread = thread.map(|thread| format!("iothread={}", option(thread)));
     thread.into_iter().chain(queues.map(|n| format!("{name}={n}"))).collect()
 }
 
-/// What to edit in the options of a guest's own disk.
-pub(super) fn edit(disk: &Disk, to: &To) -> String {
+/// Edits in the options of a guest's own disk.
+pub(super) fn edit(disk: &Disk, to: &DiskChange) -> String {
     let mut lines = Vec::new();
     if to.iothread {
         lines.push(format!("# one more option\n-object iothread,id={}", new_thread(disk)));
@@ -59,9 +59,9 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
     lines.join("\n")
 }
 
-/// `-drive`, with its device where it moves to another one, in place of an old option (`-hda FILE`, or the
-/// file's name alone), which takes no keys.
-fn replaced(disk: &Disk, to: &To, given: &str) -> String {
+/// `-drive`, and a device where the driver changes, in place of an old option (`-hda FILE`, or the file's name alone),
+/// which has no keys.
+fn replaced(disk: &Disk, to: &DiskChange, given: &str) -> String {
     let (name, file) = match given.strip_prefix('-').and_then(|text| text.split_once(' ')) {
         Some((name, file)) => (name, file),
         None => ("", given),
@@ -91,8 +91,8 @@ fn replaced(disk: &Disk, to: &To, given: &str) -> String {
     format!("# in place of {own}: this\n-drive {}{device}", shell(&keys.join(",")))
 }
 
-/// `-device` of a disk that had none of its own, for the drive of that id.
-fn new_device(driver: &str, to: &To, disk: &Disk, id: &str) -> String {
+/// `-device` for the drive of this id, for a disk that had none of its own.
+fn new_device(driver: &str, to: &DiskChange, disk: &Disk, id: &str) -> String {
     let thread = to.iothread.then(|| new_thread(disk));
     let served: String = served(driver, thread.as_deref(), to.queues).iter().map(|key| format!(",{key}")).collect();
     match driver {
@@ -106,8 +106,8 @@ fn new_device(driver: &str, to: &To, disk: &Disk, id: &str) -> String {
     }
 }
 
-/// The key that sets the cache of L2 tables, of an image that has them.
-fn l2_cache(disk: &Disk, to: &To) -> Option<String> {
+/// The key for the cache of L2 tables, of a qcow2 image.
+fn l2_cache(disk: &Disk, to: &DiskChange) -> Option<String> {
     let bytes = to.l2_cache.filter(|_| disk.details.format.as_deref() == Some("qcow2"))?;
     Some(format!("l2-cache-size={bytes}"))
 }
@@ -116,11 +116,11 @@ fn new_thread(disk: &Disk) -> String {
     format!("iothread-{}", Names(&disk.place).part_of_id())
 }
 
-/// Keys of the `-drive`, or of the nodes of `-blockdev`; both where nobody says which the disk has.
-fn backend(disk: &Disk, to: &To) -> Vec<String> {
+/// Keys of the `-drive`, or of the nodes of `-blockdev`; both where it is not known which the disk has.
+fn backend(disk: &Disk, to: &DiskChange) -> Vec<String> {
     let sources = disk.sources();
-    let told = |name: &str| sources.values().filter_map(Source::option).any(|option| option.name == name);
-    let (drive, nodes) = match (told("drive"), told("blockdev")) {
+    let comes_from = |name: &str| sources.values().filter_map(Source::option).any(|option| option.name == name);
+    let (drive, nodes) = match (comes_from("drive"), comes_from("blockdev")) {
         (false, false) => (true, true),
         known => known,
     };
@@ -133,7 +133,7 @@ fn backend(disk: &Disk, to: &To) -> Vec<String> {
         }
     };
     if drive {
-        // A cache.direct=off beside cache=none would win.
+        // A cache.direct=off beside cache=none would override it.
         let place = match to.cache {
             Some(_) => "its own -drive: set these in place of its cache= and cache.*=",
             None => "its own -drive: set these",
@@ -156,14 +156,14 @@ fn backend(disk: &Disk, to: &To) -> Vec<String> {
 }
 
 /// Keys of the `-device` and of its controller.
-fn device(disk: &Disk, to: &To) -> Vec<String> {
+fn device(disk: &Disk, to: &DiskChange) -> Vec<String> {
     let name = Names(&disk.place).part_of_id();
     let driver = to.driver_after(disk).unwrap_or_default();
     let new = to.new_driver(disk);
-    // -drive if=virtio makes its device by itself.
+    // -drive if=virtio creates its device.
     let deviceless = disk.driver.source().and_then(Source::option).is_some_and(|o| o.name == "drive");
     let controller = driver == "virtio-scsi" && (new.is_some() || to.shares_controller(disk));
-    // A machine without PCI has its virtio devices otherwise.
+    // A machine without PCI has other virtio devices.
     let bus = if disk.details.transport.as_deref() == Some("mmio") { "device" } else { "pci" };
 
     let kept = disk.details.iothread_name.as_deref().filter(|_| controller);

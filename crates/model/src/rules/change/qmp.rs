@@ -1,12 +1,12 @@
-//! Commands for QEMU's monitor (QMP: docs/interop/qmp-spec.rst of QEMU), as one command of a shell: what is
-//! shown in lines of JSON would be broken where a line ends, and lacks the greeting's answer.
+//! Commands for QEMU's monitor (QMP: docs/interop/qmp-spec.rst of QEMU), as one shell command: JSON alone would be
+//! broken at line ends and lack the capabilities negotiation.
 //!
-//! `sleep`: QEMU drops what it has not begun when the other side closes (monitor/qmp.c,
+//! `sleep`: QEMU drops queued commands when the other side closes (monitor/qmp.c,
 //! `monitor_qmp_cleanup_queue_and_resume`).
 
 use super::names::shell;
 
-/// Longest piece of JSON that is shown as one word.
+/// Longest piece of JSON in one word.
 const PIECE: usize = 52;
 
 /// A command with its arguments, for the guest's socket.
@@ -15,14 +15,14 @@ pub fn qmp(socket: &str, command: &str, arguments: &serde_json::Value) -> String
     let pieces = pieces(&format!("{{\"execute\": \"{command}\", \"arguments\": {arguments}}}"));
     let words: Vec<String> = pieces.iter().map(|piece| shell(piece)).collect();
     text.push_str(&words.join(" \\\n"));
-    // socat has a grammar of its own for addresses.
+    // socat parses addresses by rules of its own.
     let escaped: String =
         socket.chars().flat_map(|c| if "\\,:!\"'".contains(c) { vec!['\\', c] } else { vec![c] }).collect();
     text.push_str(&format!(";\nsleep 1; }} | socat - {}", shell(&format!("UNIX-CONNECT:{escaped}"))));
     text
 }
 
-/// JSON in pieces that are broken behind commas between its members: white space means nothing there.
+/// JSON in pieces that are broken behind commas between members, where white space has no meaning.
 fn pieces(json: &str) -> Vec<String> {
     let (mut all, mut piece, mut last) = (Vec::new(), String::new(), 0);
     let (mut quoted, mut escaped) = (false, false);
@@ -69,7 +69,7 @@ mod tests {
                 json!({"execute": "block-stream", "arguments": {"job-id": "flatten", "device": odd, "speed": 0}})
             );
         }
-        // Each line but those of long names fits beside what it is shown with.
+        // Each line fits its place in reports, except those with long names.
         assert!(text.lines().all(|line| line.len() < 66 || line.contains("printf")), "{text}");
     }
 }

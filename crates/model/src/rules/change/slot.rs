@@ -1,17 +1,17 @@
-//! Proxmox's commands for a disk: a slot is one line of settings, which `qm set` writes anew as a whole.
-//! Lines are pasted together: each hangs on the one before it, so that nothing is taken off a guest that
-//! did not shut down, and nothing is written from a line that could not be read.
+//! Proxmox's commands for a disk: a slot is one line of settings, which `qm set` rewrites as a whole. Pasted lines are
+//! chained: each depends on the one before it, so that nothing is detached from a guest that did not shut down, and
+//! nothing is written from a line that could not be read.
 //!
 //! Syntax: Proxmox, `qm(1)`; `qm.adoc`, "Hard Disk"; `bootdisk` in qemu-server, src/PVE/QemuServer.pm,
 //! `bootorder_from_legacy`.
 
 use super::names::{Names, bus};
-use super::to::To;
+use super::to::DiskChange;
 use crate::cell::{Attachment, DetectZeroes};
 use crate::facts::Disk;
 
-/// Settings of Proxmox's slot that change, and their values.
-fn settings(to: &To, driver: Option<&str>) -> Vec<(&'static str, String)> {
+/// Changed settings of Proxmox's slot, with values.
+fn settings(to: &DiskChange, driver: Option<&str>) -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
     all.extend(to.cache.map(|cache| ("cache", cache.to_string())));
     all.extend(to.aio.map(|aio| ("aio", aio.to_string())));
@@ -29,18 +29,18 @@ fn keys<'a>(settings: &[(&'a str, String)]) -> Vec<&'a str> {
     settings.iter().map(|(name, _)| *name).collect()
 }
 
-/// What Proxmox needs to be told when something is in force only later.
+/// A note where a change takes effect later.
 const STOPPED: &str = "# takes effect after the guest is shut down and started";
 
-/// What another controller means for other disks.
+/// A note where a new controller affects other disks.
 const OF_ALL: &str = "# --scsihw is the controller of all SCSI disks of the guest";
 
-/// Proxmox's command for a disk of a study.
+/// Proxmox's command for a study's disk.
 pub(super) fn command(a: &Attachment) -> String {
     let Some((_, _, slot)) = bus(Some(&a.driver)) else {
         return format!("# Proxmox VE has no emulated {} disk: use virtio", a.driver);
     };
-    // An I/O thread a disk needs a controller a disk.
+    // An I/O thread for each disk requires a controller for each disk.
     let hardware = if a.driver == "virtio-scsi" { "qm set VMID --scsihw virtio-scsi-single\n" } else { "" };
     let mut settings = settings(&a.into(), Some(&a.driver));
     settings.extend((a.options.detect_zeroes != DetectZeroes::Off).then(|| ("detect_zeroes", "1".to_owned())));
@@ -48,24 +48,24 @@ pub(super) fn command(a: &Attachment) -> String {
     format!("{hardware}qm set VMID --{slot} STORAGE:VOLUME{settings} --boot order={slot}\n{STOPPED}")
 }
 
-/// What a slot of Proxmox has now, without some of its settings, in the shell's variable `disk`: `qm set`
-/// writes a slot anew, and what is not said (limits, `ssd`, `backup`) would be lost.
+/// Reads a Proxmox slot, without some of its settings, into the shell's variable `disk`: `qm set` rewrites a slot, and
+/// other settings (limits, `ssd`, `backup`) would be lost.
 pub fn slot_without(vmid: &str, slot: &str, settings: &[&str]) -> String {
     let less = if settings.is_empty() { String::new() } else { format!("s/,({})=[^,]*//g;", settings.join("|")) };
     read_slot("disk", vmid, slot, &less)
 }
 
-/// Reads a slot's line into a variable, edited by a script of `sed`, and stops where there is none.
+/// Reads a slot's line into a variable, edited by a `sed` script, and stops where there is none.
 pub(in crate::rules) fn read_slot(variable: &str, vmid: &str, slot: &str, script: &str) -> String {
     format!("{variable}=\"$(qm config {vmid} | sed -nE '/^{slot}: /{{s///;{script}p}}')\" && [ -n \"${variable}\" ]")
 }
 
-/// Commands of which each needs the one before it, as one that can be pasted.
+/// Commands that each depend on the one before it, as one to paste.
 pub(in crate::rules) fn chained(steps: &[String]) -> String {
     steps.join(" && \\\n")
 }
 
-/// The controller of all SCSI disks of the guest, unless it is a fitting one already.
+/// Sets the controller of all SCSI disks of the guest, unless it already fits.
 fn hardware(vmid: &str, single: bool) -> String {
     let (is, kind) = if single {
         ("^scsihw: virtio-scsi-single$", "virtio-scsi-single")
@@ -75,8 +75,8 @@ fn hardware(vmid: &str, single: bool) -> String {
     format!("{{ qm config {vmid} | grep '{is}' || qm set {vmid} --scsihw {kind}; }}")
 }
 
-/// Proxmox's commands for a change of a guest's own disk.
-pub(super) fn set(disk: &Disk, to: &To) -> String {
+/// Proxmox's commands for the change of a guest's own disk.
+pub(super) fn set(disk: &Disk, to: &DiskChange) -> String {
     let slot = settings_of(disk, to);
     if to.l2_cache.is_none() {
         return slot;
@@ -92,13 +92,13 @@ pub(super) fn set(disk: &Disk, to: &To) -> String {
     [tables, slot].into_iter().filter(|text| !text.is_empty()).collect::<Vec<String>>().join("\n")
 }
 
-fn settings_of(disk: &Disk, to: &To) -> String {
+fn settings_of(disk: &Disk, to: &DiskChange) -> String {
     let names = Names(&disk.place);
     let vmid = names.vmid();
     let old = names.slot(bus(disk.driver.as_deref()).map_or("virtio0", |(_, _, slot)| slot));
     let (driver, moves) = (to.driver_after(disk), to.new_driver(disk).is_some());
     let said = settings(to, driver);
-    // On an emulated SCSI controller the disk keeps its slot: the controller is what changes.
+    // With an emulated SCSI controller the disk keeps its slot and the controller changes.
     if moves && !old.starts_with("scsi") {
         return moved(&vmid, &old, &disk.place.taken, driver, to, &said);
     }
@@ -122,7 +122,7 @@ fn settings_of(disk: &Disk, to: &To) -> String {
     text.join("\n")
 }
 
-/// Slots that a bus has (qm.conf(5)).
+/// Number of slots of a bus (qm.conf(5)).
 fn places(prefix: &str) -> u32 {
     match prefix {
         "scsi" => 31,
@@ -132,7 +132,7 @@ fn places(prefix: &str) -> u32 {
     }
 }
 
-/// A slot of a bus that no disk has: that of the same number, else the first one.
+/// An unused slot of a bus: the one of the same number, else the first.
 fn free(prefix: &str, old: &str, taken: &[String]) -> Option<String> {
     let number = old.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok();
     let name = |n: u32| format!("{prefix}{n}");
@@ -140,16 +140,23 @@ fn free(prefix: &str, old: &str, taken: &[String]) -> Option<String> {
     slots.into_iter().find(|slot| !taken.contains(slot))
 }
 
-/// The same disk in a slot of another bus, which must be free: what is there would be detached.
-fn moved(vmid: &str, old: &str, taken: &[String], driver: Option<&str>, to: &To, said: &[(&str, String)]) -> String {
+/// Moves the disk to an unused slot of another bus; a disk in a used one would be detached.
+fn moved(
+    vmid: &str,
+    old: &str,
+    taken: &[String],
+    driver: Option<&str>,
+    to: &DiskChange,
+    said: &[(&str, String)],
+) -> String {
     let prefix = bus(driver).map_or("virtio", |(_, _, slot)| slot.trim_end_matches('0'));
     let Some(new) = free(prefix, old, taken) else {
         return format!("# no slot of {prefix} is free: another disk of guest {vmid} must leave one first");
     };
-    // The last are what slots of virtio-blk do not take.
+    // The last ones are not allowed in virtio-blk slots.
     let disk = slot_without(vmid, old, &[&keys(said)[..], &["ssd", "wwn", "queues", "model"]].concat());
-    // Read before the disk is deleted, which takes it out of the order. Older guests name the disk that they boot
-    // from in a line of its own (`bootdisk:`, with `boot: cdn`), which nothing takes along.
+    // Read before the disk is detached, which removes it from the boot order. Older guests name their boot disk in a
+    // line of its own (`bootdisk:`, with `boot: cdn`), which must be changed, too.
     let config = format!("qm config {vmid} | sed -nE");
     let boot = format!("boot=\"$({config} '/^boot: /{{s///;s/(order=|;){old}(;|$)/\\1{new}\\2/p}}')\"");
     let bootdisk = format!("bootdisk=\"$({config} 's/^bootdisk: {old}$/{new}/p')\"");

@@ -1,31 +1,31 @@
-//! What is to differ of a guest's own device.
+//! Requested settings of a guest's own device.
 
 use crate::cell::{Aio, Attachment, Cache};
 use crate::facts::Disk;
 
-/// What is to differ from the disk as it is; what is not said stays.
+/// Requested settings of a disk; the others stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct To {
+pub struct DiskChange {
     /// Driver.
     pub driver: Option<&'static str>,
     /// Cache mode.
     pub cache: Option<Cache>,
     /// AIO engine.
     pub aio: Option<Aio>,
-    /// Whether it gets an I/O thread of its own.
+    /// Whether it gets its own I/O thread.
     pub iothread: bool,
     /// Request queues.
     pub queues: Option<u32>,
-    /// Whether discards are passed on from now on.
+    /// Whether discards are to be passed on.
     pub discard: bool,
     /// Bytes of QEMU's cache of a qcow2 image's L2 tables.
     pub l2_cache: Option<u64>,
 }
 
-impl To {
-    /// Both; where both say something else, the first.
-    pub(super) fn and(self, other: &To) -> To {
-        To {
+impl DiskChange {
+    /// Both combined; where both set something, the first.
+    pub(super) fn and(self, other: &DiskChange) -> DiskChange {
+        DiskChange {
             driver: self.driver.or(other.driver),
             cache: self.cache.or(other.cache),
             aio: self.aio.or(other.aio),
@@ -36,26 +36,26 @@ impl To {
         }
     }
 
-    /// The driver, where another one is asked for than the disk has.
+    /// The driver, if the disk has another one.
     pub(super) fn new_driver(&self, disk: &Disk) -> Option<&'static str> {
         self.driver.filter(|driver| disk.driver.as_deref() != Some(*driver))
     }
 
-    /// Whether a new I/O thread takes a new controller: virtio-scsi's one with a thread serves other disks, too.
+    /// Whether a new I/O thread requires a new controller: virtio-scsi's may serve other disks, too.
     pub(super) fn shares_controller(&self, disk: &Disk) -> bool {
         self.iothread && disk.iothread == Some(true) && self.driver_after(disk) == Some("virtio-scsi")
     }
 
-    /// The driver that the disk has afterwards.
+    /// The driver after the change.
     pub(super) fn driver_after<'a>(&self, disk: &'a Disk) -> Option<&'a str> {
         self.driver.or(disk.driver.as_deref())
     }
 }
 
-/// All settings of a disk of a study, without its driver.
-impl From<&Attachment> for To {
+/// All settings of a study's disk except its driver.
+impl From<&Attachment> for DiskChange {
     fn from(a: &Attachment) -> Self {
-        To {
+        DiskChange {
             driver: None,
             cache: Some(a.cache),
             aio: Some(a.aio),
@@ -67,25 +67,25 @@ impl From<&Attachment> for To {
     }
 }
 
-/// What is to differ from the network device as it is; what is not said stays.
+/// Requested settings of a network device; the others stay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NicTo {
-    /// Whether it becomes a paravirtual one, on a tap.
+pub struct NicChange {
+    /// Whether it becomes virtio-net, on a tap.
     pub virtio: bool,
-    /// Whether it gets a tap on a bridge, with vhost, in place of a network of the user's own.
+    /// Whether it gets a tap on a bridge, with vhost, in place of QEMU's user network.
     pub tap: bool,
     /// Whether the kernel is to move the packets.
     pub vhost: bool,
     /// Queue pairs.
     pub queues: Option<u32>,
-    /// Whether all offloads are left to their defaults.
+    /// Whether all offloads get their defaults.
     pub offloads: bool,
 }
 
-impl NicTo {
-    /// Both; where both say something else, the first.
-    pub(super) fn and(self, other: &NicTo) -> NicTo {
-        NicTo {
+impl NicChange {
+    /// Both combined; where both set something, the first.
+    pub(super) fn and(self, other: &NicChange) -> NicChange {
+        NicChange {
             virtio: self.virtio || other.virtio,
             tap: self.tap || other.tap,
             vhost: self.vhost || other.vhost,
@@ -95,11 +95,11 @@ impl NicTo {
     }
 }
 
-/// What of a guest's own device a change sets.
+/// Requested settings of a guest's own device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sets {
+pub enum DeviceChange {
     /// A disk.
-    Disk(To),
+    Disk(DiskChange),
     /// A network device.
-    Nic(NicTo),
+    Nic(NicChange),
 }

@@ -1,49 +1,53 @@
-//! All changes to one device in one step. A finding's own change is written for the device as it is:
-//! where several findings concern one device, the later of two would undo part of the former.
+//! Combines all changes of one device in one step. A finding's own change is written for the device as it is: applied
+//! one after the other, a later change could undo a part of an earlier one.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::to::{NicTo, Sets, To};
+use super::to::{DeviceChange, DiskChange, NicChange};
 use super::{Change, own_disk, own_nic};
 use crate::facts::{Guest, Subject};
 use crate::rules::Finding;
 
-/// The changes of several findings as one.
+/// The combined change of several findings.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Together {
     /// The device.
     pub subject: Subject,
-    /// Rules of those findings, in the order of the findings.
+    /// Their rules, in the order of the findings.
     pub rules: Vec<String>,
-    /// Places of those findings in the list that was given, from 0.
+    /// Their indices in the given list.
     #[serde(skip)]
     pub places: Vec<usize>,
-    /// All their changes.
+    /// The combined change.
     pub change: Change,
 }
 
-/// One change for each device that several findings want to set differently.
+/// A combined change for each device with several different changes.
 pub fn together(guest: &Guest, findings: &[Finding]) -> Vec<Together> {
     let disks = guest.disks.iter().map(|disk| {
         of(findings, &disk.subject, |what, all| {
-            let to = all.iter().filter_map(|sets| if let Sets::Disk(to) = sets { Some(to) } else { None });
-            own_disk(what, disk, &to.fold(To::default(), |sum, to| sum.and(to)))
+            let to = all.iter().filter_map(|sets| if let DeviceChange::Disk(to) = sets { Some(to) } else { None });
+            own_disk(what, disk, &to.fold(DiskChange::default(), |sum, to| sum.and(to)))
         })
     });
     let nics = guest.nics.iter().map(|nic| {
         of(findings, &nic.subject, |what, all| {
-            let to = all.iter().filter_map(|sets| if let Sets::Nic(to) = sets { Some(to) } else { None });
-            own_nic(what, nic, to.fold(NicTo::default(), |sum, to| sum.and(to)))
+            let to = all.iter().filter_map(|sets| if let DeviceChange::Nic(to) = sets { Some(to) } else { None });
+            own_nic(what, nic, to.fold(NicChange::default(), |sum, to| sum.and(to)))
         })
     });
     disks.chain(nics).flatten().collect()
 }
 
-fn of(findings: &[Finding], subject: &Subject, change: impl Fn(String, &[&Sets]) -> Change) -> Option<Together> {
+fn of(
+    findings: &[Finding],
+    subject: &Subject,
+    change: impl Fn(String, &[&DeviceChange]) -> Change,
+) -> Option<Together> {
     let ours = |(_, f): &(usize, &Finding)| f.subject.is(subject) && f.change.sets.is_some();
     let (places, ours): (Vec<usize>, Vec<&Finding>) = findings.iter().enumerate().filter(ours).unzip();
-    let sets: Vec<&Sets> = ours.iter().filter_map(|f| f.change.sets.as_ref()).collect();
+    let sets: Vec<&DeviceChange> = ours.iter().filter_map(|f| f.change.sets.as_ref()).collect();
     if sets.windows(2).all(|two| two[0] == two[1]) {
         return None; // one finding, or all ask for the same
     }
@@ -97,7 +101,7 @@ mod tests {
             "{libvirt}"
         );
         assert!(proxmox.contains(",cache=none,aio=native,iothread=1"), "{proxmox}");
-        // Either alone leaves the other as it is.
+        // Each one alone leaves the other setting.
         assert!(found.iter().all(|f| f.change.qemu != *qemu));
     }
 

@@ -1,4 +1,4 @@
-//! What can be proven can be taken up again.
+//! Every proof can be resumed.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::cell::{Baseline, Cell, Like, Millis, Subject as On};
 use crate::rules::{Proof, RULES};
 use crate::study::{Names, SettingName, Study, SubjectKind, WorkloadName};
 
-/// A study whose every key is there that a part of its cells alone may have.
+/// A study with every key that is optional for its cells.
 const LIKE: &str = r#"
 name = "like"
 title = "like"
@@ -37,11 +37,11 @@ paths = { networks = ["bridge"], peers = ["host"], nics = ["e1000"] }
 workloads = ["iperf3-tcp"]
 "#;
 
-/// All words of these cells, and those of [`LIKE`].
+/// All names in these cells, and those of [`LIKE`].
 fn names_of(proofs: &[(String, Proof)]) -> Names {
     let mut words: [BTreeSet<String>; 8] = Default::default();
     let mut note = |at: usize, word: &str| drop(words[at].replace(word.to_owned()));
-    // Guests, targets, drivers, networks, peers, cards, what works on a disk, what works on a path.
+    // Guests, targets, drivers, networks, peers, cards, workloads on disks and on paths.
     let like = ["native", "device", "virtio-blk", "bridge", "host", "e1000", "seq-read", "iperf3-tcp"];
     like.into_iter().enumerate().for_each(|(at, word)| note(at, word));
     note(0, "qemu");
@@ -85,7 +85,7 @@ fn names_of(proofs: &[(String, Proof)]) -> Names {
     }
 }
 
-/// A proof is a study that is stored, and read again where it is taken up: whatever cells it has, of whichever study.
+/// A proof's study is stored and parsed again when it is resumed, with any cells of any study.
 #[test]
 fn every_proof_is_a_study_that_can_be_read_again() {
     let mut proofs: Vec<(String, Proof)> = Vec::new();
@@ -99,7 +99,7 @@ fn every_proof_is_a_study_that_can_be_read_again() {
     {
         assert!(rules.contains(of_networks), "{of_networks} proves nothing: {rules:?}");
     }
-    // Two guests, each on a processor, under a setting, from a time on.
+    // Two guests, each on one processor, under a setting, with a start time.
     let mut before = crate::testing::over_bridge(Some("virtio-net"), "iperf3-tcp");
     before.lead.side.shape.pins = vec![0];
     let mut beside = before.lead.clone();

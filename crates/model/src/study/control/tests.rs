@@ -82,7 +82,7 @@ fn a_guest_with_small_requests_gets_a_chain_and_one_with_large_ones_none() {
         assert_eq!(control.of, guest("device", "lsi53c895a", "dd-write"));
         assert!(control.cell.is_native() == (control.link != Link::Guest) && control.cell.target() == Some("device"));
     }
-    // The last one is bootable as the guest is: its side and its disk are the guest's own.
+    // The last one has the guest's own side and disk.
     assert_eq!(all[3].cell, guest("device", "lsi53c895a", "seq-write-7680-d1"));
     assert!(all[1].why.contains("as requests of 7680 bytes, natively they were of 52"), "{}", all[1].why);
     // Each link changes one thing.
@@ -100,7 +100,7 @@ fn the_logical_block_and_the_limits_of_workloads_are_kept() {
         ("device/qemu/virtio-blk,none,native".to_owned(), BTreeMap::new()),
     ]);
     let all = controls(&study(), &samples, &logical_blocks(&effective));
-    // 4 MiB 16 deep is all that may be in flight; the emulated guest kept the depth of native.
+    // 4 MiB at depth 16 is the limit in flight; the emulated guest kept the native depth.
     assert_eq!(
         shown(&all),
         [
@@ -137,7 +137,7 @@ fn only_what_the_study_asks_for_is_explained() {
     assert_eq!(Study::parse("stored", &study().to_toml(), &names()).unwrap(), study());
     let refused = with(r#"["dd-wrte"]"#).unwrap_err().to_string();
     assert!(refused.contains("control.workloads: unknown entry `dd-wrte`; did you mean `dd-write`?"), "{refused}");
-    // A workload that there is, but not in this study.
+    // An existing workload that this study does not use.
     let one = STUDY.replace(r#"["dd-write", "dd-read"]"#, r#"["dd-read"]"#);
     let refused = Study::parse("x.toml", &one, &names()).unwrap_err().to_string();
     let said =
@@ -152,7 +152,7 @@ fn what_the_disk_did_not_show_calls_for_nothing() {
     let mut blind = samples((65536.0, 1.0), (4096.0, 1.0), (4096.0, 1.0));
     blind.iter_mut().for_each(|s| s.put_device(None));
     assert!(controls(&study(), &blind, &BTreeMap::new()).is_empty());
-    // Without its baseline there is nothing to be smaller than.
+    // Without its baseline there is nothing to compare with.
     let mut alone = samples((65536.0, 1.0), (4096.0, 1.0), (4096.0, 1.0));
     alone.retain(|s| !s.cell.is_native());
     assert!(controls(&study(), &alone, &BTreeMap::new()).is_empty());
@@ -160,8 +160,7 @@ fn what_the_disk_did_not_show_calls_for_nothing() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
-    /// Later rounds and the order in which samples come out of the store change nothing, and every
-    /// control can be asked for.
+    /// Later rounds and the order of stored samples change nothing, and every control can be run.
     #[test]
     fn round_0_alone_decides(
         base in 512.0..8e6f64, small in 512.0..8e6f64, depths in (0.0..2000.0f64, 0.0..2000.0f64),

@@ -1,4 +1,4 @@
-//! `baseline`: what each cell is compared with.
+//! `baseline`: the cell that each cell is compared with.
 
 use toml::de::DeValue;
 
@@ -7,7 +7,7 @@ use crate::study::Names;
 use crate::toml_reader::{Reader, Section};
 
 impl Reader<'_> {
-    /// `"native"`, `"none"`, or what is put in the place of what.
+    /// `"native"`, `"none"`, or a table of replacements.
     pub(super) fn baseline(&mut self, top: &Section<'_, '_>, names: &Names) -> Option<Baseline> {
         let Some(value) = top.table.get("baseline") else { return Some(Baseline::Native) };
         let whole = match value.get_ref() {

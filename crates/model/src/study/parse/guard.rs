@@ -1,4 +1,4 @@
-//! `[guard.NAME]`: policies that the setting `guard` puts in force.
+//! `[guard.NAME]`: policies for the setting `guard`.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use toml::de::DeValue;
 use crate::study::{GuardPolicy, NamedCell, Study};
 use crate::toml_reader::{Reader, Section, value_span};
 
-/// The setting that names one.
+/// The setting.
 const SETTING: &str = "guard";
 
 impl Reader<'_> {
-    /// All of them; none where the section is not there.
+    /// All policies; empty without the section.
     pub(super) fn guards(&mut self, top: &Section<'_, '_>) -> Option<BTreeMap<String, GuardPolicy>> {
         if !top.table.contains_key("guard") {
             return Some(BTreeMap::new());
@@ -33,7 +33,7 @@ impl Reader<'_> {
         Some(guards)
     }
 
-    /// A list of strings, in their order, each as often as it is there.
+    /// A list of strings, in order, with duplicates.
     fn words(&mut self, s: &Section<'_, '_>, key: &str) -> Option<Vec<String>> {
         let Some(value) = s.table.get(key) else {
             self.missing(s, key);
@@ -50,7 +50,7 @@ impl Reader<'_> {
         Some(all)
     }
 
-    /// Each cell's guard must be there, and be for as many actors.
+    /// Each cell's policy must exist, and have a class for each actor.
     pub(super) fn guards_fit(&mut self, top: &Section<'_, '_>, study: &Study) {
         let guard_of = |cell: &crate::cell::Cell| Some((cell.settings.get(SETTING)?.clone(), cell.actors().count()));
         let cells = study.matrix.iter().flat_map(crate::study::Matrix::cells);

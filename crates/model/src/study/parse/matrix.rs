@@ -17,7 +17,7 @@ impl Reader<'_> {
         let has = |key: &str| s.table.contains_key(key);
         let sides = self.entries(s, "sides", &names.guests, None);
         let bare = sides.as_ref().and_then(Bare::of);
-        // Where no guest is among them they were never refused, and mean nothing.
+        // Without guests such keys were always accepted, and have no effect.
         let has_guests = sides.iter().flatten().any(|side| Kind::of(side).is_guest());
         let refused = bare.filter(|_| has_guests);
         let shape = |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.shape(item, path, bare);
@@ -62,7 +62,7 @@ impl Reader<'_> {
         self.known_keys(&s, &["targets", "states", "drivers", "caches", "aios", "iothreads", "options"]);
         let disks = self.disks(&s, names, native)?;
         if let Some(bare) = refused {
-            // A study that was written out has every default in it.
+            // A study that was written out contains all defaults.
             let chosen = [
                 ("drivers", !disks.drivers.is_empty()),
                 ("caches", disks.caches != [Cache::None]),
@@ -125,7 +125,7 @@ impl Reader<'_> {
     }
 }
 
-/// A key, where something was chosen by it.
+/// The key, if something other than the default was chosen.
 fn named((key, is): (&'static str, bool)) -> Option<&'static str> {
     is.then_some(key)
 }

@@ -9,13 +9,13 @@ use crate::study::named::{NamedActor, NamedCell, NamedDisk, NamedPath};
 use crate::study::{Names, SubjectKind};
 use crate::toml_reader::{Reader, Section};
 
-/// What an actor looks like, for messages.
+/// Shape of an actor, for messages.
 const ACTOR: &str = "a table like { side = \"qemu\", machine = true, workload = \"openssl\" }";
 
 impl Reader<'_> {
     pub(super) fn named_cell(&mut self, s: &Section<'_, '_>, names: &Names) -> Option<NamedCell> {
         self.known_keys(s, &["actors", "settings"]);
-        // Two actors may be alike: what one of them gets then is the question. So each has its number.
+        // Two actors may be equal, to compare what each gets, so they are numbered.
         let mut number = 0;
         let actors = self.list(s, "actors", None, |reader, item, path| {
             number += 1;
@@ -117,7 +117,7 @@ impl Reader<'_> {
         Some(NamedPath { network, peer, nic, vhost, queues, ring, co_sender })
     }
 
-    /// One word out of those given, which must be there.
+    /// One word of the given ones, required.
     fn one_of(&mut self, s: &Section<'_, '_>, key: &str, names: &[String]) -> Option<String> {
         let words: Vec<&str> = names.iter().map(String::as_str).collect();
         match s.table.get(key) {

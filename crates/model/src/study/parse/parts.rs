@@ -1,4 +1,4 @@
-//! What `[[matrix]]` and `[[cell]]` have in common.
+//! Shared by `[[matrix]]` and `[[cell]]`.
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -8,15 +8,15 @@ use crate::cell::{Arch, DetectZeroes, Kind, Options, Shape};
 use crate::study::{Names, SubjectKind};
 use crate::toml_reader::{Reader, Section, hint};
 
-/// Sides that have no machine, and what is said of a key that asks for a part of one.
+/// Sides without a machine, and the message for keys about one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bare(&'static str);
 
 impl Bare {
-    /// Of paths that lie within the actor's own machine.
+    /// For paths within the actor's own machine.
     pub(super) const INSIDE: Self = Self("says something of a card, and this path goes over none");
 
-    /// Of sides of these kinds; `None` where one of them has a machine.
+    /// For sides of these kinds; `None` where one of them has a machine.
     pub(super) fn of<'a>(kinds: impl IntoIterator<Item = &'a String> + Clone) -> Option<Self> {
         let all = |is: fn(Kind) -> bool| kinds.clone().into_iter().all(|kind| is(Kind::of(kind)));
         if all(|kind| kind.is_host) {
@@ -32,7 +32,7 @@ impl Bare {
 }
 
 impl Reader<'_> {
-    /// A list of tables of this name; none where it is not there.
+    /// A list of tables of this name; empty without it.
     pub(super) fn tables<T>(
         &mut self,
         top: &Section<'_, '_>,
@@ -60,7 +60,7 @@ impl Reader<'_> {
         (self.problems.len() == before).then_some(all)
     }
 
-    /// A table below a section, where it is there.
+    /// A table in a section, if present.
     pub(super) fn below<'t, 'i>(&mut self, s: &Section<'t, 'i>, key: &str) -> Option<Section<'t, 'i>> {
         self.table(s.table.get(key)?, &s.key(key), "a table")
     }
@@ -81,7 +81,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses keys that say something of a guest's machine where there is none.
+    /// Refuses keys about a guest's machine where there is none.
     pub(super) fn of_machines_alone(&mut self, s: &Section<'_, '_>, keys: &[&str], bare: Bare) {
         for key in keys {
             if let Some(value) = s.table.get(*key) {
@@ -90,7 +90,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `{ vcpus = 2, pins = [0, 1] }`; `bare`: of what who has the host's kernel can be held to.
+    /// `{ vcpus = 2, pins = [0, 1] }`; with `bare` only what a side under the host's kernel can be limited to.
     pub(super) fn shape(&mut self, item: &Spanned<DeValue<'_>>, path: &str, bare: Option<Bare>) -> Option<Shape> {
         let s = self.table(item, path, "a table like { vcpus = 2 }")?;
         let before = self.problems.len();
@@ -112,7 +112,7 @@ impl Reader<'_> {
         (self.problems.len() == before).then_some(shape)
     }
 
-    /// A word that is shown in the names of cells; may be left out.
+    /// An optional word that is shown in names of cells.
     fn part_of_a_name(&mut self, s: &Section<'_, '_>, key: &str) -> Option<String> {
         let value = s.table.get(key)?;
         let text = self.string(s, key, None)?;
@@ -137,7 +137,7 @@ impl Reader<'_> {
         (self.problems.len() == before).then_some(options)
     }
 
-    /// A workload: one of the list, or of a family. It works on a subject of this sort.
+    /// A workload of the list or of a family, for this kind of subject.
     pub(super) fn workload(
         &mut self,
         item: &Spanned<DeValue<'_>>,

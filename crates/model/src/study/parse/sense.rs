@@ -1,4 +1,4 @@
-//! What only the whole study shows: each part is right by itself, and together they make no sense.
+//! Checks of the whole study, whose parts are valid.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::study::{Controlled, Matrix, NamedCell, Names, Study, SubjectKind};
 use crate::toml_reader::{Reader, Section, value_span};
 
 impl Reader<'_> {
-    /// `[control]`; may be left out.
+    /// The optional `[control]`.
     pub(super) fn control(
         &mut self,
         top: &Section<'_, '_>,
@@ -31,7 +31,7 @@ impl Reader<'_> {
         let words: Vec<&str> = measured.iter().map(String::as_str).collect();
         let workloads = self.list(&s, "workloads", None, |reader, item, path| {
             match item.get_ref() {
-                // It is known, but nothing of it is explained.
+                // A known workload without cells in this study.
                 DeValue::String(name) if !words.contains(&&**name) && names.works_on(name).is_some() => {
                     let there = if words.is_empty() {
                         "no cell is one actor on a disk".to_owned()
@@ -48,7 +48,7 @@ impl Reader<'_> {
         Some(Some(Controlled { workloads }))
     }
 
-    /// Notes what makes no sense in a study whose parts are right.
+    /// Notes contradictions between valid parts.
     pub(super) fn sense(&mut self, top: &Section<'_, '_>, study: &Study, names: &Names) {
         let at = |section: &str, key: &str| {
             let table = top.table.get(section).map(Spanned::get_ref).and_then(|value| value.as_table());
@@ -72,7 +72,7 @@ impl Reader<'_> {
             let what = "what becomes steady is the disk of a native cell, and there is none";
             self.problem(&at("repeat", "steady_state"), "repeat.steady_state", what.to_owned());
         }
-        // Too small for the memory of [guest] was said already.
+        // Too small for the memory of [guest] is reported already.
         let most = study.most_memory_mib();
         let small = |target_mib: &u32| u64::from(*target_mib) < 2 * u64::from(most) && most > study.guest.memory_mib;
         if let Some(target_mib) = study.size.map(|size| size.target_mib).filter(small) {
@@ -85,8 +85,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Guests of another processor than the host's are emulated: nothing of the host is compared with them, and a run
-    /// has one image, so one kind of processor.
+    /// Guests of another architecture are emulated: they cannot be compared with the host, and a run has one image,
+    /// hence one architecture.
     fn one_processor(&mut self, top: &Section<'_, '_>, study: &Study) {
         let arches = |cell: &Cell| cell.actors().map(|actor| actor.side.shape.arch).collect::<Vec<_>>();
         let apart = |cell: Cell| Some((arches(&cell), arches(&study.baseline.of(&cell)?), cell));
@@ -107,7 +107,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `[baseline.like]` must give cells that can be.
+    /// `[baseline.like]` must give valid cells.
     fn likeness(&mut self, top: &Section<'_, '_>, study: &Study, names: &Names) {
         let below = |table: Option<&Spanned<DeValue<'_>>>, key: &str| -> Option<Range<usize>> {
             Some(table?.get_ref().as_table()?.get("like")?.get_ref().as_table()?.get(key)?.span())
@@ -147,7 +147,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether it is a guest with a machine and without a device for its disk or path.
+/// Whether it is a guest with a machine, but without an attachment or card.
 fn sees_nothing(actor: &Actor, names: &Names) -> bool {
     let device = match &actor.subject {
         Subject::Disk { attachment, .. } => attachment.is_some(),

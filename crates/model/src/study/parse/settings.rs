@@ -1,4 +1,4 @@
-//! `settings`: what is set around a cell.
+//! `settings` of a cell.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::study::{Names, SettingName};
 use crate::toml_reader::{Reader, Section, hint};
 
 impl Reader<'_> {
-    /// `settings = { read-ahead = "128k" }` of a section, where it is there.
+    /// `settings = { read-ahead = "128k" }` of a section, if present.
     pub(super) fn settings(&mut self, s: &Section<'_, '_>, names: &Names) -> Option<Settings> {
         let read = |reader: &mut Self, s: &Section<'_, '_>, name: &str, entry: &SettingName| {
             reader.setting(s.table.get(name)?, &s.key(name), entry)
@@ -18,7 +18,7 @@ impl Reader<'_> {
         self.each_of_settings(s, names, read)
     }
 
-    /// `settings = { read-ahead = ["128k", "4096k"] }` of a section, where it is there.
+    /// `settings = { read-ahead = ["128k", "4096k"] }` of a section, if present.
     pub(super) fn settings_in_turn(
         &mut self,
         s: &Section<'_, '_>,
@@ -29,7 +29,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Reads what each setting of a section is set to.
+    /// Parses the value of each setting of a section.
     fn each_of_settings<T>(
         &mut self,
         s: &Section<'_, '_>,
@@ -50,7 +50,7 @@ impl Reader<'_> {
         Some(all)
     }
 
-    /// One value of a setting, in its one spelling.
+    /// A value of a setting, in its canonical spelling.
     fn setting(&mut self, value: &Spanned<DeValue<'_>>, path: &str, entry: &SettingName) -> Option<String> {
         let DeValue::String(text) = value.get_ref() else {
             self.wrong_type(&value.span(), path, "a string", value.get_ref());

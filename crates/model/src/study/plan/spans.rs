@@ -1,9 +1,9 @@
-//! How much a writing cell may write: the write budget bounds all that is written to the device, the making
-//! of targets included, and it should suffice for the fewest rounds.
+//! How much a writing cell may write: the write budget includes all that is written to the device, also making targets,
+//! and should suffice for the fewest rounds.
 //!
-//! No workload goes over its span twice, so the span bounds a cell whatever the disk's speed. Where the
-//! fewest rounds with whole targets as spans do not fit, small appends get twice what they write at the assumed rate,
-//! and what is left is dealt out evenly. Both sides of a pair have the same span.
+//! A workload goes over its span once at most, so the span limits a cell at any speed of the disk. Where the fewest
+//! rounds with whole targets as spans do not fit, small appends get twice what they write at the assumed rate, and the
+//! rest is shared equally. Both sides of a pair have the same span.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::cell::Cell;
 use crate::result::WorkloadTraits;
 use crate::study::{MIB, Study};
 
-/// Least span of a writing cell: what fio's workloads need to be measured.
+/// Least span of a writing cell: what fio needs for a measurement.
 const LEAST: u64 = 64 * MIB;
 
-/// What one writing cell writes to the device at most beyond its span: the file system's own records.
+/// Most bytes that a writing cell writes to the device beyond its span: metadata of the file system.
 const OVER_BYTES: u64 = 4 * MIB;
 
-/// Bytes that a cell of this span writes at most, what its file system writes for it included.
+/// Most bytes that a cell of this span writes, metadata included.
 pub fn hard_bytes(span: u64) -> u64 {
     span.saturating_add(span / 50 + OVER_BYTES)
 }
@@ -26,16 +26,16 @@ pub fn hard_bytes(span: u64) -> u64 {
 /// The spans of a study's writing cells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Spans {
-    /// By workload; reading ones have none.
+    /// By writing workload.
     pub by_workload: BTreeMap<String, u64>,
-    /// Bytes of writing targets out again in a round.
+    /// Bytes for writing targets again in a round.
     refills: u64,
-    /// Whether the guests of a workload have controls.
+    /// Workloads whose guests have control cells.
     controlled: BTreeSet<String>,
     whole: u64,
 }
 
-/// The largest spans with which the fewest rounds fit into the budget beside `making_bytes`, and the least budget that
+/// The largest spans with which the fewest rounds fit into the budget besides `making_bytes`, and the least budget that
 /// any spans would fit.
 pub(super) fn of(
     study: &Study,
@@ -89,7 +89,7 @@ pub(super) fn of(
 }
 
 impl Spans {
-    /// The span of a writing workload; of a reading one, its whole target.
+    /// The span of a writing workload; the whole target for a reading one.
     pub fn of(&self, workload: &str) -> u64 {
         self.by_workload.get(workload).copied().unwrap_or(self.whole)
     }
@@ -98,13 +98,13 @@ impl Spans {
         self.by_workload.get(workload).map_or(0, |span| hard_bytes(*span))
     }
 
-    /// Bytes of the short runs that `--gentle` finds its caps by.
+    /// Bytes of the short runs in which `--gentle` finds its caps.
     pub fn probes(&self, cells: &[Cell], rates: &Rates) -> u64 {
         let all: BTreeSet<&str> = cells.iter().flat_map(jobs).map(|j| j.workload).filter(|_| rates.probed).collect();
         all.iter().map(|w| self.hard(w)).sum()
     }
 
-    /// Bytes that so many rounds write at most.
+    /// Most bytes that these rounds write.
     pub fn most_bytes(&self, study: &Study, cells: &[Cell], rates: &Rates, prepare: u64, rounds: u32) -> u64 {
         let round: u64 = cells.iter().flat_map(jobs).map(|j| self.hard(j.workload)).sum();
         let controls = cells.iter().filter_map(Cell::disk).filter(|d| self.controlled.contains(d.workload)).map(|d| {

@@ -40,7 +40,7 @@ fn emulated(workload: &str) -> Cell {
     guest("device", "lsi53c895a", workload)
 }
 
-/// A run whose chain has these true figures in MB/s; controls from the second round on.
+/// A run whose chain has these true figures in MB/s; controls run from the second round on.
 fn run() -> Run {
     let mut bench = Bench::new().rounds(7).scatter(0.08);
     let chain = [
@@ -89,7 +89,7 @@ fn the_links_multiply_up_to_the_share_and_each_changes_one_thing() {
     assert_eq!(e.guest.as_ref().unwrap().key, emulated(JOBS[2]).key());
 }
 
-/// A round that lacks one of the chain's cells counts for none of its links.
+/// A round without one of the chain's cells counts for none of its links.
 #[test]
 fn only_rounds_that_have_the_whole_chain_count() {
     let mut run = run();
@@ -106,7 +106,7 @@ fn only_rounds_that_have_the_whole_chain_count() {
     assert_eq!(only(&run).rounds(), 3);
 }
 
-/// What an older vmio measured had no job in the guest: what is left is one link.
+/// Runs of older versions had no job in the guest: the rest is one link.
 #[test]
 fn a_run_without_the_guests_own_job_shows_what_it_has() {
     let mut run = run();
@@ -115,20 +115,20 @@ fn a_run_without_the_guests_own_job_shows_what_it_has() {
     assert_eq!(differ(&e), [Differs::Program, Differs::Size, Differs::Depth, Differs::Rest]);
     assert!(e.guest.is_none() && e.is_whole() && e.links_enough);
     assert!((product(&e) / e.share_ratio.unwrap().value - 1.0).abs() < 1e-12);
-    // One that could not run leaves its two links out, and nothing else.
+    // A cell that could not run leaves its two links out only.
     run.samples.retain(|s| s.cell != native("device", JOBS[1]));
     let e = only(&run);
     let there: Vec<bool> = e.links.iter().map(|l| l.ratio.is_some()).collect();
     assert_eq!((there, e.is_whole(), e.links_enough), (vec![true, false, false, true], false, false));
     assert_eq!(e.rounds(), 6);
-    // Before the second round nothing is known, and all is to come.
+    // Before the second round nothing is known.
     run.samples.retain(|s| s.round == 0);
     let e = only(&run);
     assert_eq!(e.links.len(), 5);
     assert!(e.links.iter().all(|l| l.ratio.is_none()) && !e.is_whole());
 }
 
-/// The job in the guest explains a share; it is none that the study asked for.
+/// The job in the guest explains a share and is no cell of the study.
 #[test]
 fn what_explains_a_share_has_none_of_its_own() {
     let run = run();

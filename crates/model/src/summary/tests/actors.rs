@@ -1,10 +1,10 @@
-//! Summaries of cells in which several work at the same time.
+//! Summaries of cells with several actors.
 
 use super::made::{Made, disk_job, guest_on, near, reads, traits};
 use super::*;
 use crate::cell::{Actor, Cell, Side, Subject};
 use crate::facts::Changed;
-use crate::figure::{ACTOR, Figure, Reading};
+use crate::figure::{ACTOR, Compared, Figure, Reading};
 use crate::result::{BANDWIDTH, CpuUse, seen_around};
 
 /// Two guests that read one disk: 300 and 100 MB/s, natively 400 each.
@@ -45,7 +45,7 @@ fn actors_of_one_sort_have_a_sum_and_fairness() {
     assert!(s.headline.is_none(), "the reference guest has the host for itself");
 }
 
-/// Who reads a disk and who multiplies do nothing that could be added up.
+/// A disk reader and a calculation have no common sum.
 #[test]
 fn actors_of_different_sorts_are_not_added_up() {
     let openssl = traits("openssl", "signs", vec![Figure::rate("signs", Unit::OperationsPerSecond)]);
@@ -66,7 +66,7 @@ fn actors_of_different_sorts_are_not_added_up() {
     assert!(near(signs.ratio.unwrap().value, 0.2) && signs.labels[ACTOR] == "2");
 }
 
-/// What the processors' time is divided by is counted alike by all who work, or by nobody.
+/// Processor time is divided by amounts that all actors count alike, or not at all.
 #[test]
 fn processor_time_is_of_what_all_actors_count() {
     let encrypts = vec![Figure::rate("throughput", Unit::BytesPerSecond), Figure::amount("encrypted", Unit::Bytes)];
@@ -105,7 +105,22 @@ fn processor_time_is_of_what_all_actors_count() {
     }
 }
 
-/// What rules look at: cells of one actor, against the host itself.
+/// The host's time for each request is not one actor's.
+#[test]
+fn a_headline_of_several_actors_has_no_cost() {
+    let alone = native("device", "seq-read");
+    let beside = Cell { beside: vec![guest_on(1, "seq-read")], ..alone.clone() };
+    let made = Made::of(vec![disk_job("seq-read")]).cell(&alone, &[&reads(400e6)]);
+    let mut run = made.cell(&beside, &[&reads(300e6), &reads(100e6)]).run;
+    let used = CpuUse { host_seconds: 3.0, ..CpuUse::default() };
+    run.samples.iter_mut().for_each(|sample| sample.seen = seen_around(None, &used));
+    run.study.baseline = crate::testing::baseline("{ like = { side = 'native', alone = true } }");
+    let s = summarise(&run);
+    assert!(near(s.shares[0].share_ratio.value, 0.75), "{:?}", s.shares);
+    assert!(s.headlines().flat_map(|h| &h.lines).all(|line| !line.contains("host CPU")), "{:?}", s.headline);
+}
+
+/// Rules use cells of one actor, compared with the host itself.
 #[test]
 fn rules_see_one_actor_at_a_time_against_the_host() {
     let tuned = Cell { settings: [("read-ahead".into(), "4096k".into())].into(), ..virtio("device", "seq-read") };
@@ -125,7 +140,7 @@ fn rules_see_one_actor_at_a_time_against_the_host() {
     let changed: Vec<_> = facts.gains.iter().map(|g| g.changed).collect();
     assert!(changed.contains(&Changed::Driver) && changed.contains(&Changed::Setting), "{changed:?}");
     assert!(facts.gains.iter().all(|g| g.before.is_alone() && g.after.is_alone()));
-    // A share of what was found is no share of the host.
+    // A share of the set-up as found is no share of the host.
     run.study.baseline = crate::testing::baseline("{ like = { settings = {} } }");
     let (shares, facts) = seen(&run);
     assert_eq!((shares, facts.shares.len()), (1, 0));

@@ -6,7 +6,7 @@ use crate::cell::Cell;
 use crate::figure::{Figure, Reading};
 use crate::result::BANDWIDTH;
 
-/// What a neighbour costs: the leading actor beside it against the same alone, not the sum of both.
+/// The cost of a neighbour: the leading actor beside it compared with the same alone, not the sum of both.
 #[test]
 fn with_neighbours_against_alone_is_the_leading_actors() {
     let alone = virtio("device", "seq-read");
@@ -30,7 +30,7 @@ fn with_neighbours_against_alone_is_the_leading_actors() {
     assert!(h.text.ends_with(&format!(" of what {of} gets, geometric mean over seq-read.")), "{}", h.text);
 }
 
-/// What is set against what was found, natively and in a guest: neither is a share of the host.
+/// A comparison with the set-up as found, natively and in a guest, is no share of the host.
 #[test]
 fn a_setting_is_compared_with_what_was_found() {
     let set = |cell: &Cell| {
@@ -56,7 +56,7 @@ fn a_setting_is_compared_with_what_was_found() {
     assert!(h.lines[0].starts_with("seq-read: 15") && !h.lines[0].contains("natively"), "{:?}", h.lines);
 }
 
-/// A baseline may run something else: what is compared is two workloads, and both are named.
+/// A baseline may have another workload: both are named.
 #[test]
 fn both_workloads_are_named_where_they_differ() {
     let (buffered, direct) = (native("device", "seq-read"), native("device", "rand-read-32"));
@@ -70,7 +70,7 @@ fn both_workloads_are_named_where_they_differ() {
     assert!(h.lines[0].starts_with("seq-read against rand-read-32: 50 % ("), "{:?}", h.lines);
 }
 
-/// Figures that stand for themselves have rows and no shares.
+/// Without a baseline there are rows and no shares.
 #[test]
 fn without_a_baseline_there_is_no_share() {
     let run = network().compared_with("\"none\"").run;
@@ -79,7 +79,7 @@ fn without_a_baseline_there_is_no_share() {
     assert!(live(&run, &Baseline::None).is_empty());
 }
 
-/// A baseline whose workload counts otherwise has nothing to compare with: bits are no bytes.
+/// A baseline whose workload has another unit cannot be compared: bits are no bytes.
 #[test]
 fn bits_are_not_compared_with_bytes() {
     let ours = on_path("qemu", Some("virtio-net"), "iperf3");

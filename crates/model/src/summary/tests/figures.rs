@@ -1,9 +1,9 @@
-//! Summaries of figures that are no disk's.
+//! Summaries of workloads that are no disk's.
 
 use super::made::{Made, near, network, on_path, times, traits};
 use super::*;
 use crate::cell::{Cell, Side, Subject};
-use crate::figure::{Figure, Value};
+use crate::figure::{Compared, Figure, Value};
 use crate::result::{BANDWIDTH, DiskTraits, LATENCY, WorkloadTraits};
 
 #[test]
@@ -18,7 +18,7 @@ fn a_network_has_shares_differences_and_a_headline() {
     let of = |share: &Share, name: &str| share.figures.iter().find(|f| f.name == name).unwrap().clone();
     assert_eq!(of(virtio, BANDWIDTH).ratio, Some(virtio.share_ratio));
     assert_eq!((of(virtio, BANDWIDTH).unit, of(virtio, BANDWIDTH).difference), (Unit::BitsPerSecond, None));
-    // Nothing was lost on either side: no ratio, and the difference is 0 for sure.
+    // Without loss on either side there is no ratio, and the difference is certainly 0.
     let loss = of(virtio, "loss");
     let (none, interval) = (loss.difference.unwrap(), loss.difference.unwrap().interval.unwrap());
     assert_eq!((loss.ratio, loss.unit, none.value, none.pairs, none.boots), (None, Unit::Ratio, 0.0, 6, 3));
@@ -93,11 +93,11 @@ fn figures_that_are_declared_otherwise_are_not_compared() {
     assert_eq!(changed(&|f| f.compared = Compared::No), "run 1 compares it as a ratio and run 2 not at all");
     let form = changed(&|f| f.form = crate::figure::Form::Distribution);
     assert_eq!(form, "in run 1 it is one number and in run 2 a distribution");
-    // Another figure of it may be as it likes.
+    // Another figure of it may differ.
     let mut b = a.clone();
     b.workloads[0].figures.iter_mut().filter(|f| f.name == "loss").for_each(|f| f.unit = Unit::Packets);
     assert_eq!((compare(&a, &b).cells.len(), compare(&a, &b).uncompared.len()), (3, 0));
-    // One that is not there, and one that is nothing.
+    // One that is absent, and one that is 0.
     b.workloads[0].figures.retain(|f| f.name != BANDWIDTH);
     assert_eq!(compare(&a, &b).uncompared[0].why, "run 1 does not measure it");
     let mut b = Run { id: 2, ..a.clone() };
@@ -113,7 +113,7 @@ fn latencies(guest: f64) -> Run {
         .run
 }
 
-/// Of what less is better, a share below 1 is a loss all the same.
+/// Where less is better, a share below 1 is a loss, too.
 #[test]
 fn a_latency_four_times_as_long_is_a_quarter() {
     let run = latencies(40e-6);
@@ -135,7 +135,7 @@ fn a_latency_four_times_as_long_is_a_quarter() {
     assert!((0.001..0.2).contains(&noise(&run)[1].noise.smallest_difference_ratio));
 }
 
-/// A slow round of a latency is an outlier as a slow round of a rate is.
+/// A slow round of a latency is an outlier like one of a rate.
 #[test]
 fn a_slow_round_of_a_latency_is_flagged() {
     let mut run = latencies(40e-6);

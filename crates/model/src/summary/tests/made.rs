@@ -1,4 +1,4 @@
-//! Made-up runs whose figures are given.
+//! Made-up runs with given figures.
 
 use crate::cell::{Actor, Cell, Nic, Side, Subject};
 use crate::figure::{Distribution, Figure, Reading, Unit, Value};
@@ -6,8 +6,7 @@ use crate::result::{BANDWIDTH, DiskWork, LATENCY, Sample, WorkloadResult, Worklo
 use crate::run::Run;
 use crate::testing::{Bench, Lcg, virtio};
 
-/// A made-up run: what the actors of each cell say in each of six rounds, two a boot, each number scattered
-/// by 1 %; what is 0 stays so.
+/// A made-up run: figures of the actors of each cell in six rounds, two for each boot, scattered by 1 %; 0 stays 0.
 pub struct Made {
     pub run: Run,
     random: Lcg,
@@ -55,7 +54,6 @@ impl Made {
                     d.mean *= factor;
                     d.percentiles.iter_mut().for_each(|(_, value)| *value *= factor);
                 }
-                Value::Series(_) => {}
             }
         }
         WorkloadResult { seconds: 1.5, figures, ..WorkloadResult::default() }

@@ -5,7 +5,7 @@ use super::*;
 use crate::cell::{Side, Subject};
 use crate::figure::Figure;
 use crate::paper::{Paper, Verdict, scores};
-use crate::result::{Skipped, WorkloadTraits};
+use crate::result::{Accel, Skipped, WorkloadTraits};
 use crate::testing::Bench;
 
 fn of_group(name: &str, group: Option<&str>) -> WorkloadTraits {
@@ -17,7 +17,7 @@ fn on(side: &str, workload: &str) -> Cell {
     Cell::of(Side::of(side), Subject::Machine, workload)
 }
 
-/// A guest that gets these shares.
+/// A guest with these shares.
 fn made(shares: &[(&str, Option<&str>, f64)]) -> Made {
     let made = Made::of(shares.iter().map(|(name, group, _)| of_group(name, *group)).collect());
     shares.iter().fold(made, |made, (name, _, share)| {
@@ -39,11 +39,11 @@ fn a_score_is_the_geometric_mean_of_its_members_and_each_group_weighs_alike() {
     let s = summarise(&made(&FOUR).run);
     let [guest] = s.scores.as_slice() else { panic!("{:#?}", s.scores) };
     assert_eq!(guest.guest, "machine/qemu");
-    let told: Vec<(&str, usize)> = guest.groups.iter().map(|g| (g.group.as_str(), g.members.len())).collect();
-    assert_eq!(told, [("integer", 2), ("stream", 1), ("floating-point", 1)], "in the order of the run, and no other");
+    let shown: Vec<(&str, usize)> = guest.groups.iter().map(|g| (g.group.as_str(), g.members.len())).collect();
+    assert_eq!(shown, [("integer", 2), ("stream", 1), ("floating-point", 1)], "in the order of the run, and no other");
     let integer = &guest.groups[0];
     assert!(near(integer.score_ratio.unwrap().value, 0.6) && integer.converged, "{integer:#?}");
-    // A member is what its cell's share is, and a score of one is that.
+    // A member has its cell's share, and a score of one member is the same.
     for member in guest.groups.iter().flat_map(|g| &g.members) {
         assert_eq!(member.share_ratio, s.share(&member.key).unwrap().share_ratio, "{}", member.workload);
     }
@@ -107,7 +107,7 @@ fn a_published_score_is_judged_by_the_interval_and_never_under_emulation() {
     let emulated = verdicts(&run);
     assert!(emulated.iter().all(|(verdict, _)| *verdict == Verdict::NotDecidable));
     assert!(emulated[0].1.contains("emulated (TCG)"), "{}", emulated[0].1);
-    // Nothing was scored: each is told of once.
+    // Without a score each is named once.
     run.workloads.iter_mut().for_each(|w| w.group = None);
     assert_eq!(verdicts(&run).len(), 4);
     for (bad, says) in [("ratio = 0.68", "ratio = 0.0"), ("\"stream\"", "\"integer\"")] {

@@ -1,10 +1,10 @@
-//! Processors: of the host, of a guest, of one of its threads.
+//! Processors of the host, of a guest, and of one thread.
 
 use super::super::cpu_users::ProcessLoad;
 use super::*;
 
 fn cpu(name: &str, vcpus: u32, run: f64, wait: f64) -> GuestLoad {
-    let vcpu = Ran { run_seconds: run, wait_seconds: wait };
+    let vcpu = ThreadTime { run_seconds: run, wait_seconds: wait };
     GuestLoad { cpu: Some(CpuLoad { vcpus, vcpu, ..CpuLoad::default() }), ..guest(name, vec![]) }
 }
 
@@ -30,7 +30,7 @@ fn processors_that_are_used_up_name_who_runs_and_who_waits() {
     let others = processors(vec![cpu("web", 2, 0.5, 0.3)], 4.0, None);
     let verdict = the_one(verdicts(&others, &History::default()));
     assert_eq!((verdict.resource, verdict.culprits[0].who.as_str()), (Resource::HostCpu, "others than guests"));
-    // A process that is no guest is named with its number, several of one name as one.
+    // A process of no guest is named with its pid, several of one name together.
     let mut named = others.clone();
     let process = |name: &str, pid, processes, run_seconds| ProcessLoad {
         name: name.into(),
@@ -47,9 +47,9 @@ fn processors_that_are_used_up_name_who_runs_and_who_waits() {
         verdict.line
     );
     assert_eq!((verdict.culprits[0].pid, &verdict.culprits[0].guest), (Some(812), &None));
-    // Busy, but nobody waits.
+    // Busy, but nothing waits.
     assert_eq!(verdicts(&processors(vec![cpu("web", 4, 3.3, 0.05)], 3.5, Some(0.1)), &History::default()), []);
-    // What the host's own hypervisor took away is not there to be used.
+    // Stolen time is not available.
     let mut stolen = processors(vec![cpu("web", 4, 1.0, 1.0)], 1.9, None);
     stolen.host_cpu.stolen_seconds = 2.0;
     assert_eq!(the_one(verdicts(&stolen, &History::default())).resource, Resource::HostCpu);

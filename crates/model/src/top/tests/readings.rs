@@ -1,4 +1,4 @@
-//! Intervals between two readings: counters that begin anew, guests and threads that come and go.
+//! Intervals between two readings: counters that restart, guests and threads that come and go.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn disks_and_counters_that_begin_anew() {
     let interval = between(&one(10.0, vec![], &before), &one(12.0, vec![], &after), None);
     assert_eq!(interval.seconds, 2.0);
     let found: BTreeMap<&str, &DeviceLoad> = interval.devices.iter().map(|d| (d.name.as_str(), d)).collect();
-    // loop0 began anew and sdb came: what they did in between is not known. sda's clock went round.
+    // loop0 restarted and sdb is new: their traffic is unknown. sda's clock wrapped.
     assert_eq!(found.keys().copied().collect::<Vec<_>>(), ["sda", "vda"]);
     assert_eq!(found["vda"].reads, Requests { requests: 200, bytes: 200 * 4096, request_seconds: 2.0 });
     assert!((found["sda"].reads.request_seconds - 0.030).abs() < 1e-9);
@@ -64,11 +64,11 @@ fn discards_and_flushes_are_no_writes() {
     assert_eq!((vda.writes.requests, vda.writes.bytes), (100, 409_600));
     assert_eq!((vda.others.requests, vda.others.bytes), (9, 0));
     assert!((vda.writes.request_seconds - 0.1).abs() < 1e-9 && (vda.others.request_seconds - 2.8).abs() < 1e-9);
-    // They are there at once, but are no reason to call the writes slow or the disk full.
+    // They are in flight, but are no reason to call the writes slow or the disk full.
     let row = &super::super::rows::rows(&interval).devices[0];
     assert!((row.latency_mean_seconds.unwrap() - 1e-3).abs() < 1e-9 && (row.queue_depth - 2.9).abs() < 1e-9);
     assert_eq!(verdicts(&interval, &History::default()), []);
-    // Nor is a disk that discards a quiet one.
+    // A disk that discards is not quiet either.
     assert!(seen(std::slice::from_ref(&interval)).quiet_seconds(&interval.devices[0]).is_none());
 }
 
@@ -96,7 +96,7 @@ fn threads_come_and_go() {
     after.threads = vec![
         thread(7, Part::Rest, 1_250_000_000, 0),
         thread(8, Part::Vcpu, 6_500_000_000, 1_500_000_000),
-        // Number 9 ended and its number was used again; 10 came.
+        // Thread 9 ended and its id was reused; 10 is new.
         thread(9, Part::Io, 100_000_000, 0),
         thread(10, Part::Io, 400_000_000, 200_000_000),
     ];
@@ -106,7 +106,7 @@ fn threads_come_and_go() {
     assert_eq!((cpu.vcpu.run_seconds, cpu.vcpu.wait_seconds), (1.5, 0.5));
     assert!((cpu.io.run_seconds - 0.5).abs() < 1e-9 && (cpu.rest.run_seconds - 0.25).abs() < 1e-9);
     assert_eq!(cpu.busiest, Some(("thread 10".into(), 0.4)));
-    // Nobody runs longer than the time that passed.
+    // No thread runs longer than the time that passed.
     let interval = between(&one(0.0, vec![before], &[]), &one(0.1, vec![after], &[]), None);
     assert!((interval.guests[0].cpu.as_ref().unwrap().vcpu.run_seconds - 0.1).abs() < 1e-9);
 }
@@ -147,7 +147,7 @@ fn guests_come_and_go() {
     let names: Vec<_> = interval.guests.iter().map(|g| g.name.as_str()).collect();
     assert_eq!(names, ["a", "new", "gone"]);
     let known = |g: &GuestLoad| g.cpu.is_some() && !g.nics.is_empty() && g.disk_source == DiskSource::Process;
-    // One that was started anew under the same name is another.
+    // A guest restarted under the same name is another.
     assert_eq!(interval.guests.iter().map(known).collect::<Vec<_>>(), [true, false, false]);
 }
 
@@ -157,7 +157,7 @@ fn what_the_tap_receives_is_what_the_guest_sends() {
     before.nics = vec![interface("tap0", 10, 20), interface("tap1", 500, 500)];
     after.nics = vec![interface("tap0", 40, 120), interface("tap1", 3, 3), interface("tap2", 9, 9)];
     let interval = between(&one(0.0, vec![before], &[]), &one(1.0, vec![after], &[]), None);
-    // tap1 was made anew and tap2 came: their packets are not known.
+    // tap1 was created again and tap2 is new: their packets are unknown.
     let [nic] = &interval.guests[0].nics[..] else { panic!("{:?}", interval.guests[0].nics) };
     assert_eq!((nic.sent.packets, nic.received.packets, nic.received.dropped), (30, 100, 10));
 }
@@ -176,11 +176,11 @@ fn disks_without_tracing() {
         (guest.disk_source, guest.disks[0].reads.bytes, guest.disks[0].reads.requests),
         (DiskSource::Process, 1000, None)
     );
-    // Begun anew, or read elsewhere than before: not known.
+    // Restarted, or read from another source: unknown.
     assert!(read(first.clone(), counters(DiskSource::Process, [(None, 50), (None, 200)])).disks.is_empty());
     let other = read(first.clone(), counters(DiskSource::ControlGroup, [(Some(1), 5000), (Some(1), 5000)]));
     assert_eq!((other.disk_source, other.disks.len()), (DiskSource::None, 0));
-    // Sums over another time are brought to this interval.
+    // Sums over another time are scaled to this interval.
     let mut recent = DiskLoad { device: Some(VDA), ..DiskLoad::default() };
     recent.writes = Transfer { requests: Some(50), bytes: 500, device_seconds: Some(1.0), ..Transfer::default() };
     let guest = read(DiskReading::None, DiskReading::Recent(DiskSource::Libvirt, 5.0, vec![recent]));
@@ -199,9 +199,9 @@ fn a_guest_that_tracing_does_not_see_keeps_its_own_counters() {
     let interval = between(&before, &after, Some(&Traced { flows: &[], owners: &[] }));
     let row = &super::super::rows::rows(&interval).guests[0];
     assert_eq!((row.disk_source, row.disk.read_bytes_per_second), (DiskSource::Process, Some(5000.0)));
-    // It has no part in the time of a disk that is traced.
+    // It has no share of the time of a traced disk.
     assert_eq!((interval.guests[0].disks[0].device, row.disk.device_share_ratio), (None, None));
-    // No bytes by counters that do not see everything either are not none.
+    // No bytes by counters that do not cover everything are not 0.
     let interval = between(&before, &far_again(&before), Some(&Traced { flows: &[], owners: &[] }));
     let row = &super::super::rows::rows(&interval).guests[0];
     assert_eq!((row.disk_source, row.disk.read_bytes_per_second), (DiskSource::None, None));
@@ -270,11 +270,11 @@ fn flows_belong_to_guests_or_to_others() {
     assert_eq!(b.reads.latency.as_ref().unwrap().requests(), 11);
     let others: Vec<_> = interval.others.iter().map(|o| (o.kind.name(), o.disks[0].both().requests.unwrap())).collect();
     assert_eq!(others, [("backup", 10), ("writeback", 50)]);
-    // A process may call itself anything.
+    // A process may have any name.
     let escape = [flow(60, "a\x1b[2Jb", false, 1)];
     let interval = between(&reading(0.0), &reading(1.0), Some(&Traced { flows: &escape, owners: &[None] }));
     assert_eq!(interval.others[0].name, "a?[2Jb");
-    // An owner that is not there (it went since) is nobody.
+    // An owner that is gone is nobody.
     let lost = Traced { flows: &flows[..1], owners: &[Some(9)] };
     assert_eq!(between(&reading(0.0), &reading(1.0), Some(&lost)).others.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! The figures as they are shown.
+//! Displayed figures.
 
 use super::super::rows::{DiskRow, rows};
 use super::wires::{packets, wire};
@@ -9,10 +9,10 @@ fn rows_hold_rates_and_leave_out_what_is_not_known() {
     let mut interval = flooded();
     interval.seconds = 2.0;
     interval.guests[0].cpu =
-        Some(CpuLoad { vcpus: 2, vcpu: Ran { run_seconds: 1.0, wait_seconds: 1.0 }, ..CpuLoad::default() });
+        Some(CpuLoad { vcpus: 2, vcpu: ThreadTime { run_seconds: 1.0, wait_seconds: 1.0 }, ..CpuLoad::default() });
     interval.guests[0].nics = wire("db", packets(100, 0), packets(200, 2)).nics;
     interval.guests.push(GuestLoad { name: "unseen".into(), ..GuestLoad::default() });
-    let unnamed = CpuLoad { rest: Ran { run_seconds: 1.0, wait_seconds: 0.0 }, ..CpuLoad::default() };
+    let unnamed = CpuLoad { rest: ThreadTime { run_seconds: 1.0, wait_seconds: 0.0 }, ..CpuLoad::default() };
     interval.guests.push(GuestLoad { name: "unnamed".into(), cpu: Some(unnamed), ..GuestLoad::default() });
     let rows = rows(&interval);
     let db = &rows.guests[0];
@@ -54,7 +54,7 @@ fn idle_is_nought_and_unknown_is_nothing() {
     };
     assert_eq!(figures(idle), [Some(0.0); 10]);
     assert_eq!(figures(unknown), [None; 10]);
-    // What no request took has no length.
+    // Without requests there is no latency.
     let d = &idle.disk;
     assert_eq!([d.request_bytes, d.latency_p50_seconds, d.latency_p99_seconds, d.latency_mean_seconds], [None; 4]);
 }

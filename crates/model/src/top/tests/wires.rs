@@ -1,4 +1,4 @@
-//! Uplinks and the interfaces of guests.
+//! Uplinks and guests' interfaces.
 
 use super::*;
 use crate::rate::BitRate;
@@ -24,7 +24,7 @@ fn wires() {
         verdict.line,
         "uplink eth0 is saturated by guest a (84 % of what was moved): 95.0 Mbit/s of 100 Mbit/s sending"
     );
-    // The same over ten seconds is nothing, and a speed that nobody knows cannot be reached.
+    // The same over ten seconds is little, and an unknown speed cannot be reached.
     assert_eq!(verdicts(&Interval { seconds: 10.0, ..full.clone() }, &History::default()), []);
     let unknown = UplinkLoad { speed_bps: None, ..uplink };
     assert_eq!(verdicts(&Interval { uplinks: vec![unknown.clone()], ..full.clone() }, &History::default()), []);
@@ -36,7 +36,7 @@ fn wires() {
     let among = the_one(verdicts(&inside, &History::default()));
     assert!(among.line.starts_with("uplink eth0 is saturated, which guest cannot be told: "), "{}", among.line);
     assert!(verdict.line.ends_with("receiving, 100 packets a second (10 %) dropped"), "{}", verdict.line);
-    // Drops at taps: both ways; a few are none.
+    // Drops at taps: in both directions; a few are ignored.
     for (guest, line) in [
         (
             wire("a", none, packets(960, 40)),

@@ -1,24 +1,24 @@
 //! When processors are used up: the host's, a guest's own, or the one that a thread has.
 //!
-//! Steal as the host sees it: time in which a vCPU's thread could have run and waited for a
-//! processor (run delay), as a share of the time in which it wanted to run.
+//! Steal as the host sees it: time in which a vCPU's thread was runnable and waited for a processor (run delay), as a
+//! share of the time in which it was runnable.
 
 use super::super::load::{GuestLoad, Interval};
 use super::super::share::Actor;
 use super::super::words::{list, percent};
-use super::{Cost, Resource, Verdict, blame, culprits, told};
+use super::{Cost, Resource, Verdict, blame, culprits, describe};
 
-/// Steal above this is felt.
+/// Steal from which a guest suffers.
 pub const STEAL: f64 = 0.10;
-/// The host's processors count as busy from here.
+/// Share from which the host's processors are busy.
 const BUSY: f64 = 0.80;
-/// They are used up when they are busy and, if not for steal, some task waits so much of the time (PSI).
+/// PSI from which busy processors without steal are used up.
 const STALLED: f64 = 0.50;
-/// A guest's virtual CPUs, or a thread, count as used up from here.
+/// Share from which a guest's vCPUs, or a thread, are used up.
 const FULL: f64 = 0.90;
-/// A guest that wanted less than this share of one processor is not judged.
+/// Least share of one processor for a judgement of a guest.
 const LEAST: f64 = 0.05;
-/// Names told in a line.
+/// Most names in a line.
 const NAMED: usize = 4;
 
 pub(super) fn verdicts(interval: &Interval) -> Vec<Verdict> {
@@ -54,13 +54,13 @@ fn steal(guest: &GuestLoad, seconds: f64) -> Option<f64> {
     vcpu.wait_ratio().filter(|_| vcpu.run_seconds + vcpu.wait_seconds >= LEAST * seconds)
 }
 
-/// Part of the time in which its virtual CPUs wanted to run.
+/// Share of the time in which its vCPUs were runnable.
 fn vcpu_ratio(guest: &GuestLoad, seconds: f64) -> Option<f64> {
     let cpu = guest.cpu.as_ref().filter(|c| c.vcpus > 0)?;
     Some((cpu.vcpu.run_seconds + cpu.vcpu.wait_seconds) / (f64::from(cpu.vcpus) * seconds))
 }
 
-/// Share of the host's processors that work, of what its own hypervisor left it.
+/// Busy share of the host's processors, without what its own hypervisor took.
 fn busy(interval: &Interval) -> Option<f64> {
     let cpu = interval.host_cpu;
     let there = f64::from(cpu.cpus) * interval.seconds - cpu.stolen_seconds;
@@ -95,8 +95,8 @@ fn host(interval: &Interval) -> Option<Verdict> {
     parts.extend(processes.map(|(i, p)| (Actor::Process(i), p.run_seconds)));
     let known: f64 = parts.iter().map(|(_, ran)| ran).sum();
     let all = cpu.busy_seconds.max(known);
-    // What came and went in between, interrupts, and processes that were not looked at. Where processes are
-    // known, that is many small ones: only if it is most of the work is it who uses the processors.
+    // Short-lived processes, interrupts, and processes that were not read. Where processes are known it is many small
+    // ones, which count only if they are most of the work.
     let rest = all - known;
     if interval.processes.is_none() || rest > all / 2.0 {
         parts.push((Actor::Unknown, rest));
@@ -120,14 +120,13 @@ fn host(interval: &Interval) -> Option<Verdict> {
         let others = culprits.iter().any(|c| c.guest.is_some());
         if others { "no other guest waits much" } else { "no guest waits much" }.into()
     } else {
-        told(&costs)
+        describe(&costs)
     };
     let line = format!("host CPU is saturated {}: {evidence}; {said}", blame(&culprits, "the work"));
     Some(Verdict { culprits, costs, ..Verdict::certain(Resource::HostCpu, "host", evidence, line) })
 }
 
-/// One line for all guests of which the same is so, those with the largest share first; `one` says it
-/// of a guest alone.
+/// One line for all guests with the same problem, by share, descending; `one` is the text for a single guest.
 fn group(
     mut guests: Vec<(&GuestLoad, f64)>,
     one: impl Fn(String) -> String,
@@ -154,8 +153,8 @@ fn group(
     Some(Verdict::certain(Resource::GuestCpu, &name, evidence, line))
 }
 
-/// A thread that alone moves what it moves. Of others, and where it is not known which threads run the
-/// virtual CPUs, a processor that is used up says nothing of I/O.
+/// A thread that moves its data alone. Other threads, and unknown ones, say nothing about I/O when they fill a
+/// processor.
 fn thread(guest: &GuestLoad, seconds: f64) -> Option<Verdict> {
     let (name, ran) = guest.cpu.as_ref()?.busiest.as_ref()?;
     let ratio = ran / seconds;

@@ -1,15 +1,15 @@
 //! When a disk is used up.
 //!
-//! The time with any request in flight (iostat's %util) cannot tell: a flash disk serves many at
-//! once and is at 100 % long before it is full. A disk is used up when more requests only make all
-//! of them wait. Signs, each told in the line:
+//! The time with any request in flight (iostat's %util) is no sign: a flash disk serves many at once and is at 100 %
+//! long before it is full. A disk is used up when more requests only make all of them wait. Signs, each named in the
+//! line:
 //! - requests take at least [`SLOWER`] times as long as at this disk when little is asked of it (from
 //!   [`History::quiet_seconds`]: this session, this direction, this request size), or those of one
 //!   direction do ([`History::slowed`]), and at least [`DEEP`] are there at once (Little's law, from
 //!   the sum of their times);
 //! - or a large part of their time passes in the host's queue, because the disk takes no more.
 //!
-//! Where no quiet moment was seen, [`FULL`] requests at once are told as "may be".
+//! Without a quiet moment, [`FULL`] requests at once are reported as "may be".
 
 use super::super::History;
 use super::super::latency::BUCKET_ERROR;
@@ -17,16 +17,16 @@ use super::super::load::{Device, DeviceLoad, GuestLoad, Interval, Transfer};
 use super::super::rows::{per_second, totals};
 use super::super::share::{self, Actor, Basis, Identity};
 use super::super::words::{number, percent, time};
-use super::{Cost, Culprit, Resource, Verdict, blame, culprits, told};
+use super::{Cost, Culprit, Resource, Verdict, blame, culprits, describe};
 use crate::words::{count, two};
 
-/// So many times the quiet latency counts as waiting.
+/// Factor over the quiet latency from which requests wait.
 const SLOWER: f64 = 2.0;
-/// Requests at once below which nobody waits for another.
+/// Requests at once below which none waits for another.
 const DEEP: f64 = 2.0;
 /// Requests at once from which a disk of unknown speed may be used up.
 pub const FULL: f64 = 4.0;
-/// Part of the requests' time in the host's queue from which the disk takes no more.
+/// Share of the requests' time in the host's queue from which the disk is full.
 pub const QUEUED: f64 = 0.25;
 
 pub(super) fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
@@ -52,13 +52,13 @@ fn signs(interval: &Interval, load: &DeviceLoad, history: &History) -> Option<(b
     let each = spent / requests as f64;
     let at_once = format!("{} requests at once, {} each", two(depth), time(each));
     let queued = queued(interval, load.device).filter(|(ratio, at_device)| {
-        // A scheduler or limit that holds requests back from an idle disk is no full disk.
+        // A scheduler or limit that holds requests back from an idle disk does not make it full.
         *ratio >= QUEUED && *at_device >= 1.0
     });
     let quiet = history.quiet_seconds(load);
     let slower = match quiet {
         Some(quiet) if each >= quiet * SLOWER => Some(format!(", {} in quiet moments", time(quiet))),
-        // One direction waits, though what fills the disk is of a size not seen before.
+        // One direction waits, though most requests have a size not seen before.
         Some(_) => history
             .slowed(load, SLOWER)
             .map(|(side, now, quiet)| format!("; {side} take {}, {} in quiet moments", time(now), time(quiet))),
@@ -72,7 +72,7 @@ fn signs(interval: &Interval, load: &DeviceLoad, history: &History) -> Option<(b
     unknown.then(|| (false, at_once + "; no quiet moment was seen yet to compare with", depth))
 }
 
-/// Part of the requests' time in the host's queue, and their number at the disk itself.
+/// Share of the requests' time in the host's queue, and their number at the disk itself.
 fn queued(interval: &Interval, device: Device) -> Option<(f64, f64)> {
     let all = interval.guests.iter().map(|g| &g.disks).chain(interval.others.iter().map(|o| &o.disks)).flatten();
     let (mut waited, mut served) = (0.0, 0.0);
@@ -99,7 +99,8 @@ fn verdict(interval: &Interval, load: &DeviceLoad, history: &History, certain: b
     let mut costs: Vec<Cost> =
         neighbours.iter().filter_map(|i| cost(interval, *i, load.device, &culprits, history)).collect();
     costs.sort_by(|a, b| factor(b).total_cmp(&factor(a)));
-    let costs_said = if costs.is_empty() { without_costs(interval, &culprits, neighbours.len()) } else { told(&costs) };
+    let costs_said =
+        if costs.is_empty() { without_costs(interval, &culprits, neighbours.len()) } else { describe(&costs) };
     let costs_said = costs_said + &could_be(interval, &culprits, basis);
     let name = if load.name.is_empty() { number(load.device) } else { load.name.clone() };
     let state = if certain { "is saturated" } else { "may be saturated" };
@@ -107,13 +108,13 @@ fn verdict(interval: &Interval, load: &DeviceLoad, history: &History, certain: b
     Verdict { resource: Resource::Disk, name, certain, culprits, basis: Some(basis), evidence, costs, line }
 }
 
-/// How many times slower, where that is more than two percentiles of buckets may be apart.
+/// The factor of a slowdown, where it exceeds the error of two percentiles of buckets.
 fn slower(now: f64, quiet: f64) -> Option<f64> {
     (quiet > 0.0 && now > quiet * (1.0 + BUCKET_ERROR)).then(|| now / quiet)
 }
 
-/// How bad a cost is, for sorting: how many times slower, then the latency alone where that is not
-/// known, then those that are no slower.
+/// Severity of a cost, for sorting: the factor of the slowdown, then latencies without a factor, then costs without a
+/// slowdown.
 fn factor(cost: &Cost) -> f64 {
     let now = cost.latency_p99_seconds.unwrap_or(0.0);
     match cost.quiet_latency_p99_seconds {
@@ -153,7 +154,7 @@ fn cost(interval: &Interval, i: usize, device: Device, culprits: &[Culprit], his
     })
 }
 
-/// Who may hide behind what no guest explains: bytes that went to disks that are not known.
+/// Users that may be behind unknown traffic: guests with bytes on unknown disks.
 fn could_be(interval: &Interval, culprits: &[Culprit], basis: Basis) -> String {
     let known = culprits.iter().all(|c| c.guest.is_some());
     match share::unplaced(interval).first() {

@@ -1,4 +1,4 @@
-//! When a wire is used up: an uplink near its speed or that drops, a guest's interface that drops.
+//! When a link is used up: an uplink near its speed or with drops, a guest's interface with drops.
 
 use super::super::load::{Interval, Packets, UplinkLoad};
 use super::super::rows::per_second;
@@ -7,9 +7,9 @@ use super::super::words::{bits, percent};
 use super::{Culprit, Resource, Verdict, blame, culprits};
 use crate::words::two;
 
-/// An uplink is used up from this part of its speed.
+/// Share of its speed from which an uplink is used up.
 const FULL: f64 = 0.90;
-/// Drops count from this part of the packets and so many a second.
+/// Least share of dropped packets, and least number a second.
 const DROPPED: f64 = 0.01;
 const DROPS: f64 = 5.0;
 
@@ -35,7 +35,7 @@ pub(super) fn verdicts(interval: &Interval) -> Vec<Verdict> {
     found
 }
 
-/// Drops worth a word: `320 packets a second (4 %) dropped`.
+/// Significant drops: `320 packets a second (4 %) dropped`.
 fn drops(side: &Packets, seconds: f64) -> Option<String> {
     let rate = per_second(side.dropped as f64, seconds);
     let ratio = side.dropped as f64 / (side.packets + side.dropped).max(1) as f64;
@@ -59,7 +59,7 @@ fn uplink(interval: &Interval, load: &UplinkLoad, sends: bool) -> Option<Verdict
     if let Some(dropped) = dropped {
         evidence += &format!(", {dropped}");
     }
-    // Guests also talk to each other, past the uplink: a share is of what all of them moved.
+    // Guests also talk to each other, without the uplink: a share is of all their traffic.
     let mut parts: Vec<(Actor, f64)> = interval
         .guests
         .iter()
@@ -76,13 +76,13 @@ fn uplink(interval: &Interval, load: &UplinkLoad, sends: bool) -> Option<Verdict
         parts.push((Actor::Unknown, all - guests));
     }
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    // Drops alone are no full wire. And guests that moved more than the wire did talk to each other:
-    // whose packets went out cannot be told.
-    let told = guests <= side.bytes as f64;
-    let culprits: Vec<Culprit> = if full.is_some() && told { culprits(interval, &parts, all) } else { Vec::new() };
+    // Drops alone do not fill the link. And guests that moved more than the link talk to each other: whose packets used
+    // it is unknown.
+    let by_uplink = guests <= side.bytes as f64;
+    let culprits: Vec<Culprit> = if full.is_some() && by_uplink { culprits(interval, &parts, all) } else { Vec::new() };
     let line = match full {
         None => format!("uplink {} drops packets: {evidence}", load.name),
-        Some(_) if !told => format!("uplink {} is saturated, which guest cannot be told: {evidence}", load.name),
+        Some(_) if !by_uplink => format!("uplink {} is saturated, which guest cannot be told: {evidence}", load.name),
         Some(_) => format!("uplink {} is saturated {}: {evidence}", load.name, blame(&culprits, "what was moved")),
     };
     Some(Verdict { culprits, ..Verdict::certain(Resource::Uplink, &load.name, evidence, line) })

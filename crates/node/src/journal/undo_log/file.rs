@@ -1,11 +1,11 @@
-//! The file of an undo log: `<dir>/guard.ledger` holds JSON lines: a head (version, boot), then `{"do":3,"what":{..}}` and
-//! `{"undone":3}`. Beside it `guard.lock` is locked (flock(2)) by the one that may write. A line is written before the change
-//! that it speaks of; nothing is forced to the disk, since what it speaks of is the running kernel's and gone after a reboot:
-//! lines of another boot are dropped. Only what this user alone can have written is obeyed.
+//! The file of an undo log: `<dir>/guard.ledger` holds JSON lines: a head (version, boot), then `{"do":3,"what":{..}}`
+//! and `{"undone":3}`. Beside it `guard.lock` is locked (flock(2)) by the one that may write. A line is written before
+//! the change that it speaks of; nothing is forced to the disk, since what it speaks of is the running kernel's and
+//! gone after a reboot: lines of another boot are dropped. Only what this user alone can have written is obeyed.
 //!
-//! **A full disk** keeps nobody from undoing: what cannot be written anew is gone on with as it is, and where a line
-//! `{"undone":3}` finds no room, the line that it speaks of is struck out in its place, by one byte: `{"no":3,"what":{..}}`.
-//! Only what is to be done finds no room, and is not done.
+//! **A full disk** does not prevent undoing: a file that cannot be rewritten is used as it is, and where there is no
+//! room for a line `{"undone":3}`, one byte of the entry's own line is changed: `{"no":3,"what":{..}}`. New entries
+//! fail, so their changes are not made.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -28,15 +28,15 @@ use crate::{Error, Result};
 
 /// Version of the lines.
 const VERSION: u32 = 1;
-/// The file, the one that is locked, and the one that takes its place when it is written anew.
+/// Names of the file, of the lock file, and of the replacement while the file is rewritten.
 const NAME: &str = "guard.ledger";
 const LOCK: &str = "guard.lock";
 const FRESH: &str = "fresh.tmp";
-/// How long an owner that is just ending is waited for.
+/// Wait for an owner that is just ending.
 const LOCK_LIMIT: Duration = Duration::from_millis(500);
-/// Lines that speak of nothing in force any more, before the file is written anew.
+/// Number of stale lines after which the file is rewritten.
 pub(super) const STALE: usize = 4096;
-/// How a line begins that says what is done, and one that says what is no more.
+/// Begin of a line of an entry, and of one that was struck out in place.
 const DO: &[u8] = b"{\"do\":";
 const NO: &[u8] = b"{\"no\":";
 
@@ -46,13 +46,13 @@ pub(super) struct LogFile {
     pub(super) path: PathBuf,
     pub(super) home: Home,
     pub(super) file: File,
-    /// Held as long as this is.
+    /// Holds the lock.
     _lock: File,
-    /// Where in the file the line of each entry in force begins.
+    /// Offset of the line of each entry in force.
     places: BTreeMap<EntryId, u64>,
-    /// Why the file has no head of this boot, so that nothing may be written behind what is in it.
+    /// Why the file has no head of this boot, so that no line may be appended.
     headless: Option<io::Error>,
-    /// Lines in the file, and with how many it is written anew.
+    /// Number of lines in the file, and that at which it is rewritten.
     pub(super) lines: usize,
     most: usize,
 }
@@ -74,7 +74,7 @@ enum Line<T> {
     Undone {
         undone: EntryId,
     },
-    /// As a line of the first kind becomes where there is no room for one of the second.
+    /// A `Do` line that was struck out in place.
     No {
         #[serde(rename = "no")]
         _struck: EntryId,
@@ -82,7 +82,7 @@ enum Line<T> {
 }
 
 impl LogFile {
-    /// Opens the file, or makes it, and gives what it has in force. On a full disk it may be left without a first line.
+    /// Opens or makes the file, and returns the entries in force. On a full disk it may have no first line.
     pub(super) fn open(dir: &Path) -> Result<(LogFile, Live)> {
         private_dir(dir)?;
         let home = Home::open(dir)?;
@@ -101,7 +101,7 @@ impl LogFile {
             lock.set_len(0)?;
             writeln!(lock, "{}", std::process::id())
         };
-        // For whoever is refused, and wants to know by whom; a full disk has no room for it.
+        // For the message to a process that is refused; fails on a full disk.
         let _ = say(&mut lock);
         let mut file = match home.file(OsStr::new(NAME), true).map_err(|e| fail(e.to_string()))? {
             Ok(file) => file,
@@ -109,10 +109,10 @@ impl LogFile {
         };
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(|e| fail(format!("cannot be read: {e}")))?;
-        let Found { ours, live, places, lines, whole } = read(&text).map_err(|e| fail(e.to_string()))?;
+        let LogContent { ours, live, places, lines, whole } = read(&text).map_err(|e| fail(e.to_string()))?;
         let mut log = LogFile { path, home, file, _lock: lock, places, headless: None, lines, most: 0 };
         if let Err(e) = log.write_anew(&live) {
-            // What is there is gone on with; where it is another boot's, nothing is in force, and the first record tries again.
+            // The old file is used. If it is of another boot nothing is in force, and the first record tries again.
             if !ours {
                 log.headless = Some(e);
             } else if whole < text.len() {
@@ -123,12 +123,12 @@ impl LogFile {
         Ok((log, live))
     }
 
-    /// Whether something may be written behind what is in it.
+    /// Whether lines may be appended.
     pub(super) fn has_head(&self) -> Result<()> {
         self.headless.as_ref().map_or(Ok(()), |why| Err(self.cannot_begin(why)))
     }
 
-    /// Writes down an entry, beside those in force.
+    /// Appends an entry.
     pub(super) fn record(&mut self, id: EntryId, entry: &Entry, live: &Live) -> Result<()> {
         if self.headless.is_some() {
             self.write_anew(live).map_err(|e| self.cannot_begin(&e))?;
@@ -138,7 +138,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Says that an entry is in force no more: by a line more, or in its own.
+    /// Strikes out an entry, by a new line or in place.
     pub(super) fn strike(&mut self, id: EntryId) -> Result<()> {
         if let Err(full) = self.line(&Line::<&Entry>::Undone { undone: id }) {
             self.strike_in_place(id).map_err(|_| full)?;
@@ -147,15 +147,15 @@ impl LogFile {
         Ok(())
     }
 
-    /// Writes it anew where too many of its lines speak of nothing in force.
+    /// Rewrites the file if too many of its lines are stale.
     pub(super) fn shorten(&mut self, live: &Live) {
         if self.lines > live.len() + self.most.max(STALE) && self.write_anew(live).is_err() {
-            // It stays as it is, until there are as many more.
+            // Tried again after as many more lines.
             self.most = self.lines + STALE;
         }
     }
 
-    /// Where the line begins.
+    /// Appends a line; returns its offset.
     fn line(&mut self, line: &Line<&Entry>) -> Result<u64> {
         let written = self.file.metadata().and_then(|file| write_line(&mut self.file, line).map(|()| file.len()));
         let place = written.map_err(|e| self.fail(format!("cannot write it down: {e}; nothing was done")))?;
@@ -163,11 +163,11 @@ impl LogFile {
         Ok(place)
     }
 
-    /// In the place of its own line, which needs no room: one byte, so that whoever is killed leaves the one or the other.
+    /// Changes one byte of the entry's line, which needs no room and is atomic.
     fn strike_in_place(&self, id: EntryId) -> io::Result<()> {
         let place = self.places.get(&id).copied().ok_or(io::ErrorKind::NotFound)?;
         let file = self.home.file(OsStr::new(NAME), false)?.map_err(io::Error::other)?;
-        // What is appended to cannot be written to elsewhere (pwrite(2), BUGS).
+        // With O_APPEND pwrite(2) ignores the offset (BUGS).
         fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::APPEND)?;
         let mut there = [0; DO.len()];
         file.read_exact_at(&mut there, place)?;
@@ -175,11 +175,11 @@ impl LogFile {
         if there != DO {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // "do" and "no" have the second letter in common.
+        // "do" and "no" differ in one letter.
         file.write_all_at(&NO[at..=at], place + at as u64)
     }
 
-    /// With the lines alone that speak of what is in force: beside the old one, then in its place at once.
+    /// Rewrites the file with the entries in force alone, and replaces the old one atomically.
     fn write_anew(&mut self, live: &Live) -> io::Result<()> {
         let written = || -> io::Result<(File, BTreeMap<EntryId, u64>)> {
             let mut file = self.home.file(OsStr::new(FRESH), true)?.map_err(io::Error::other)?;
@@ -194,7 +194,7 @@ impl LogFile {
             Ok((file, places))
         };
         let (file, places) = written().inspect_err(|_| {
-            // What was written of it takes room that others need now.
+            // Frees its room on the disk.
             let _ = fs::remove_file(self.home.path.join(FRESH));
         })?;
         (self.file, self.places, self.headless, self.lines, self.most) = (file, places, None, live.len(), 0);
@@ -218,12 +218,12 @@ fn planted(path: &Path, why: Planted) -> Error {
     }
 }
 
-/// What a file says.
-struct Found {
+/// Content of a file.
+struct LogContent {
     /// Whether it is of this boot.
     ours: bool,
     live: Live,
-    /// Where the line of each begins.
+    /// Offset of each entry's line.
     places: BTreeMap<EntryId, u64>,
     lines: usize,
     /// Bytes of whole lines.
@@ -231,37 +231,37 @@ struct Found {
 }
 
 /// Entries in force. Of another boot there are none; a last line without an end was never finished.
-fn read(text: &[u8]) -> Result<Found, Unreadable> {
+fn read(text: &[u8]) -> Result<LogContent, Unreadable> {
     let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
     let (live, places) = Default::default();
-    let mut found = Found { ours: false, live, places, lines: 0, whole };
+    let mut content = LogContent { ours: false, live, places, lines: 0, whole };
     let mut lines = text[..whole].split_inclusive(|b| *b == b'\n').enumerate();
-    let Some((_, head)) = lines.next() else { return Ok(found) };
+    let Some((_, head)) = lines.next() else { return Ok(content) };
     let mut place = head.len() as u64;
     let head: Head = serde_json::from_slice(head).map_err(nonsense(1))?;
     if head.vmio_ledger != VERSION {
         return Err(Unreadable::OtherLedger(head.vmio_ledger));
     }
     if head.boot_id != machine::boot_id() {
-        return Ok(found);
+        return Ok(content);
     }
-    found.ours = true;
+    content.ours = true;
     for (number, line) in lines {
         match serde_json::from_slice(line).map_err(nonsense(number + 1))? {
             Line::Do { id, what } => {
-                found.live.insert(id, what);
-                found.places.insert(id, place);
+                content.live.insert(id, what);
+                content.places.insert(id, place);
             }
             Line::Undone { undone } => {
-                found.live.remove(&undone);
-                found.places.remove(&undone);
+                content.live.remove(&undone);
+                content.places.remove(&undone);
             }
             Line::No { .. } => {}
         }
         place += line.len() as u64;
-        found.lines += 1;
+        content.lines += 1;
     }
-    Ok(found)
+    Ok(content)
 }
 
 fn nonsense(number: usize) -> impl FnOnce(serde_json::Error) -> Unreadable {

@@ -33,7 +33,7 @@ fn path(log: &UndoLog) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_is_in_force_is_handed_to_the_next_owner() {
+fn entries_pass_to_the_next_owner() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(dir.path());
     let ids = record(&first, &["a", "b", "c"]);
@@ -52,7 +52,7 @@ fn what_is_in_force_is_handed_to_the_next_owner() {
 }
 
 #[test]
-fn each_part_gets_back_its_own_from_a_file_and_from_memory() {
+fn parts_are_separate() {
     let dir = tempfile::tempdir().unwrap();
     for outlives in [true, false] {
         let log = if outlives { open(dir.path()) } else { UndoLog::memory() };
@@ -93,7 +93,7 @@ fn the_form_of_the_file_stays() {
 }
 
 #[test]
-fn half_a_line_was_never_finished_and_others_that_make_no_sense_are_refused() {
+fn torn_and_invalid_lines() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     record(&log, &["a"]);
@@ -113,7 +113,7 @@ fn half_a_line_was_never_finished_and_others_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_log_that_others_may_have_written_is_not_obeyed() {
+fn log_writable_by_others_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = path(&open(dir.path()));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
@@ -129,7 +129,7 @@ fn fill(log: &UndoLog) {
 }
 
 #[test]
-fn on_a_full_disk_all_can_be_undone_and_nothing_be_done() {
+fn full_disk_allows_only_undo() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(dir.path());
     let ids = record(&first, &["a", "b", "c"]);
@@ -159,7 +159,7 @@ fn on_a_full_disk_all_can_be_undone_and_nothing_be_done() {
 }
 
 #[test]
-fn without_room_for_a_first_line_there_is_nothing_to_undo_and_nothing_is_done() {
+fn full_disk_without_a_first_line() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("fresh.tmp")).unwrap();
     let refused = refused(dir.path()).to_string();
@@ -175,7 +175,7 @@ fn without_room_for_a_first_line_there_is_nothing_to_undo_and_nothing_is_done() 
 }
 
 #[test]
-fn it_does_not_grow_without_an_end() {
+fn size_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(dir.path());
     record(&log, &["kept"]);

@@ -36,6 +36,11 @@ pub const GUEST_QUEUES: &str = "guest.queues";
 /// Value of a setting that belongs to the server of the disk.
 pub const SERVERS: &str = "server's";
 
+/// The settings that are not in force as they were asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct Differences(pub Vec<Difference>);
+
 /// A setting that is not in force as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is

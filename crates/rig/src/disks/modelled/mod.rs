@@ -18,7 +18,7 @@ use rustix::mount::{MountFlags, mount};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vmio_look::require::{Requirement, kernel, program, root};
-use vmio_model::modelled::{Kept, ModelledDisk};
+use vmio_model::modelled::{ModelAccuracy, ModelledDisk};
 use vmio_node::helper::{Helper, Running};
 use vmio_node::linux::system;
 use vmio_node::{Change, ChangeId, Exec, Journal, Node, Reader};
@@ -26,6 +26,7 @@ use vmio_node::{Change, ChangeId, Exec, Journal, Node, Reader};
 use super::space::gib;
 use super::targets::loopdev::{self, Attached};
 
+mod replies;
 pub mod server;
 
 /// First argument of the server, before its order.
@@ -212,7 +213,7 @@ impl Modelled {
     ///
     /// # Errors
     /// When the server is gone or says nothing.
-    pub fn kept(&mut self) -> io::Result<Kept> {
+    pub fn kept(&mut self) -> io::Result<ModelAccuracy> {
         self.server.ask(Word::Tell)
     }
 
@@ -220,7 +221,7 @@ impl Modelled {
     ///
     /// # Errors
     /// When the server is gone or says nothing, or something could not be undone.
-    pub fn remove(mut self, journal: &Journal) -> anyhow::Result<Kept> {
+    pub fn remove(mut self, journal: &Journal) -> anyhow::Result<ModelAccuracy> {
         // What is still to be written need not keep the model's time.
         let kept = self.server.ask(Word::Free)?;
         for change in std::mem::take(&mut self.changes) {
@@ -248,7 +249,7 @@ impl Server {
         Ok(self.0.line.receive(Some(Instant::now() + limit)).map_err(gone)?.0)
     }
 
-    fn ask(&mut self, word: Word) -> io::Result<Kept> {
+    fn ask(&mut self, word: Word) -> io::Result<ModelAccuracy> {
         self.0.line.send(&word, &[], Some(Instant::now() + ANSWER_LIMIT))?;
         self.hear(ANSWER_LIMIT)
     }

@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::exit;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
@@ -24,11 +24,11 @@ use fuser::{
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
     ReplyWrite, Request, Session, SessionACL, WriteFlags,
 };
-use rustix::thread::{ClockId, set_current_timer_slack};
-use rustix::time::{Timespec, clock_gettime};
-use vmio_model::modelled::{Actuator, Kept};
+use rustix::thread::set_current_timer_slack;
+use vmio_model::modelled::{Actuator, ModelAccuracy};
 use vmio_node::helper::{self, Line};
 
+use super::replies::{Answer, Due, Pace, lock, now_ns, reply_all};
 use super::{DISK, NAME, Order, WHOLE, WORD, Word};
 
 /// Most bytes of one request, and most requests that the kernel sends before it waits.
@@ -71,7 +71,7 @@ fn serve_until_the_end(order: &str, line: &mut Line) -> io::Result<()> {
     let memory = memory(bytes)?;
     let whole_from = bytes.saturating_sub(whole_bytes);
     stay();
-    let state = Arc::new(Mutex::new(Pace { paced: false, kept: Kept::default() }));
+    let state = Arc::new(Mutex::new(Pace { paced: false, kept: ModelAccuracy::default() }));
     let (queue, queued) = channel();
     thread::Builder::new().name("replies".into()).spawn({
         let state = state.clone();
@@ -91,7 +91,7 @@ fn serve_until_the_end(order: &str, line: &mut Line) -> io::Result<()> {
     while let Ok((word, _)) = line.receive(None) {
         let mut pace = lock(&state);
         match word {
-            Word::Pace => *pace = Pace { paced: true, kept: Kept::default() },
+            Word::Pace => *pace = Pace { paced: true, kept: ModelAccuracy::default() },
             Word::Free => pace.paced = false,
             Word::Tell => {}
         }
@@ -128,63 +128,6 @@ fn memory(bytes: u64) -> io::Result<Vec<u8>> {
         *std::hint::black_box(&mut page[0]) = 0;
     }
     Ok(memory)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn now_ns() -> u64 {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(rustix::time::ClockId::Monotonic);
-    tv_sec.cast_unsigned() * 1_000_000_000 + tv_nsec.cast_unsigned()
-}
-
-/// Whether replies wait for the model, and how well they kept to it since they do.
-#[derive(Debug)]
-struct Pace {
-    paced: bool,
-    kept: Kept,
-}
-
-/// A reply and when it is due.
-struct Due {
-    at_ns: u64,
-    /// Whether it counts: what moved data, under the model.
-    counts: bool,
-    reply: Answer,
-}
-
-enum Answer {
-    Read(ReplyData, Vec<u8>),
-    Written(ReplyWrite, u32),
-    Done(ReplyEmpty),
-}
-
-/// Sends each reply at its time, in order.
-fn reply_all(queue: &Receiver<Due>, state: &Mutex<Pace>) {
-    for Due { at_ns, counts, reply } in queue {
-        if lock(state).paced {
-            wait_until(at_ns);
-        }
-        let late_ns = now_ns().saturating_sub(at_ns);
-        match reply {
-            Answer::Read(reply, data) => reply.data(&data),
-            Answer::Written(reply, bytes) => reply.written(bytes),
-            Answer::Done(reply) => reply.ok(),
-        }
-        let mut pace = lock(state);
-        if counts && pace.paced {
-            pace.kept.add(late_ns);
-        }
-    }
-}
-
-fn wait_until(at_ns: u64) {
-    let at = Timespec { tv_sec: (at_ns / 1_000_000_000).cast_signed(), tv_nsec: (at_ns % 1_000_000_000).cast_signed() };
-    while now_ns() < at_ns {
-        // Ends early only by a signal.
-        let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &at);
-    }
 }
 
 /// What the kernel is served with.

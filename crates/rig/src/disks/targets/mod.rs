@@ -28,19 +28,15 @@ mod error;
 mod example;
 pub(super) mod loopdev;
 mod looped;
-mod lvm;
-mod lvm_thin;
 mod nbd;
 mod preallocated;
 mod qcow2;
 mod raw_file;
-mod rbd;
 mod scratch;
 mod served;
 mod sparse;
 mod unfit;
 mod volume;
-mod zvol;
 
 pub use error::{Error, Result};
 pub use scratch::not_in_memory;
@@ -61,10 +57,10 @@ pub const ALL: &[&dyn Target] = &[
     &qcow2::SMALL_L2,
     &qcow2::LARGE_CLUSTERS,
     &qcow2::CHAIN,
-    &lvm::Lvm,
-    &lvm_thin::LvmThin,
-    &zvol::Zvol,
-    &rbd::Rbd,
+    &volume::LVM,
+    &volume::LVM_THIN,
+    &volume::ZVOL,
+    &volume::RBD,
 ];
 
 /// A way to make storage.
@@ -139,7 +135,7 @@ pub trait Target: Sync {
         holds_files(backend)
     }
     /// Whether a running guest is given other storage for the state that a cell needs
-    /// ([`Prepared::exchange`]), which not every QEMU can do.
+    /// ([`Prepared::exchange`]), which not every hypervisor can do.
     fn exchanges(&self) -> bool {
         false
     }

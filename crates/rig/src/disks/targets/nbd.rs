@@ -17,9 +17,6 @@ use crate::nets;
 /// Entry `nbd`.
 pub struct Nbd;
 
-/// Its link is the last of those that a run may have: paths count from 0.
-const LINK: u8 = u8::MAX;
-
 impl Target for Nbd {
     fn name(&self) -> &'static str {
         "nbd"
@@ -61,7 +58,7 @@ impl Target for Nbd {
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         let alone = || Error::Server { path: ctx.dir.clone(), reason: "no namespace plays this host".to_owned() };
-        let link = nets::beside(ctx.node, ctx.host.as_ref().ok_or_else(alone)?, LINK)?;
+        let link = nets::beside(ctx.node, ctx.host.as_ref().ok_or_else(alone)?)?;
         Ok(Box::new(ServedFile::make(ctx, self.name(), Some(link))?))
     }
 }

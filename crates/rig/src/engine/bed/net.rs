@@ -39,21 +39,22 @@ fn keys(cells: &[Cell]) -> BTreeSet<PathKey> {
     cells.iter().flat_map(Cell::with_neighbours).filter_map(|actor| PathKey::of(&actor)).collect()
 }
 
-/// Whether a target of these cells is served by another host, over a link that has a number, too.
-fn over_link(cells: &[Cell]) -> bool {
-    cells.iter().flat_map(Cell::targets).any(|name| targets::find(name).is_some_and(|target| target.over_link()))
+/// The targets of these cells that another host serves, each over a link that has a number, too.
+fn over_link(cells: &[Cell]) -> BTreeSet<&str> {
+    let is_over_link = |name: &&str| targets::find(name).is_some_and(|target| target.over_link());
+    cells.iter().flat_map(Cell::targets).filter(is_over_link).collect()
 }
 
 /// Why the paths of these cells cannot all be built.
 pub fn too_many(cells: &[Cell]) -> Option<String> {
-    let count = keys(cells).len() + usize::from(over_link(cells));
+    let count = keys(cells).len() + over_link(cells).len();
     (count > MOST_PATHS)
         .then(|| format!("its cells work over {count} paths, and a run has {MOST_PATHS} at most: split the study"))
 }
 
 /// The namespace that plays the host; `None` where no cell works over a path or needs another host.
 pub fn host(node: &dyn Node, cells: &[Cell]) -> nets::Result<Option<Arc<Namespace>>> {
-    let needed = over_link(cells) || !keys(cells).is_empty();
+    let needed = !over_link(cells).is_empty() || !keys(cells).is_empty();
     needed.then(|| Namespace::make(node).map(Arc::new)).transpose()
 }
 
@@ -187,7 +188,7 @@ pub fn turn_to(guest: &dyn Node, rivals: &[Rival], actor: &Actor) -> nets::Resul
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use vmio_model::study::{Names, Study};
+    use vmio_model::study::Study;
     use vmio_node::fake::{Fake, says};
 
     use super::*;
@@ -205,25 +206,6 @@ mod tests {
         assert!(too_many(&cells).is_some_and(|why| why.contains("257 paths") && why.contains("256 at most")));
     }
 
-    fn names() -> Names {
-        fn of<T: ?Sized>(all: &[&T], name: impl Fn(&T) -> &'static str) -> Vec<String> {
-            all.iter().map(|entry| name(entry).to_owned()).collect()
-        }
-        Names {
-            guests: of(crate::guests::ALL, |g| g.name()),
-            targets: of(crate::disks::targets::ALL, |t| t.name()),
-            drivers: of(crate::disks::drivers::ALL, |d| d.name),
-            networks: of(nets::ALL, |n| n.name()),
-            inside: nets::inside(),
-            peers: nets::peers(),
-            nics: of(nics::ALL, |n| n.name),
-            settings: crate::settings::names(),
-            workloads: crate::workloads::names(),
-            workload_families: crate::workloads::FAMILIES.to_vec(),
-            traits: None,
-        }
-    }
-
     /// All guests of a run are there at once, and those on `shared` lie on one bridge.
     #[test]
     fn no_two_devices_of_a_run_have_one_hardware_address() {
@@ -231,7 +213,7 @@ mod tests {
         let mut most = 0;
         for file in std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
             let text = std::fs::read_to_string(&file).unwrap();
-            let study = Study::parse(&file.display().to_string(), &text, &names()).unwrap();
+            let study = Study::parse(&file.display().to_string(), &text, &crate::names()).unwrap();
             let cells = study.cells();
             let numbered = (0..=u8::MAX).zip(keys(&cells)).map(|(number, key)| {
                 let (tap, address) = (format!("tap{number}"), [198, 19, 1, number].into());

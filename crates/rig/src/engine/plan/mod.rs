@@ -107,7 +107,7 @@ pub struct Planned {
     /// Why their latency is not visible here, where they are to be spared: then the cap and the one core are all
     /// that they get.
     pub latency_unseen: Option<Unseen>,
-    /// The control groups of the native side and of QEMU, in the words of the result, with the CPUs.
+    /// The control groups of the native side and of hypervisors, in the words of the result, with the CPUs.
     pub cgroups: CgroupPlan,
 }
 

@@ -102,10 +102,8 @@ fn why_not(
         match backend.pool() {
             Some(pool) => {
                 needs.extend(pool.requirements());
-                // What a hypervisor needs to open its volumes.
-                if actor.attachment().is_some() {
-                    needs.extend(targets::find(pool.target()).map_or(&[][..], |t| t.requirements()));
-                }
+                let guest = guests::find(&actor.side.kind).filter(|_| actor.attachment().is_some());
+                needs.extend(guest.map_or(&[][..], |guest| guest.requirements_on(pool)));
             }
             None => needs.extend(target.requirements()),
         }
@@ -166,7 +164,7 @@ fn too_much_asked(actor: &Actor, study: &Study, backend: Option<&PlaceBackend>) 
         return Some(WhyNot::Queues { vcpus, queues });
     }
     let on_ceph = backend.and_then(PlaceBackend::pool).is_some_and(|pool| pool.target() == "rbd");
-    on_ceph.then_some(WhyNot::NetworkOnCeph)
+    on_ceph.then(|| WhyNot::NetworkOnCeph { hypervisor: actor.side.hypervisor().unwrap_or_default().to_owned() })
 }
 
 #[cfg(test)]

@@ -89,10 +89,10 @@ pub enum WhyNot {
     #[error("a guest of {vcpus} vcpus has no use for {queues} queues: give it as many vcpus, or less queues")]
     Queues { vcpus: u32, queues: u32 },
     #[error(
-        "a guest with a network device lies in a namespace of vmio's own, from where QEMU reaches no Ceph: measure \
-         networks in a study of their own"
+        "a guest with a network device lies in a namespace of vmio's own, from where {hypervisor} reaches no Ceph: \
+         measure networks in a study of their own"
     )]
-    NetworkOnCeph,
+    NetworkOnCeph { hypervisor: String },
 
     #[error("{workload} works for whole multiples of {tick}, and {time} are asked for: give it those")]
     Tick { workload: String, tick: Millis, time: Millis },

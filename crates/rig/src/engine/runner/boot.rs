@@ -9,7 +9,7 @@ use vmio_model::read_at::ReadAt;
 use vmio_node::linux::process::Status;
 
 use super::Runner;
-use crate::disks::{Storage, drivers, targets};
+use crate::disks::{Storage, targets};
 use crate::engine::bed::prepare::read_ahead;
 use crate::engine::bed::sides::DiskKey;
 use crate::engine::bed::{Bed, net};
@@ -115,7 +115,7 @@ pub fn launch(
         })?;
         let storage = storage?;
         // One disk that a hypervisor would refuse costs its own cells, not the guest.
-        if let Some(Err(why)) = drivers::find(&attachment.driver).map(|d| d.fits_storage(attachment, &storage)) {
+        if let Err(why) = entry.fits_disk(attachment, Some(&storage)) {
             without.insert((target.clone(), Some(attachment.clone())), why);
             continue;
         }

@@ -200,7 +200,7 @@ impl House {
         Bed {
             study: &self.study,
             traits: &[],
-            record: Record { store: &self.memory, run: 1, environment: environment() },
+            record: Record { store: &self.memory, run: 1, environment: Environment::default() },
             local: self.node.clone(),
             journal: self.journal.clone(),
             nodes: Nodes::from(Machine::host(self.node.clone())),
@@ -263,36 +263,6 @@ impl House {
 
     fn told(&self) -> Vec<String> {
         std::mem::take(&mut *self.log.lock().unwrap())
-    }
-}
-
-fn environment() -> Environment {
-    Environment {
-        vmio: String::new(),
-        kernel: String::new(),
-        guest_kernel: None,
-        cpu: String::new(),
-        cpus: 1,
-        memory_bytes: 0,
-        accel: None,
-        accel_reason: String::new(),
-        qemu: None,
-        fio: None,
-        programs: BTreeMap::new(),
-        peer_programs: BTreeMap::new(),
-        backing: String::new(),
-        modelled: None,
-        vcpus: 1,
-        memory_mib: 256,
-        native_limits: String::new(),
-        qemu_limits: None,
-        guest_kernel_file: None,
-        other_guests: 0,
-        cap_ratio: None,
-        afar: None,
-        peer: None,
-        node: None,
-        written_beside_bytes: 0,
     }
 }
 

@@ -15,8 +15,7 @@ use super::bed::Bed;
 use super::bed::net::Rival;
 use super::bed::sides::DiskKey;
 use super::measure::Impossible;
-use crate::disks::drivers;
-use crate::guests::{Guest, Hypervisor};
+use crate::guests::{Guest, Hypervisor, Unfit};
 use crate::limits::OOM_SCORE_ADJ;
 use crate::nets::Port;
 use crate::nodes::NodeId;
@@ -40,7 +39,7 @@ pub struct Running {
     /// The raw files and devices that its hypervisor opens for them. Images are exchanged while it runs.
     pub raw: BTreeMap<DiskKey, PathBuf>,
     /// Why it has no disk for these.
-    pub without: BTreeMap<DiskKey, drivers::Unfit>,
+    pub without: BTreeMap<DiskKey, Unfit>,
     pub hypervisor: Option<Hypervisor>,
     /// Its network devices that lie on a network with others of its own.
     pub rivals: Vec<Rival>,

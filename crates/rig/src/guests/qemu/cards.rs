@@ -1,10 +1,12 @@
-//! How QEMU makes a guest's network device of each model: its QOM type, and the value of `-device` (qemu(1)).
+//! How QEMU makes a guest's network device of each model: its QOM type, the value of `-device` (qemu(1)), and what may be
+//! asked of it.
 //!
 //! Adding a device: its row in [`ALL`].
 
-use vmio_model::cell::Nic;
+use vmio_model::cell::{Actor, Nic};
 
 use super::device::Device;
+use super::unfit::Unfit;
 use crate::nics::{E1000, E1000E, NicModel, RTL8139, VIRTIO_NET, VIRTIO_NET_MMIO, VMXNET3};
 
 /// All that QEMU has.
@@ -16,6 +18,10 @@ pub const ALL: &[Card] = &[
     Card { model: &VIRTIO_NET, qom: "virtio-net-pci" },
     Card { model: &VIRTIO_NET_MMIO, qom: "virtio-net-device" },
 ];
+
+/// Sizes of a receive ring of virtio-net (hw/net/virtio-net.c, VIRTIO_NET_RX_QUEUE_MIN_SIZE to VIRTQUEUE_MAX_SIZE). A
+/// transmit ring has 256 wherever QEMU's own process carries the packets.
+const RINGS: [u32; 3] = [256, 512, 1024];
 
 /// The property of a device that is the size of its receive ring.
 pub const RING: &str = "rx_queue_size";
@@ -29,6 +35,22 @@ pub struct Card {
 }
 
 impl Card {
+    /// Whether this set-up can be had, else why not.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    pub fn fits(&self, asked: &Nic) -> Result<(), Unfit> {
+        self.model.fits(asked)?;
+        let name = self.model.name;
+        if !self.model.is_on_pci && asked.vhost {
+            return Err(Unfit::NoVhost { name });
+        }
+        match asked.ring {
+            Some(ring) if !RINGS.contains(&ring) => Err(Unfit::Ring { name, ring }),
+            _ => Ok(()),
+        }
+    }
+
     /// What `-device` needs, but for its address.
     pub fn device(&self, asked: &Nic, id: &str, netdev: &str, mac: &str) -> Device {
         let device = Device::new(self.qom, id).with("netdev", netdev).with("mac", mac).maybe(RING, asked.ring);
@@ -38,6 +60,12 @@ impl Card {
             None => device,
         }
     }
+}
+
+/// Why QEMU cannot give a guest the card by which an actor works, if it cannot.
+pub fn unfit(actor: &Actor) -> Option<Unfit> {
+    let nic = actor.nic()?;
+    find(&nic.model)?.fits(nic).err()
 }
 
 /// The device of that name; `None` where QEMU has none.
@@ -61,8 +89,15 @@ mod tests {
         let example = Card { model: &E1000_82545EM, qom: "e1000-82545em" };
         for card in ALL.iter().chain([&example]) {
             let (model, name) = (card.model, card.model.name);
-            let ring = Nic { ring: Some(512), ..Nic::new(name) };
-            assert!(card.device(&ring, "net0", "path0", "m").to_string().ends_with(",rx_queue_size=512"), "{name}");
+            let ring = |n: u32| Nic { ring: Some(n), ..Nic::new(name) };
+            assert!(
+                card.device(&ring(512), "net0", "path0", "m").to_string().ends_with(",rx_queue_size=512"),
+                "{name}"
+            );
+            assert_eq!(card.fits(&ring(1024)).is_ok(), model.is_virtio, "{name}");
+            assert!(card.fits(&ring(300)).is_err() && card.fits(&ring(2048)).is_err(), "{name}");
+            let vhost = Nic { vhost: true, ..Nic::new(name) };
+            assert_eq!(card.fits(&vhost).is_ok(), model.is_virtio && model.is_on_pci, "{name}");
             let many = Nic { queues: Some(4), ..Nic::new(name) };
             let device = card.device(&many, "net0", "path0", "52:54:00:00:00:01");
             assert_eq!(device.model(), card.qom);

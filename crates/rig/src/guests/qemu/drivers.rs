@@ -1,11 +1,14 @@
-//! How QEMU makes a guest's disk of each driver: its QOM types, and the values of `-device` (qemu(1)).
+//! How QEMU makes a guest's disk of each driver: its QOM types, the values of `-device` (qemu(1)), and what may be asked
+//! of it.
 //!
 //! Adding a driver: its row in [`ALL`].
 
 use serde_json::{Value, json};
-use vmio_model::cell::Attachment;
+use vmio_model::cell::{Aio, Attachment, DetectZeroes};
 
 use super::device::Device;
+use super::unfit::Unfit;
+use crate::disks::Storage;
 use crate::disks::drivers::{AHCI, Driver, LSI53C895A, NVME, VIRTIO_BLK, VIRTIO_BLK_MMIO, VIRTIO_SCSI};
 use crate::qemu::QemuVersion;
 
@@ -27,6 +30,8 @@ pub const ALL: &[Model] = &[
     // to the controller.
     Model {
         controller: Some("virtio-scsi-pci"),
+        has_iothread: true,
+        has_queues: true,
         more: |hba, disk| {
             hba.maybe("num_queues", disk.asked.options.queues).maybe("iothread", disk.iothreads.first().cloned())
         },
@@ -34,11 +39,23 @@ pub const ALL: &[Model] = &[
     },
     Model {
         vhost_user: Some("vhost-user-blk-pci"),
+        has_iothread: true,
+        has_queues: true,
+        maps_iothreads: true,
         more: queues_and_threads,
         ..Model::of(&VIRTIO_BLK, "virtio-blk-pci")
     },
-    Model { is_on_pci: false, more: queues_and_threads, ..Model::of(&VIRTIO_BLK_MMIO, "virtio-blk-device") },
+    // Without ioeventfd under emulation QEMU's own process serves its doorbell at once, and no I/O thread.
+    Model {
+        is_on_pci: false,
+        has_queues: true,
+        more: queues_and_threads,
+        ..Model::of(&VIRTIO_BLK_MMIO, "virtio-blk-device")
+    },
 ];
+
+/// `VIRTIO_QUEUE_MAX`, less the two queues that virtio-scsi has beside those for requests.
+const MOST_QUEUES: u32 = 1022;
 
 /// The first QEMU whose nvme has the property `ioeventfd`.
 const NVME_IOEVENTFD: QemuVersion = QemuVersion { major: 7, minor: 1 };
@@ -57,6 +74,12 @@ pub struct Model {
     pub vhost_user: Option<&'static str>,
     /// Whether it, or its controller, is on the PCI bus: there it has an address.
     pub is_on_pci: bool,
+    /// Whether it can have an I/O thread.
+    pub has_iothread: bool,
+    /// Whether the number of its request queues can be chosen.
+    has_queues: bool,
+    /// Whether its queues can be spread over several I/O threads.
+    maps_iothreads: bool,
     /// Whether the guest's doorbells must not go through ioeventfd.
     pub avoids_ioeventfd: bool,
     /// Whether the guest is told that there is no write cache where the mode has none. Else its
@@ -92,9 +115,71 @@ impl Model {
             controller: None,
             vhost_user: None,
             is_on_pci: true,
+            has_iothread: false,
+            has_queues: false,
+            maps_iothreads: false,
             avoids_ioeventfd: false,
             shows_write_through: true,
             more: |device, _| device,
+        }
+    }
+
+    /// Whether a disk can be set up so, else why not and what to do.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn fits(&self, asked: &Attachment) -> Result<(), Unfit> {
+        let driver = self.driver.name;
+        let options = &asked.options;
+        let having = |can: fn(&Model) -> bool| ALL.iter().filter(|model| can(model)).map(|m| m.driver.name).collect();
+        if asked.iothread && !self.has_iothread {
+            return Err(Unfit::NoIothread { driver, others: having(|m| m.has_iothread) });
+        }
+        if asked.aio == Aio::Native && !asked.cache.direct() {
+            return Err(Unfit::NativeThroughCache);
+        }
+        match options.queues {
+            Some(_) if !self.has_queues => {
+                return Err(Unfit::NoQueues { driver, others: having(|m| m.has_queues) });
+            }
+            Some(asked) if !(1..=MOST_QUEUES).contains(&asked) => {
+                return Err(Unfit::Queues { asked, most: MOST_QUEUES });
+            }
+            _ => {}
+        }
+        if let Some(n) = options.mapped_iothreads {
+            if !self.maps_iothreads {
+                return Err(Unfit::NoMappedIothreads { driver, others: having(|m| m.maps_iothreads) });
+            }
+            if asked.iothread {
+                return Err(Unfit::MappedAndOne);
+            }
+            if n == 0 || options.queues.is_none_or(|queues| queues < n) {
+                return Err(Unfit::MoreThreadsThanQueues(n));
+            }
+        }
+        if options.detect_zeroes == DetectZeroes::Unmap && !options.discard {
+            return Err(Unfit::UnmapWithoutDiscard);
+        }
+        Ok(())
+    }
+
+    /// Whether a disk that is set up so can lie on this storage, else why not and what to do. [`Model::fits`] comes
+    /// first.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn fits_storage(&self, asked: &Attachment, storage: &Storage) -> Result<(), Unfit> {
+        match storage {
+            Storage::VhostUserBlk { .. } if self.driver.takes_vhost_user(asked) => Ok(()),
+            Storage::VhostUserBlk { .. } if !self.driver.fits_vhost_user => {
+                Err(Unfit::ServerOfOthers { driver: self.driver.name })
+            }
+            Storage::VhostUserBlk { .. } if asked.iothread || asked.options.mapped_iothreads.is_some() => {
+                Err(Unfit::IdleIothread)
+            }
+            Storage::VhostUserBlk { .. } => Err(Unfit::ShownWriteCache(asked.cache)),
+            _ => Ok(()),
         }
     }
 
@@ -131,7 +216,7 @@ pub fn find(driver: &str) -> Option<&'static Model> {
     ALL.iter().find(|model| model.driver.name == driver)
 }
 
-/// What this set-up demands of QEMU's version, if anything: which setting, and since when. [`Driver::fits`] comes
+/// What this set-up demands of QEMU's version, if anything: which setting, and since when. [`Model::fits`] comes
 /// first.
 pub fn needs(asked: &Attachment) -> Option<(&'static str, QemuVersion)> {
     asked.options.mapped_iothreads.map(|_| MAPPED)

@@ -2,15 +2,23 @@
 
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::cell::{Aio, Cache, Options};
+use vmio_model::cell::{Cache, Options};
 
 use super::*;
-use crate::disks::drivers;
+use crate::disks::drivers::{self, example::LSI53C810};
 
 const QEMU: QemuVersion = QemuVersion { major: 9, minor: 0 };
 
 fn made(model: &Model, asked: &Attachment, iothreads: &[String], qemu: QemuVersion) -> Vec<Device> {
     model.devices(&Disk { id: "disk0", node: "node0", serial: "VMIO-1", iothreads, asked, qemu })
+}
+
+fn asked(driver: &str, iothread: bool) -> Attachment {
+    Attachment::new(driver, Cache::None, Aio::Native).iothread(iothread)
+}
+
+fn with(driver: &str, options: Options) -> Attachment {
+    Attachment { options, ..asked(driver, false) }
 }
 
 #[test]
@@ -20,10 +28,15 @@ fn contract_of_every_model() {
         assert_eq!(drivers::find(name), Some(driver));
         assert!(ALL[..i].iter().all(|m| m.driver != driver), "{name} twice");
         assert_eq!(find(name).map(|m| m.disk), Some(model.disk));
+    }
+    let example = Model { controller: Some("lsi53c810"), ..Model::of(&LSI53C810, "scsi-hd") };
+    for model in ALL.iter().chain([&example]) {
+        let (driver, name) = (model.driver, model.driver.name);
         assert_eq!(model.vhost_user.is_some(), driver.fits_vhost_user, "{name}");
-        let threads: Vec<String> = driver.supports_iothread.then(|| "io0".to_owned()).into_iter().collect();
+        let threads: Vec<String> = model.has_iothread.then(|| "io0".to_owned()).into_iter().collect();
         for cache in Cache::ALL {
-            let asked = Attachment::new(name, cache, Aio::Threads).iothread(driver.supports_iothread);
+            let asked = Attachment::new(name, cache, Aio::Threads).iothread(model.has_iothread);
+            model.fits(&asked).unwrap();
             let devices = made(model, &asked, &threads, QEMU);
             let types: Vec<&str> = devices.iter().map(Device::model).collect();
             assert_eq!(types, model.controller.into_iter().chain([model.disk]).collect::<Vec<_>>(), "{name}");
@@ -34,9 +47,11 @@ fn contract_of_every_model() {
             let on = if cache.write_cache() { "on" } else { "off" };
             assert_eq!(disk.get("write-cache").unwrap(), on, "{name}");
             let thread = devices.iter().find_map(|device| device.get("iothread"));
-            assert_eq!(thread.is_some(), driver.supports_iothread, "{name}");
+            assert_eq!(thread.is_some(), model.has_iothread, "{name}");
             assert_eq!(needs(&asked), None);
         }
+        assert_eq!(model.fits(&asked(name, true)).is_ok(), model.has_iothread, "{name}");
+        model.fits(&asked(name, false)).unwrap();
     }
     assert!(find("xvd").is_none());
 }
@@ -45,7 +60,7 @@ fn contract_of_every_model() {
 fn queues_over_several_io_threads_need_qemu_9() {
     let options = Options { queues: Some(4), mapped_iothreads: Some(2), ..Options::default() };
     let asked = Attachment { options, ..Attachment::new("virtio-blk", Cache::None, Aio::Native) };
-    VIRTIO_BLK.fits(&asked).unwrap();
+    find("virtio-blk").unwrap().fits(&asked).unwrap();
     let need = needs(&asked).unwrap();
     let said = QemuVersion { major: 7, minor: 2 }.meets(need).unwrap_err().to_string();
     assert!(said.contains("needs QEMU 9.0") && said.contains("7.2"), "{said}");
@@ -66,4 +81,49 @@ fn nvme_without_ioeventfd_where_qemu_knows_it() {
         devices[0].get("ioeventfd").cloned()
     };
     assert_eq!((of(7, 0), of(7, 1), of(10, 2)), (None, Some(false.into()), Some(false.into())));
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_with_the_mend() {
+    let refused = |asked: &Attachment| find(&asked.driver).unwrap().fits(asked).unwrap_err().to_string();
+    let bad = Attachment { cache: Cache::Writeback, ..asked("virtio-blk", false) };
+    assert!(refused(&bad).contains("O_DIRECT"));
+    assert!(refused(&asked("ahci", true)).contains("use virtio-scsi or virtio-blk"));
+    let queues = |n| Options { queues: Some(n), ..Options::default() };
+    for driver in ["lsi53c895a", "ahci", "nvme"] {
+        let said = refused(&with(driver, queues(4)));
+        assert!(said.contains(driver) && said.contains("use virtio-scsi or virtio-blk"), "{said}");
+    }
+    for driver in ["virtio-scsi", "virtio-blk"] {
+        find(driver).unwrap().fits(&with(driver, queues(4))).unwrap();
+        assert!(refused(&with(driver, queues(0))).contains("1 to 1022"));
+        assert!(refused(&with(driver, queues(1023))).contains("1 to 1022"));
+    }
+    let zeroes = Options { detect_zeroes: DetectZeroes::Unmap, ..Options::default() };
+    assert!(refused(&with("virtio-blk", zeroes)).contains("discard = true"));
+
+    let mapped = |queues| Options { queues, mapped_iothreads: Some(2), ..Options::default() };
+    assert!(refused(&with("virtio-scsi", mapped(Some(2)))).contains("use virtio-blk"));
+    assert!(refused(&with("virtio-blk", mapped(None))).contains("set `queues`"));
+    assert!(refused(&with("virtio-blk", mapped(Some(1)))).contains("set `queues`"));
+    let both = Attachment { iothread: true, ..with("virtio-blk", mapped(Some(2))) };
+    assert!(refused(&both).contains("drop `iothread`"));
+}
+
+#[test]
+fn a_vhost_user_server_fits_virtio_blk_alone() {
+    let storage = Storage::VhostUserBlk { socket: "/run/s".into() };
+    for model in ALL {
+        let asked = asked(model.driver.name, false);
+        let fits = model.fits_storage(&asked, &storage);
+        assert_eq!(fits.is_ok(), model.driver.name == "virtio-blk", "{fits:?}");
+        model.fits_storage(&asked, &Storage::Nbd { socket: "/run/s".into(), export: "e".into() }).unwrap();
+        model.fits_storage(&asked, &Storage::File("/f".into())).unwrap();
+    }
+    let model = find("virtio-blk").unwrap();
+    let refused = |asked: &Attachment| model.fits_storage(asked, &storage).unwrap_err().to_string();
+    let said = refused(&asked("virtio-blk", true));
+    assert!(said.contains("I/O thread"), "{said}");
+    let through = Attachment { cache: Cache::Writethrough, ..asked("virtio-blk", false) };
+    assert!(refused(&through).contains("cache=writethrough"));
 }

@@ -17,8 +17,7 @@ use super::NAME;
 use super::args::{PERIPHERAL, device_id, iothread_ids, node_name};
 use super::drivers::{self, Model};
 use crate::disks::Storage;
-use crate::disks::drivers::Unfit;
-use crate::disks::drivers::effective::{self as key, Difference};
+use crate::disks::drivers::effective::{self as key, Difference, Differences};
 
 /// A disk as it was asked for.
 pub struct Asked {
@@ -92,7 +91,7 @@ pub fn read(qmp: &mut Qmp, from: &Sources<'_>, disks: &[Asked]) -> Result<BTreeM
 }
 
 /// Every difference between what was asked and what was found.
-fn compare(model: &Model, asked: &Attachment, found: &Settings) -> Result<(), Unfit> {
+fn compare(model: &Model, asked: &Attachment, found: &Settings) -> Result<(), Differences> {
     let (mut device, mut controller) = (model.disk, model.controller);
     let served = found.contains_key(key::SERVED_BY);
     // QEMU has no block node of a disk on a vhost-user server: neither cache mode nor zeroes.
@@ -138,7 +137,7 @@ fn compare(model: &Model, asked: &Attachment, found: &Settings) -> Result<(), Un
     if asked.options.discard && shown(key::GUEST_DISCARD_BYTES).parse().unwrap_or(0u64) == 0 {
         wrong.push(Difference::NoDiscard { found: shown(key::GUEST_DISCARD_BYTES).to_owned() });
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Unfit::Differs(wrong)) }
+    if wrong.is_empty() { Ok(()) } else { Err(Differences(wrong)) }
 }
 
 /// What the device itself says, and its controller.

@@ -190,7 +190,7 @@ fn each_difference_is_named() {
     for model in drivers::ALL {
         let name = model.driver.name;
         for cache in Cache::ALL {
-            let asked = Attachment::new(name, cache, Aio::Threads).iothread(model.driver.supports_iothread);
+            let asked = Attachment::new(name, cache, Aio::Threads).iothread(model.has_iothread);
             compare(model, &asked, &found(model, &asked)).unwrap();
         }
         let plain = with(name, Options::default());

@@ -17,9 +17,9 @@ use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::args::{MOST_DEVICES, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, serial};
 use super::guard::{Guard, Process, Served};
 use super::threads::Threads;
+use super::unfit::Unfit;
 use super::{SharedQmp, cards, console, disks, drivers, pins, running_accel};
 use crate::disks::Storage;
-use crate::disks::drivers::Unfit;
 use crate::image::Image;
 use crate::qemu::{ask_version, find_qemu, waiting};
 
@@ -138,8 +138,8 @@ fn plan<'a>(
             of(format!("no driver {}; there are {}", attachment.driver, known.join(", ")))
         })?;
         let refused = |unfit: Unfit| of(unfit.to_string());
-        model.driver.fits(attachment).map_err(refused)?;
-        model.driver.fits_storage(attachment, &disk.storage).map_err(refused)?;
+        model.fits(attachment).map_err(refused)?;
+        model.fits_storage(attachment, &disk.storage).map_err(refused)?;
         drivers::needs(attachment).map_or(Ok(()), |need| qemu.meets(need)).map_err(|old| of(old.to_string()))?;
         if let Some(path) = disk.storage.path() {
             let (node, at) = (Arc::clone(&ctx.node), path.to_owned());
@@ -159,7 +159,7 @@ fn plan<'a>(
             let known: Vec<&str> = cards::ALL.iter().map(|c| c.model.name).collect();
             wrong(format!("no network device {}; there are {}", nic.nic.model, known.join(", ")))
         })?;
-        card.model.fits(&nic.nic).map_err(|why| wrong(why.to_string()))?;
+        card.fits(&nic.nic).map_err(|why| wrong(why.to_string()))?;
         nics.push(PlannedNic { spec: nic, card });
     }
     Ok(Plan {

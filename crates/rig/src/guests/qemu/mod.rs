@@ -15,7 +15,9 @@ mod guard;
 mod launch;
 mod machine;
 mod pins;
+mod rbd;
 mod threads;
+mod unfit;
 mod version;
 
 use std::collections::BTreeMap;
@@ -25,9 +27,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vmio_look::qemu::threads::Role;
 use vmio_look::require::{Missing, Requirement, readable};
-use vmio_model::cell::{Actor, Arch, Kind, Shape};
+use vmio_model::cell::{Actor, Arch, Attachment, Kind, Shape};
 use vmio_model::result::Accel;
-use vmio_node::qmp::Qmp;
+use vmio_node::qmp::{self, Qmp};
 use vmio_node::{Node, Reader};
 
 use super::{
@@ -35,6 +37,7 @@ use super::{
     Unfit,
 };
 use crate::disks::Storage;
+use crate::disks::places::Pool;
 use crate::{nics, qemu};
 use drive::QemuDrive;
 use effective::{Asked, Sources};
@@ -48,7 +51,7 @@ pub use machine::AARCH64;
 pub struct Qemu;
 
 /// What it is called.
-const NAME: &str = "QEMU";
+const NAME: &str = Kind::QEMU.hypervisor;
 /// Memory that it may use beside the guest's.
 const OWN_MIB: u32 = 512;
 
@@ -93,17 +96,30 @@ impl GuestKind for Qemu {
             Arch::Aarch64 => AARCH64,
         }
     }
+    fn requirements_on(&self, pool: &Pool) -> &'static [Requirement] {
+        if let Pool::Rbd { .. } = pool { rbd::NEEDS } else { &[] }
+    }
     fn fits(&self, shape: &Shape, host: &dyn Reader) -> Result<(), Unfit> {
         match shape {
             Shape { arch, machine: Some(asked), .. } if asked != machine::of(*arch).name => {
-                Err(Unfit::Machine { arch: *arch, own: machine::of(*arch).name, asked: asked.clone() })
+                let own = machine::of(*arch).name;
+                Err(unfit::Unfit::Machine { arch: *arch, own, asked: asked.clone() }.into())
             }
             Shape { kernel: Some(kernel), .. } => Err(Unfit::Kernel(kernel.clone())),
             Shape { pins, .. } => pins::can_be_had(pins, host),
         }
     }
     fn unfit(&self, host: &dyn Node, actor: &Actor) -> Option<Unfit> {
-        machine::why_not(actor).or_else(|| version::unfit_disk(host, actor))
+        let card = || cards::unfit(actor).map(Unfit::from);
+        machine::why_not(actor).or_else(card).or_else(|| version::unfit_disk(host, actor))
+    }
+    fn fits_disk(&self, asked: &Attachment, storage: Option<&Storage>) -> Result<(), Unfit> {
+        let Some(model) = drivers::find(&asked.driver) else { return Ok(()) };
+        let fits = match storage {
+            Some(storage) => model.fits_storage(asked, storage),
+            None => model.fits(asked),
+        };
+        fits.map_err(Unfit::from)
     }
     fn hypervisor(&self) -> &'static str {
         NAME
@@ -235,6 +251,18 @@ impl Images for QemuGuest {
 fn running_accel(qmp: &mut Qmp) -> Result<Accel> {
     let kvm = qmp.execute("query-kvm", serde_json::json!({}))?;
     Ok(if kvm["enabled"] == true { Accel::Kvm } else { Accel::Tcg })
+}
+
+impl From<qmp::Error> for Error {
+    fn from(e: qmp::Error) -> Error {
+        Error::Hypervisor(Box::new(e))
+    }
+}
+
+impl From<qemu::Error> for Error {
+    fn from(e: qemu::Error) -> Error {
+        Error::Hypervisor(Box::new(e))
+    }
 }
 
 /// A monitor that is shared by calls on `&self`.

@@ -23,8 +23,8 @@ pub fn words(node: &dyn Node, arch: Arch) -> Option<String> {
 /// depends on its QEMU.
 pub fn unfit_disk(node: &dyn Node, actor: &Actor) -> Option<Unfit> {
     let asked = actor.attachment()?;
-    if let Err(unfit) = drivers::find(&asked.driver)?.driver.fits(asked) {
-        return Some(Unfit::Disk(unfit));
+    if let Err(unfit) = drivers::find(&asked.driver)?.fits(asked) {
+        return Some(unfit.into());
     }
     let exchanges = actor.target().and_then(targets::find).is_some_and(|t| t.exchanges());
     let needs: Vec<_> = drivers::needs(asked).into_iter().chain(exchanges.then_some(exchange::NEEDED)).collect();
@@ -34,7 +34,10 @@ pub fn unfit_disk(node: &dyn Node, actor: &Actor) -> Option<Unfit> {
     // That there is no QEMU at all is told as a requirement of the guest.
     let qemu = find_qemu(node.reader(), actor.side.shape.arch).ok()?;
     match ask_version(node, &qemu) {
-        Ok(version) => needs.into_iter().find_map(|need| version.meets(need).err()).map(Unfit::OldQemu),
+        Ok(version) => {
+            let old = needs.into_iter().find_map(|need| version.meets(need).err());
+            old.map(|old| Unfit::OfHypervisor(old.to_string()))
+        }
         Err(e) => Some(Unfit::Unreadable(e.to_string())),
     }
 }

@@ -81,13 +81,13 @@ fn client(context: &Context) -> Client {
     Client::at(&context.paths.guard_socket())
 }
 
-/// As a person is told.
+/// The error with exit code and help.
 fn failed(error: ClientError) -> anyhow::Error {
-    if let (ClientError::Nobody(_), Some(pid)) = (&error, elsewhere()) {
-        return another(&format!("{error}, but "), pid);
+    if let (ClientError::Nobody(_), Some(pid)) = (&error, other_guard()) {
+        return other_guard_runs(&format!("{error}, but "), pid);
     }
     match error {
-        // Who cannot ask the kernel is told what holds either way.
+        // Without the right to ask the kernel (an error here) the general message is given.
         ClientError::Nobody(_) if linux::stands().unwrap_or(false) => {
             Failure::new(Exit::Precondition, format!("{error}; limits of an earlier one are in force"))
                 .help("`vmio guard run` goes on with them, `vmio guard undo` takes them off")
@@ -102,7 +102,7 @@ fn failed(error: ClientError) -> anyhow::Error {
             }
             Failure::new(Exit::Usage, format!("{}; nothing was changed", refusal.error)).into()
         }
-        // What is in force its words say.
+        // The error says what is in force now.
         ClientError::Failed(why) => {
             for problem in &why.problems {
                 term::note(problem);
@@ -118,12 +118,12 @@ fn failed(error: ClientError) -> anyhow::Error {
     }
 }
 
-/// The process of a guard that runs here, where it was not to be had by its socket.
-fn elsewhere() -> Option<u32> {
+/// The process id of a guard of this network namespace, whose socket is elsewhere.
+fn other_guard() -> Option<u32> {
     NamespaceLock::holder().ok().flatten()
 }
 
-fn another(before: &str, pid: u32) -> anyhow::Error {
+fn other_guard_runs(before: &str, pid: u32) -> anyhow::Error {
     Failure::new(
         Exit::Precondition,
         format!(
@@ -147,7 +147,7 @@ pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
             term::json(&status)?;
         } else {
             if args.watch {
-                // Home, and nothing below: less flicker than clearing first.
+                // Cursor home, then clear below: flickers less than clearing first.
                 term::print_exact("\x1b[H\x1b[J")?;
             }
             term::print(&status::text(&status, context.style))?;
@@ -163,7 +163,7 @@ pub fn apply(args: &ApplyArgs, context: &Context) -> Outcome {
     let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
     let client = client(context);
     client.post("/v1/apply", &Apply { confirm_seconds }).map_err(failed)?;
-    done("the policy of the files is in force", waits(&client, args.confirm)?)
+    done("the policy of the files is in force", time_to_confirm(&client, args.confirm)?)
 }
 
 pub fn confirm(context: &Context) -> Outcome {
@@ -193,13 +193,14 @@ pub fn set(args: &SetArgs, context: &Context) -> Outcome {
     let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
     let client = client(context);
     client.post("/v1/set", &Set { change, confirm_seconds }).map_err(failed)?;
-    done("in force", waits(&client, args.confirm)?)
+    done("in force", time_to_confirm(&client, args.confirm)?)
 }
 
-/// What is odd about what is in force now is told. How long what was changed stays unless it is confirmed; a change before it may wait still.
-fn waits(client: &Client, confirm: Option<Duration>) -> anyhow::Result<Option<Duration>> {
+/// Notes the warnings of the policy that is in force now. Returns how long the change is kept unless it is confirmed;
+/// an earlier change may wait for that, too.
+fn time_to_confirm(client: &Client, confirm: Option<Duration>) -> anyhow::Result<Option<Duration>> {
     let status: Status = client.get("/v1/status").map_err(failed)?;
-    // As `guard check` says of the files; such as that nothing is guaranteed by them.
+    // The same warnings as those of `guard check`.
     status.policy.warnings.iter().for_each(|warning| term::note(&format!("warning: {warning}")));
     if confirm.is_some() {
         return Ok(confirm);
@@ -218,7 +219,7 @@ fn done(what: &str, confirm: Option<Duration>) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Asks the daemon; without one does it here.
+/// Has the daemon take all limits off; without a daemon does it itself.
 pub fn undo(context: &Context) -> Outcome {
     match client(context).post("/v1/stop", &Stop { undo: true }) {
         Ok(()) => {
@@ -233,29 +234,29 @@ pub fn undo(context: &Context) -> Outcome {
         return Err(failure.help("run it as root").into());
     }
     let log = UndoLog::open_to_undo(&run::state(context)?)?;
-    // It would put its limits on again.
-    if let Some(pid) = elsewhere() {
-        return Err(another("nothing was taken off: ", pid));
+    // That guard would set its limits again.
+    if let Some(pid) = other_guard() {
+        return Err(other_guard_runs("nothing was taken off: ", pid));
     }
     let stood = linux::stands()? || !log.is_empty();
     let mut plane = (linux::ENTRY.open)(Options { takeover: false, log: log.clone() })?;
-    // A guest that keeps its tap from being put back keeps nobody else's limit in force.
+    // An interface that cannot be restored does not keep the others' limits in force: its error is returned at the end.
     let off = plane.undo();
     for part in Manager::PARTS {
         log.clear(part)?;
     }
     let groups = Groups::open(&log)?.undo();
-    let seen = plane.observe(Scope::Plane);
-    for note in seen.iter().flat_map(|seen| &seen.notes).chain(&groups.notes) {
+    let observation = plane.observe(Scope::Plane);
+    for note in observation.iter().flat_map(|observation| &observation.notes).chain(&groups.notes) {
         term::note(note);
     }
     off?;
-    // What a guard that was killed has left.
+    // A guard that was killed leaves its socket.
     if let Err((what, e)) = SocketFile::clear(&context.paths.own_guard_socket()) {
         term::note(&format!("cannot {what} {}: {e}", context.paths.own_guard_socket().display()));
     }
     let limits = if stood { "; the limits are off" } else { ", and no limit of one was in force" };
     term::note(&format!("no daemon runs{limits}"));
-    seen?;
+    observation?;
     Ok(Exit::Done)
 }

@@ -1,4 +1,4 @@
-//! `vmio guard run --dry-run`: what would be limited on this host. It looks, and changes nothing.
+//! `vmio guard run --dry-run`: what would be limited on this host. Changes nothing.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::report::format::count;
 use crate::term;
 
 pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bool, context: &Context) -> Outcome {
-    let policy = accepted(read(config, &links::known(None))?)?;
+    let policy = accepted(read(config, &links::of_kernel(None))?)?;
     let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
     let found = Source::open(Box::new(Here::default()))?.look(&uplinks)?;
     if plane.abilities.plane == linux::ENTRY.abilities.plane {

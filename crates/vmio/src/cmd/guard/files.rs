@@ -1,4 +1,4 @@
-//! The files of a policy: those named, and those in directories that are named.
+//! The files of a policy: those of the command line, and the TOML files in its directories.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,7 +11,7 @@ use vmio_model::failure::{Exit, Failure};
 /// Largest file that can be a policy; what is larger was named by mistake.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Every file with its text, in the order in which they are named; those of a directory by name.
+/// Every file with its text, in the order of the command line; files of a directory sorted by name.
 pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for path in paths {

@@ -1,5 +1,6 @@
-//! `vmio guard check --host`: the policy beside what is on this host. Limits that others have set on its interfaces, with the policy
-//! that takes their place and the commands that take them off; and what the Linux plane could not hold. It only looks.
+//! `vmio guard check --host`: checks the policy against this host. Lists limits that others have set on its interfaces,
+//! with the policy that takes their place and the commands that take them off; and what the Linux plane could not hold.
+//! Changes nothing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -57,15 +58,15 @@ pub struct HostChecked {
     unread: Vec<Unread>,
 }
 
-/// Looks at this host.
-pub fn look(policy: &Policy) -> anyhow::Result<HostChecked> {
+/// Checks the policy against this host.
+pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
     let node = Local::new();
-    let look = HostView::new(&node);
-    let Once { guests, mut unread } = Once::here(&look);
+    let view = HostView::new(&node);
+    let Once { guests, mut unread } = Once::here(&view);
     let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
     let once = Once { guests: guests.clone(), unread: Vec::new() };
     let found = Source::open(Box::new(once))?.look(&uplinks)?;
-    let ports = policing::policed(&look).unwrap_or_else(|why| {
+    let ports = policing::policed(&view).unwrap_or_else(|why| {
         unread.push(why);
         Default::default()
     });
@@ -77,13 +78,13 @@ pub fn look(policy: &Policy) -> anyhow::Result<HostChecked> {
         }
     }
     let mut there: Vec<Interface> = found.iter().map(|f| f.interface.clone()).collect();
-    let unseen = limited.iter().map(|l| &l.interface).filter(|i| there.iter().all(|t| t.name != i.name));
-    there.extend(unseen.cloned().collect::<Vec<_>>());
+    let unlisted = limited.iter().map(|l| &l.interface).filter(|i| there.iter().all(|t| t.name != i.name));
+    there.extend(unlisted.cloned().collect::<Vec<_>>());
     there.sort_unstable();
     let (next, left_out) = replaced(policy, &limited, &there);
     let here = here(policy, &found);
     let in_a_class = match &here {
-        Ok(here) => seated(here),
+        Ok(here) => in_a_class(here),
         Err(_) => there.iter().filter(|i| vmio_model::policy::assign::assign(policy, i).is_some()).count(),
     };
     let (mut refused, notes) = match here {
@@ -108,31 +109,32 @@ fn here(policy: &Policy, found: &[DiscoveredInterface]) -> Result<Desired, Refus
     desired(policy, found, &numbers, &linux::ENTRY.abilities, Strictness::Policy)
 }
 
-fn seated(here: &Desired) -> usize {
+fn in_a_class(here: &Desired) -> usize {
     let seats = here.pools.iter().flat_map(|pool| &pool.seats);
     seats.filter_map(|seat| seat.interface.as_ref().map(|i| &i.name)).collect::<BTreeSet<_>>().len()
 }
 
-/// Devices that their managers limit. An interface is believed to be a guest's where the kernel bears it out; else it is
-/// known by what its manager says alone.
+/// Devices that their managers limit. Where the kernel confirms that an interface is the guest's, its data is used;
+/// else that of the manager alone.
 fn of_managers(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface]) -> Vec<Limited> {
     let of_nic = |(guest, nic): (&Guest, &Nic)| {
         if nic.rate_limits.is_empty() {
             return None;
         }
         let name = (*nic.interface).clone()?;
-        let seen = found.iter().find(|f| f.interface.name == name);
-        let interface = seen.filter(|f| f.nic.is_some()).map(|f| f.interface.clone()).unwrap_or_else(|| Interface {
-            index: seen.map_or(0, |f| f.interface.index),
-            name,
-            macs: nic.place.target.clone().into_iter().collect(),
-            vms: std::iter::once(guest.name.clone())
-                .chain(guest.uuid.clone())
-                .chain(guest.ids.values().cloned())
-                .collect(),
-            netns: None,
-        });
-        let uplink = seen.and_then(|f| uplink(f, policy)).or_else(|| only(policy));
+        let discovered = found.iter().find(|f| f.interface.name == name);
+        let interface =
+            discovered.filter(|f| f.nic.is_some()).map(|f| f.interface.clone()).unwrap_or_else(|| Interface {
+                index: discovered.map_or(0, |f| f.interface.index),
+                name,
+                macs: nic.place.target.clone().into_iter().collect(),
+                vms: std::iter::once(guest.name.clone())
+                    .chain(guest.uuid.clone())
+                    .chain(guest.ids.values().cloned())
+                    .collect(),
+                netns: None,
+            });
+        let uplink = discovered.and_then(|f| uplink(f, policy)).or_else(|| single_uplink(policy));
         let (guest, place, limits) = (Some(guest.name.clone()), nic.place.clone(), nic.rate_limits.to_vec());
         Some(Limited { interface, guest, uplink, place, limits })
     };
@@ -141,17 +143,17 @@ fn of_managers(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface])
 
 /// A port of Open vSwitch that is an interface of this host.
 fn of_port(policy: &Policy, found: &[DiscoveredInterface], port: &str, limit: RateLimit) -> Option<Limited> {
-    let seen = found.iter().find(|f| f.interface.name == port)?;
+    let discovered = found.iter().find(|f| f.interface.name == port)?;
     Some(Limited {
-        interface: seen.interface.clone(),
-        guest: seen.interface.vms.first().cloned(),
-        uplink: uplink(seen, policy),
-        place: seen.nic.as_ref().map_or_else(Place::default, |nic| nic.place.clone()),
+        interface: discovered.interface.clone(),
+        guest: discovered.interface.vms.first().cloned(),
+        uplink: uplink(discovered, policy),
+        place: discovered.nic.as_ref().map_or_else(Place::default, |nic| nic.place.clone()),
         limits: vec![limit],
     })
 }
 
-fn only(policy: &Policy) -> Option<String> {
+fn single_uplink(policy: &Policy) -> Option<String> {
     policy.uplinks.keys().next().filter(|_| policy.uplinks.len() == 1).cloned()
 }
 

@@ -1,5 +1,5 @@
-//! What the kernel knows of links, for uplinks that do not write it: their speeds are capacities, and on a physical
-//! port a frame counts with preamble and gap.
+//! Speeds of links by the kernel, for uplinks without a capacity in the policy; and which are physical ports, where a
+//! frame counts with preamble and gap.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use vmio_node::Local;
 use vmio_node::linux::net::Interfaces;
 
 /// What the kernel of this host knows of the links of these names, or of all.
-pub fn known(names: Option<&BTreeSet<String>>) -> Links {
+pub fn of_kernel(names: Option<&BTreeSet<String>>) -> Links {
     of(&Interfaces::here(&Local::new()), names)
 }
 

@@ -1,12 +1,13 @@
-//! What a guard that only observes has seen, for a terminal.
+//! What a guard has observed, for a terminal.
 
 use std::fmt::Write as _;
 
 use vmio_guard::manager::document::Status;
-use vmio_guard::observed::{Observed, ObservedMember, ObservedPool};
+use vmio_guard::observed::{Observed, ObservedInterface, ObservedMember, ObservedPool};
 
 use super::table::{figure, unit};
-use crate::fit;
+use crate::fit::{self, WIDTH};
+use crate::report::document::{Block, Column, Document, Layout, Row, Span, Table, Text, remarks, say};
 use crate::report::format::{count, rate};
 use crate::term::Style;
 
@@ -17,15 +18,15 @@ const NAME: usize = 40;
 
 /// What the policy would have meant, and what each interface took.
 pub fn text(observed: &Observed, style: Style) -> String {
-    let mut out = format!("{}\n", style.bold(&format!("Observed for {}", count(observed.seconds as usize, "second"))));
-    for pool in &observed.pools {
-        out += &meant(pool);
-    }
-    out += &taken(observed, style);
-    out
+    let mut doc = Document::new("");
+    let seconds = count(observed.seconds as usize, "second");
+    doc.put(say((0, 0), Text::from(Span::Bold(format!("Observed for {seconds}")))));
+    observed.pools.iter().for_each(|pool| doc.put(policy_effect(pool)));
+    doc.put(taken(&observed.interfaces));
+    doc.text(style, WIDTH)
 }
 
-/// All of it, and the policy that is proposed.
+/// The same, and the policy that is proposed.
 pub fn end(status: &Status, style: Style) -> String {
     let Some(observed) = &status.observed else { return String::new() };
     let mut out = text(observed, style);
@@ -35,9 +36,9 @@ pub fn end(status: &Status, style: Style) -> String {
     out
 }
 
-/// A sentence a member that the policy would have held, or that was short of its minimum.
-fn meant(pool: &ObservedPool) -> String {
-    let mut all = Vec::new();
+/// What a pool carried, and a sentence for each member that the policy would have held, or that was short of its
+/// minimum.
+fn policy_effect(pool: &ObservedPool) -> Block {
     let mut sum = format!("at most {} of {} taken at once", rate(pool.peak_bps), pool.shared_bps);
     if pool.full_seconds > 0 {
         let _ = write!(sum, ", full for {}", count(pool.full_seconds as usize, "second"));
@@ -45,11 +46,9 @@ fn meant(pool: &ObservedPool) -> String {
     if pool.over_seconds > 0 {
         let _ = write!(sum, ", more than it for {}", count(pool.over_seconds as usize, "second"));
     }
-    all.push(sum);
-    all.extend(pool.members.iter().flat_map(of_member));
-    let head = format!("{} {}: ", pool.uplink, pool.direction.word());
-    let lines = all.iter().enumerate();
-    lines.map(|(n, line)| fit::paragraph(if n == 0 { &head } else { "  " }, 2, line)).collect()
+    let first = (format!("{} {}: ", pool.uplink, pool.direction.word()), sum);
+    let members = pool.members.iter().flat_map(of_member).map(|line| ("  ".to_owned(), line));
+    remarks((0, 2), std::iter::once(first).chain(members))
 }
 
 fn of_member(member: &ObservedMember) -> Vec<String> {
@@ -67,24 +66,19 @@ fn of_member(member: &ObservedMember) -> Vec<String> {
     said.map(line).collect()
 }
 
-fn taken(observed: &Observed, style: Style) -> String {
-    let all = &observed.interfaces;
+/// What each interface sent and received.
+fn taken(all: &[ObservedInterface]) -> Block {
     if all.is_empty() {
-        return "No interface of a guest was there.\n".to_owned();
+        return say((0, 0), "No interface of a guest was there.");
     }
     let most = all.iter().map(|i| i.tx_peak_bps.max(i.rx_peak_bps)).max().unwrap_or_default();
     let (unit, factor) = unit(most);
-    let width = fit::widest(all.iter().map(|i| i.name.as_str()), NAME, unit.len());
-    let head = format!(
-        "{unit:<width$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$}",
-        "sent 95 %", "peak", "recv 95 %", "peak"
-    );
-    let mut out = format!("{}\n", style.dim(&head));
-    for interface in all {
-        let name = fit::beside(&mut out, &interface.name, width, 0);
+    let name_width = fit::widest(all.iter().map(|i| i.name.as_str()), NAME, unit.len());
+    let columns = ["sent 95 %", "peak", "recv 95 %", "peak"].map(|head| Column::new(head, FIGURE).gap(1));
+    let row = |interface: &ObservedInterface| {
         let rates = [interface.tx_usual_bps, interface.tx_peak_bps, interface.rx_usual_bps, interface.rx_peak_bps];
-        let figures: String = rates.iter().map(|rate| format!(" {:>FIGURE$}", figure(*rate, factor))).collect();
-        let _ = writeln!(out, "{name}{figures}");
-    }
-    out
+        Row::new(&interface.name, rates.map(|rate| figure(rate, factor)))
+    };
+    let table = Table::new("name", Layout::flush(name_width), columns).with(all.iter().map(row));
+    Table { narrow: unit.to_owned(), ..table }.into()
 }

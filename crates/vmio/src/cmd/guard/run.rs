@@ -29,7 +29,7 @@ use crate::context::{Context, Outcome};
 use crate::report::format::{count, rate, time};
 use crate::term::{self, Style};
 
-/// The group that may use the socket, where it is there and none is named.
+/// The group that may use the socket by default, if it exists.
 const GROUP: &str = "vmio";
 
 const EXAMPLES: &str = "\
@@ -100,7 +100,7 @@ fn plane_names() -> impl TypedValueParser<Value = &'static Entry> {
     PossibleValuesParser::new(names).try_map(|name| planes::find(&name).ok_or("no such plane"))
 }
 
-/// The files, as they are when they are asked for.
+/// The policy files, read anew each time.
 struct Files(Vec<PathBuf>);
 
 impl Texts for Files {
@@ -109,14 +109,14 @@ impl Texts for Files {
     }
 
     fn links(&self, names: Option<&BTreeSet<String>>) -> Links {
-        links::known(names)
+        links::of_kernel(names)
     }
 }
 
-/// Observed without a policy: whatever may be a guest's, by itself.
-struct Anybody(String);
+/// A policy for observing without one: every interface of a guest is in a class without limits.
+struct AnyGuest(String);
 
-impl Texts for Anybody {
+impl Texts for AnyGuest {
     fn files(&self) -> Result<Vec<(String, String)>, FilesError> {
         let policy = format!(
             "[uplink.\"{}\"]\n[class.seen]\n[[interface]]\nmatch = {{ name = \"*\" }}\nclass = \"seen\"\nrx_class = \"seen\"\n",
@@ -126,18 +126,18 @@ impl Texts for Anybody {
     }
 
     fn links(&self, names: Option<&BTreeSet<String>>) -> Links {
-        let mut links = links::known(names);
+        let mut links = links::of_kernel(names);
         // Most virtual links have no speed; a policy needs a capacity.
         links.speeds.entry(self.0.clone()).or_insert(NO_SPEED);
         links
     }
 }
 
-/// What is taken for the capacity of an uplink that does not say: the proposal says so.
+/// Capacity that is taken for an uplink without a known speed; a note says so.
 const NO_SPEED: BitRate = BitRate::new(10_000_000_000);
 
-/// What a guard that observes goes by.
-fn watched(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn Texts>> {
+/// The policy that a guard observes by: the files', or one for a single uplink.
+fn observed_texts(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn Texts>> {
     let Some(uplink) = &args.uplink else {
         let files = Files(config);
         if let Err(why) = files.files() {
@@ -149,15 +149,15 @@ fn watched(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn Texts>> 
         return Ok(Box::new(files));
     };
     vmio_model::policy::interface_name(uplink).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
-    // Of this network namespace, which sysfs need not show.
+    // By netlink: sysfs may be that of another network namespace.
     if !observe::links()?.contains_key(uplink) {
         let failure = Failure::new(Exit::Usage, format!("there is no interface {uplink}"));
         return Err(failure.help("`ip link` lists those that are there").into());
     }
-    if !links::known(Some(&[uplink.clone()].into())).speeds.contains_key(uplink) {
+    if !links::of_kernel(Some(&[uplink.clone()].into())).speeds.contains_key(uplink) {
         term::note(&format!("{uplink} does not tell its speed: {NO_SPEED} is taken; correct it in what is proposed"));
     }
-    Ok(Box::new(Anybody(uplink.clone())))
+    Ok(Box::new(AnyGuest(uplink.clone())))
 }
 
 fn allocator(args: &Args) -> Result<Allocator, Failure> {
@@ -169,7 +169,7 @@ fn allocator(args: &Args) -> Result<Allocator, Failure> {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    // Absolute: what is read again later is the same file.
+    // Absolute, since the files are read again later.
     let config = args.config.config.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>()?;
     let plane = if args.observe { &observe::ENTRY } else { args.plane };
     let allocator = allocator(args)?;
@@ -185,7 +185,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (Some(address), Some(file)) => Some((address, token(file)?)),
         _ => None,
     };
-    let texts = if args.observe { watched(args, config)? } else { Box::new(Files(config)) };
+    let texts = if args.observe { observed_texts(args, config)? } else { Box::new(Files(config)) };
     let state = state(context)?;
     let socket = socket(context)?;
     let service = Service {
@@ -203,19 +203,19 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let wish = wish.clone();
         let end = move || {
             thread::sleep(time);
-            // It may have ended before.
+            // The guard may have ended already.
             let _ = wish.send(Wish::Stop { undo: false });
         };
         thread::Builder::new().name("guard-time".into()).spawn(end).context("cannot start a thread")?;
     }
     signals(wish).context("cannot wait for signals")?;
     let style = Style::stderr();
-    let mut seen = None;
+    let mut observation = None;
     let ended = service.run(wishes, |event| match event {
-        Event::Observed(status) => seen = Some(status),
+        Event::Observed(status) => observation = Some(status),
         event => say(&event, &socket, style, observes),
     });
-    if let Some(status) = seen {
+    if let Some(status) = observation {
         if context.json { term::json(&*status)? } else { term::print(&observed::end(&status, context.style))? }
     }
     match ended {
@@ -237,7 +237,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
 }
 
-/// A policy that is wrong is a usage error; its problems are told one by one.
+/// Shows each problem of a policy; a wrong policy is a usage error.
 fn refused(error: ManagerError) -> anyhow::Error {
     let style = Style::stderr();
     for problem in error.problems() {
@@ -251,12 +251,12 @@ fn refused(error: ManagerError) -> anyhow::Error {
         }
         _ => Exit::Failed,
     };
-    // What the plane says has its own help.
+    // Errors of the plane have a help of their own.
     let failure = Failure::new(exit, error.to_string());
     if exit == Exit::Usage { failure.help("docs/guard.md has the keys; nothing was changed") } else { failure }.into()
 }
 
-/// SIGHUP reads the files anew; SIGINT and SIGTERM end it, and the limits stay.
+/// SIGHUP reads the files anew; SIGINT and SIGTERM end the guard and leave the limits in force.
 fn signals(wish: Sender<Wish>) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let run = move || {
@@ -270,12 +270,12 @@ fn signals(wish: Sender<Wish>) -> std::io::Result<()> {
     thread::Builder::new().name("guard-signals".into()).spawn(run).map(drop)
 }
 
-/// Notes that are told at the start.
+/// Most notes that are shown at the start.
 const NOTES: usize = 20;
 
-/// A line an event, and what systemd wants to know.
+/// Prints a line for the event, and notifies systemd.
 fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
-    // Without systemd nobody listens.
+    // Does nothing without systemd.
     let systemd = |state: &[NotifyState<'_>]| drop(sd_notify::notify(state));
     let warn = |text: &str| term::note(&format!("{}: {text}", style.yellow("warning")));
     match event {
@@ -329,7 +329,7 @@ fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
             warn(&format!("so it began or ended for {more} more in this second: vmio guard status"));
         }
         Event::Alive => systemd(&[NotifyState::Watchdog]),
-        // It is shown when it has ended.
+        // Printed when the guard has ended.
         Event::Observed(_) => {}
         Event::Ended { .. } if observes => term::note("ended; nothing was changed"),
         Event::Ended { undone: true } => term::note("ended; the limits are off"),
@@ -340,7 +340,7 @@ fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
     }
 }
 
-/// Where the ledger lies: no recovery of runs looks there.
+/// Directory of the guard's undo log, apart from the journals of runs.
 pub fn state(context: &Context) -> anyhow::Result<PathBuf> {
     let dir = context.paths.state.join("guard");
     vmio_node::private_dir(&dir)?;

@@ -175,7 +175,7 @@ fn read(file: &str, text: &str) -> anyhow::Result<Scenario> {
 /// Each pool of the policy as a scenario.
 fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
     let policy = super::accepted(super::read(&args.config, &Links::default())?)?;
-    // Who takes part, and with which minimum, is the plan's to say.
+    // The plan says which members take part, and with which minimum.
     let algorithm = match (args.algorithm, args.enforcement) {
         (How::Dba, Where::Held | Where::Queued) => Algorithm::Dba,
         _ => Algorithm::Exact,

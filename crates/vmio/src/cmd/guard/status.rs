@@ -1,4 +1,4 @@
-//! What a guard that runs says of itself, for a terminal.
+//! The status of the daemon, for a terminal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,8 @@ use vmio_guard::manager::document::{MemberDocument, PoolDocument, Status};
 use vmio_model::rate::BitRate;
 
 use super::table::{figure, unit};
-use crate::fit;
+use crate::fit::{self, WIDTH};
+use crate::report::document::{Column, Document, Layout, Row, Span, Table, Text, list, say};
 use crate::report::format;
 use crate::term::Style;
 
@@ -15,17 +16,17 @@ use crate::term::Style;
 const FIGURE: usize = 7;
 /// Longest name beside which the figures still stand on the same line.
 const NAME: usize = 20;
-/// Lines of a kind that are shown; there may be thousands.
+/// Most lines of a kind that are shown; there may be thousands.
 const LINES: usize = 20;
 /// Longest class that is shown whole.
 const CLASS: usize = 10;
 
-/// The whole of it.
+/// The whole status.
 pub fn text(status: &Status, style: Style) -> String {
     let mut out = String::new();
     let policy = &status.policy;
     let loops = &status.loops;
-    // Where the kernel holds all by itself there are none.
+    // A plane that the kernel serves by itself has no periods.
     let periods = match loops.periods_total {
         0 => String::new(),
         periods => {
@@ -38,7 +39,7 @@ pub fn text(status: &Status, style: Style) -> String {
         policy.revision,
         policy.files.join(", "),
         status.plane,
-        who(status),
+        algorithm(status),
     );
     out += &fit::paragraph("", 0, &head);
     if let Some(p99) = status.appeared.p99_seconds {
@@ -54,11 +55,9 @@ pub fn text(status: &Status, style: Style) -> String {
             out += &fit::notice(&format!("{}: ", style.yellow(label)), label.len() + 2, &line);
         }
     }
-    for pool in &status.pools {
-        out.push('\n');
-        table(&mut out, pool, style);
-        held_back(&mut out, pool);
-    }
+    let mut pools = Document::new("");
+    status.pools.iter().for_each(|pool| of_pool(&mut pools, pool));
+    out += &pools.text(style, WIDTH);
     if !status.guests.is_empty() {
         out += "\nof processors and memory\n";
     }
@@ -82,13 +81,13 @@ pub fn text(status: &Status, style: Style) -> String {
     out
 }
 
-/// Who sets the limits.
-fn who(status: &Status) -> String {
-    let measures = status.measures.iter().map(|measures| format!(", {measures} measured"));
-    measures.fold(status.algorithm.clone(), |who, more| who + &more)
+/// What computes the limits, and of which traffic.
+fn algorithm(status: &Status) -> String {
+    let measures = status.measures.as_ref().map(|measures| format!(", {measures} measured"));
+    format!("{}{}", status.algorithm, measures.unwrap_or_default())
 }
 
-/// What deserves a look, by kind.
+/// What an operator should look at, by kind.
 fn cautions(status: &Status) -> [(&'static str, Vec<String>); 6] {
     let policy = &status.policy;
     let mut waits = Vec::new();
@@ -112,7 +111,7 @@ fn cautions(status: &Status) -> [(&'static str, Vec<String>); 6] {
     ]
 }
 
-/// Whose minimum of receiving nobody here can hold now.
+/// Members whose minimum of receiving this host cannot hold now, since the link before it is full.
 fn flooded(status: &Status) -> Vec<String> {
     let all = status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member)));
     let line = |(pool, member): (&PoolDocument, &MemberDocument)| {
@@ -128,11 +127,11 @@ fn flooded(status: &Status) -> Vec<String> {
         ))
     };
     let mut lines: Vec<String> = all.filter_map(line).collect();
-    more_than(&mut lines, LINES);
+    cut_to(&mut lines, LINES);
     lines
 }
 
-/// Whose guarantee is not kept now.
+/// Members whose guarantee is not kept now.
 fn breaches(status: &Status) -> Vec<String> {
     let mut all = Vec::new();
     for (pool, member) in status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member))) {
@@ -147,12 +146,12 @@ fn breaches(status: &Status) -> Vec<String> {
             format::time(seconds)
         ));
     }
-    more_than(&mut all, LINES);
+    cut_to(&mut all, LINES);
     all
 }
 
-/// No more lines than that.
-fn more_than(lines: &mut Vec<String>, most: usize) {
+/// Cuts the lines to so many, and says how many more there are.
+fn cut_to(lines: &mut Vec<String>, most: usize) {
     let more = lines.len().saturating_sub(most);
     if more > 0 {
         lines.truncate(most);
@@ -160,8 +159,8 @@ fn more_than(lines: &mut Vec<String>, most: usize) {
     }
 }
 
-/// What waits and was lost, of those that want more than they get now.
-fn held_back(out: &mut String, pool: &PoolDocument) {
+/// What waits and was dropped of members that want more than they get now.
+fn held_back(pool: &PoolDocument) -> Vec<String> {
     let mut lines = Vec::new();
     for member in &pool.members {
         if member.waiting_bytes == 0 || member.offered_bps.is_none() {
@@ -177,53 +176,59 @@ fn held_back(out: &mut String, pool: &PoolDocument) {
         }
         lines.push(line);
     }
-    more_than(&mut lines, LINES);
-    for line in lines {
-        *out += &fit::paragraph("  ", 2, &line);
-    }
+    cut_to(&mut lines, LINES);
+    lines
 }
 
 fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-fn table(out: &mut String, pool: &PoolDocument, style: Style) {
-    let (unit, factor) = unit(pool.capacity_bps);
-    let head = format!("{} {}", pool.uplink, pool.direction.word());
-    let _ = writeln!(out, "{}: {}, {} shared", style.bold(&head), pool.capacity_bps, pool.shared_bps);
+/// A pool with its members.
+fn of_pool(doc: &mut Document, pool: &PoolDocument) {
+    doc.gap();
+    let name = Text::from(Span::Bold(format!("{} {}", pool.uplink, pool.direction.word())));
+    let capacity = format!(": {}, {} shared", pool.capacity_bps, pool.shared_bps);
+    doc.put(say((0, 0), name.and(Span::Plain(capacity))));
     if let Some(stage) = &pool.stage {
         let lost = format::count(stage.dropped_packets_total as usize, "packet");
         let line = format!("guests share {} before the uplink; {lost} dropped behind", stage.shared_bps);
-        *out += &fit::paragraph("", 0, &line);
+        doc.put(say((0, 0), line));
     }
+    doc.put(table(pool).into());
+    if let Some(line) = excess(&pool.members) {
+        doc.put(say((0, 0), line));
+    }
+    doc.put(list((2, 2), held_back(pool)));
+}
+
+fn table(pool: &PoolDocument) -> Table {
+    let (unit, factor) = unit(pool.capacity_bps);
     let name_width = fit::widest(pool.members.iter().map(|m| m.name.as_str()), NAME, unit.len());
     let class_width = fit::widest(pool.members.iter().map(|m| m.class.as_str()), CLASS, 5);
-    let header = format!(
-        "{unit:<name_width$} {:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>9}",
-        "class", "prio", "rate", "min", "max", "limit", "dropped"
-    );
-    let _ = writeln!(out, "{}", style.dim(header.trim_end()));
-    for member in &pool.members {
-        let name = fit::beside(out, &member.name, name_width, 0);
-        let class: String = member.class.chars().take(class_width).collect();
+    let figures = ["rate", "min", "max", "limit"].map(|head| Column::new(head, FIGURE).gap(1));
+    let columns = [Column::new("class", class_width).left().gap(1), Column::new("prio", 4).gap(1)]
+        .into_iter()
+        .chain(figures)
+        .chain([Column::new("dropped", 9).gap(1)]);
+    let row = |member: &MemberDocument| {
         let rate = |rate: Option<BitRate>| rate.map_or_else(|| "-".to_owned(), |rate| figure(rate, factor));
-        let _ = writeln!(
-            out,
-            "{name} {class:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>9}",
-            member.priority,
+        let cells = [
+            member.class.chars().take(class_width).collect::<String>(),
+            member.priority.to_string(),
             rate(member.rate_bps),
             figure(member.min_effective_bps, factor),
             figure(member.max_bps, factor),
             rate(member.limit_bps),
-            member.dropped_packets_total,
-        );
-    }
-    if let Some(line) = excess(&pool.members) {
-        *out += &fit::paragraph("", 0, &line);
-    }
+            member.dropped_packets_total.to_string(),
+        ];
+        Row::new(&member.name, cells)
+    };
+    let table = Table::new("name", Layout::flush(name_width), columns).with(pool.members.iter().map(row));
+    Table { narrow: unit.to_owned(), ..table }
 }
 
-/// Where the excess of how many waits.
+/// Where members' excess waits: how many at each place.
 fn excess(members: &[MemberDocument]) -> Option<String> {
     let mut all: BTreeMap<&str, usize> = BTreeMap::new();
     for excess in members.iter().filter_map(|member| member.excess.as_ref()) {

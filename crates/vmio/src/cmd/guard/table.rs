@@ -1,16 +1,13 @@
-//! The plan as a table for a terminal: a line a member, with a bar over the pool's capacity.
-
-use std::fmt::Write as _;
+//! The plan as tables: a row a member, with a bar over the pool's capacity.
 
 use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::plan::{GroupRow, LimitedBy, Plan, Pool, Row};
 use vmio_model::rate::BitRate;
 
-use crate::fit;
+use crate::fit::{self, WIDTH};
+use crate::report::document::{self, Block, Colour, Column, Document, Layout, Span, Table, Text, say};
 use crate::term::Style;
 
-/// Columns that no line exceeds.
-const WIDTH: usize = crate::fit::WIDTH;
 /// Longest name beside which the figures still stand on the same line.
 const NAME: usize = 18;
 /// Longest class that is shown whole.
@@ -18,9 +15,13 @@ const CLASS: usize = 9;
 /// Columns of a figure.
 const FIGURE: usize = 7;
 
-/// The whole plan.
+/// The whole plan for a terminal.
 pub fn text(plan: &Plan, style: Style) -> String {
-    let mut out = String::new();
+    document(plan).text(style, WIDTH)
+}
+
+fn document(plan: &Plan) -> Document {
+    let mut doc = Document::new("");
     let mut marks = Marks::default();
     let mut idle = Vec::new();
     let mut rows = plan.interfaces.as_slice();
@@ -33,45 +34,48 @@ pub fn text(plan: &Plan, style: Style) -> String {
             continue;
         }
         marks.see(mine);
-        table(&mut out, pool, mine, style);
-        out.push('\n');
+        doc.put(heading(pool, mine));
+        doc.put(table(pool, mine).into());
+        doc.gap();
     }
     if plan.pools.is_empty() {
-        out += "The policy has no uplink: there is nothing to plan.\n";
+        doc.put(say((0, 0), "The policy has no uplink: there is nothing to plan."));
     } else if idle.len() < plan.pools.len() {
-        out += &marks.legend(style);
+        marks.explain(&mut doc);
     }
     if !idle.is_empty() {
-        out += &left_out(&idle);
+        doc.put(left_out(&idle));
     }
     if !plan.groups.is_empty() {
-        out.push('\n');
-        groups(&mut out, &plan.groups, style);
+        doc.gap();
+        let head = Text::from(Span::Bold("Processors and memory".to_owned()));
+        doc.put(say((0, 0), head.and(Span::Plain(": on the guest's control group".to_owned()))));
+        doc.put(groups(&plan.groups).into());
     }
-    out
+    doc
 }
 
-/// What the guests are owed of processors and memory.
-fn groups(out: &mut String, rows: &[GroupRow], style: Style) {
-    let _ = writeln!(out, "{}: on the guest's control group", style.bold("Processors and memory"));
-    let width = fit::widest(rows.iter().map(|r| r.name.as_str()), NAME, 5);
-    let header = format!("{:<width$} {:>10} {:>12} {:>14}", "guest", "cpu_weight", "cpu_max", "memory_max");
-    let _ = writeln!(out, "{}", style.dim(&header));
-    for row in rows {
-        let name = fit::beside(out, &row.name, width, 2);
-        let [weight, cpu, memory] = GroupKey::ALL.map(|key| row.limits.shown(key).unwrap_or_else(|| "-".into()));
-        let _ = writeln!(out, "{name} {weight:>10} {cpu:>12} {memory:>14}");
-    }
+/// The guests' limits of processors and memory.
+fn groups(rows: &[GroupRow]) -> Table {
+    let name_width = fit::widest(rows.iter().map(|r| r.name.as_str()), NAME, 5);
+    let columns = [("cpu_weight", 10), ("cpu_max", 12), ("memory_max", 14)];
+    let columns = columns.map(|(head, width)| Column::new(head, width).gap(1));
+    let row = |row: &GroupRow| {
+        let limits = GroupKey::ALL.map(|key| row.limits.shown(key).unwrap_or_else(|| "-".into()));
+        document::Row::new(&row.name, limits)
+    };
+    let table = Table::new("guest", Layout::flush(name_width), columns).with(rows.iter().map(row));
+    Table { narrow: "guest".to_owned(), ..table }
 }
 
-/// Pools in which there is nothing to see, in a line.
-fn left_out(idle: &[String]) -> String {
+/// The pools in which only an idle host and default are, in a line.
+fn left_out(idle: &[String]) -> Block {
     let shown = idle[..idle.len().min(3)].join(", ");
     let more = if idle.len() > 3 { format!(" and {} more", idle.len() - 3) } else { String::new() };
-    fit::paragraph("", 0, &format!("Not shown, because only an idle host and default are in it: {shown}{more}"))
+    say((0, 0), format!("Not shown, because only an idle host and default are in it: {shown}{more}"))
 }
 
-/// What the legend has to explain.
+/// The marks that appear in the tables.
 #[derive(Default)]
 struct Marks {
     less: bool,
@@ -88,68 +92,77 @@ impl Marks {
         }
     }
 
-    fn legend(&self, style: Style) -> String {
-        let above = if self.above { &format!("   {} above the maximum", style.yellow("░")) } else { "" };
-        let mut text = format!(
-            "{} guaranteed   {} spare{above}   {} free up to the maximum\n",
-            style.cyan("█"),
-            style.cyan("▒"),
-            style.dim("·")
-        );
+    fn explain(&self, doc: &mut Document) {
+        let mark = |colour, sign: &str| Span::Mark(colour, sign.to_owned());
+        let plain = |text: &str| Span::Plain(text.to_owned());
+        let mut bar = Text::from(mark(Colour::Cyan, "█"))
+            .and(plain(" guaranteed   "))
+            .and(mark(Colour::Cyan, "▒"))
+            .and(plain(" spare   "));
+        if self.above {
+            bar = bar.and(mark(Colour::Yellow, "░")).and(plain(" above the maximum   "));
+        }
+        doc.put(say((0, 0), bar.and(mark(Colour::Dim, "·")).and(plain(" free up to the maximum"))));
         if self.less {
-            text += "* less than its class's minimum: not all minima fit, low priorities give way\n";
+            let text = "* less than its class's minimum: not all minima fit, low priorities give way";
+            doc.put(say((0, 0), text));
         }
         if self.over {
-            text += "+ may exceed its maximum once every maximum is met (over_max)\n";
+            doc.put(say((0, 0), "+ may exceed its maximum once every maximum is met (over_max)"));
         }
-        text
     }
 }
 
-fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
-    let (unit, factor) = unit(pool.capacity_bps);
+/// The pool, its capacity, and how much of that is unused.
+fn heading(pool: &Pool, rows: &[Row]) -> Block {
     let idle: BitRate = rows.iter().filter(|r| r.contract.hard).map(|r| r.min_effective_bps - r.guaranteed_bps).sum();
     let kept = match idle {
         BitRate::ZERO => String::new(),
         idle => format!(", {idle} of it reserved by hard minima"),
     };
-    let head = format!("{} {}", pool.uplink, pool.direction.word());
-    let (capacity, unused) = (pool.capacity_bps.to_string(), pool.unused_bps);
-    let _ = writeln!(out, "{}: {capacity}, {unused} unused{kept}", style.bold(&head));
+    let name = Text::from(Span::Bold(format!("{} {}", pool.uplink, pool.direction.word())));
+    let figures = format!(": {}, {} unused{kept}", pool.capacity_bps, pool.unused_bps);
+    say((0, 0), name.and(Span::Plain(figures)))
+}
+
+fn table(pool: &Pool, rows: &[Row]) -> Table {
+    let (unit, factor) = unit(pool.capacity_bps);
     let name_width = fit::widest(rows.iter().map(|r| r.name.as_str()), NAME, "name".len());
     let class_width = fit::widest(rows.iter().map(|r| r.class.as_str()), CLASS, 5);
     let bar_width = WIDTH.saturating_sub(name_width + class_width + 4 * (FIGURE + 1) + 18);
     // The scale of the bars, where there is room for it.
+    let capacity = pool.capacity_bps.to_string();
     let scale = if bar_width > capacity.len() { format!("0{capacity:>0$}", bar_width - 1) } else { String::new() };
-    let header = format!(
-        "{:<name_width$} {:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:<8} {scale}",
-        unit, "class", "prio", "demand", "min", "max", "rate", "limit"
-    );
-    let _ = writeln!(out, "{}", style.dim(header.trim_end()));
-    for row in rows {
+    let figures = ["demand", "min", "max", "rate"].map(|head| Column::new(head, FIGURE).gap(1));
+    let columns = [Column::new("class", class_width).left().gap(1), Column::new("prio", 4).gap(1)]
+        .into_iter()
+        .chain(figures)
+        .chain([Column::new("limit", 8).left().gap(1), Column::new(scale, bar_width).left().gap(1)]);
+    let row = |row: &Row| {
         let figure = |rate: BitRate| figure(rate, factor);
         let less = if less(row) { "*" } else { "" };
         let over = if row.contract.over_max { "+" } else { "" };
-        let figures = format!(
-            "{} {} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$}",
-            fit::beside(out, &row.name, name_width, 2),
-            fit::left(&fit::cut(&row.class, class_width), class_width),
-            row.contract.priority,
-            row.demand_bps.map_or("all".to_owned(), figure),
-            format!("{less}{}", figure(row.min_effective_bps)),
-            format!("{over}{}", figure(row.contract.max)),
-        );
-        let rate = style.bold(&format!("{:>FIGURE$}", figure(row.rate_bps)));
         let limit = match row.limited_by {
-            LimitedBy::Capacity => style.yellow("capacity"),
-            other => format!("{:<8}", other.word()),
+            LimitedBy::Capacity => Span::Mark(Colour::Yellow, "capacity".to_owned()),
+            other => Span::Plain(other.word().to_owned()),
         };
-        let bar = bar(row, pool.capacity_bps, bar_width, style);
-        let _ = writeln!(out, "{}", format!("{figures} {rate} {limit} {bar}").trim_end());
-    }
+        let cells: [Text; 8] = [
+            fit::cut(&row.class, class_width).into(),
+            row.contract.priority.to_string().into(),
+            row.demand_bps.map_or("all".to_owned(), figure).into(),
+            format!("{less}{}", figure(row.min_effective_bps)).into(),
+            format!("{over}{}", figure(row.contract.max)).into(),
+            Span::Bold(figure(row.rate_bps)).into(),
+            limit.into(),
+            bar(row, pool.capacity_bps, bar_width),
+        ];
+        document::Row::new(&row.name, cells)
+    };
+    let table = Table::new("name", Layout::flush(name_width), columns).with(rows.iter().map(row));
+    Table { narrow: unit.to_owned(), ..table }
 }
 
-/// It has not all of its minimum. Who is left out by the algorithm has none to begin with.
+/// Whether a member has less than its minimum; one that the algorithm leaves out has none.
 fn less(row: &Row) -> bool {
     row.member.is_some() && row.min_effective_bps < row.contract.min
 }
@@ -172,9 +185,9 @@ pub(super) fn figure(rate: BitRate, unit: BitRate) -> String {
     }
 }
 
-/// Cells of guaranteed, spare, spare above the maximum, and what is free below it. Whatever is
-/// above 0 shows.
-fn bar(row: &Row, capacity: BitRate, width: usize, style: Style) -> String {
+/// A bar of the guaranteed rate, the spare, the spare above the maximum, and what is free up to it. A rate above 0 has
+/// at least one cell.
+fn bar(row: &Row, capacity: BitRate, width: usize) -> Text {
     let cells = |rate: BitRate| {
         let exact = rate.bits() as f64 * width as f64 / capacity.bits() as f64;
         (exact.round() as usize).max(usize::from(rate > BitRate::ZERO)).min(width)
@@ -184,10 +197,7 @@ fn bar(row: &Row, capacity: BitRate, width: usize, style: Style) -> String {
     let max = cells(row.contract.max.min(capacity));
     let above = if row.rate_bps > row.contract.max { rate.saturating_sub(max.max(guaranteed)) } else { 0 };
     let (spare, free) = (rate - guaranteed - above, max.saturating_sub(rate));
-    format!(
-        "{}{}{}",
-        style.cyan(&("█".repeat(guaranteed) + &"▒".repeat(spare))),
-        style.yellow(&"░".repeat(above)),
-        style.dim(&"·".repeat(free))
-    )
+    Text::from(Span::Mark(Colour::Cyan, "█".repeat(guaranteed) + &"▒".repeat(spare)))
+        .and(Span::Mark(Colour::Yellow, "░".repeat(above)))
+        .and(Span::Mark(Colour::Dim, "·".repeat(free)))
 }

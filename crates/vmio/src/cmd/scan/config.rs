@@ -1,5 +1,5 @@
-//! The file with findings that are meant to be so: `/etc/vmio/scan.toml` for root, `vmio/scan.toml` in the
-//! XDG configuration directory for others, or the one that `--config` names.
+//! The file with findings to ignore: `/etc/vmio/scan.toml` for root, `vmio/scan.toml` in the XDG configuration
+//! directory for others, or the one that `--config` names.
 //!
 //! What it says decides what an operator gets to see. So it is read only if it belongs to root or to
 //! this user and nobody else may write it.
@@ -16,10 +16,11 @@ use vmio_model::ignores;
 
 use super::pick::Ignore;
 
-/// Largest file that can be meant.
+/// Largest configuration file that is read.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What it asks to leave out. `named` is the file that the user named; the default one may be missing.
+/// The findings that the configuration ignores. `named` is the file of the command line; the default one may be
+/// missing.
 pub fn read(named: Option<&Path>, default: Option<&Path>) -> anyhow::Result<Vec<Ignore>> {
     let Some(path) = named.or(default) else { return Ok(Vec::new()) };
     let text = match text(path, MOST_BYTES) {
@@ -33,7 +34,7 @@ pub fn read(named: Option<&Path>, default: Option<&Path>) -> anyhow::Result<Vec<
     words.into_iter().map(entry).collect::<Result<_, Failure>>().map_err(Into::into)
 }
 
-/// Nothing is there, or it lies in the home of somebody else (`su` keeps HOME): nothing is left out then.
+/// The default file is missing, or in the home of another user (`su` keeps HOME): nothing is ignored then.
 fn is_not_ours(e: &anyhow::Error) -> bool {
     use std::io::ErrorKind::{NotFound, PermissionDenied};
     e.downcast_ref::<std::io::Error>().is_some_and(|e| matches!(e.kind(), NotFound | PermissionDenied))
@@ -43,7 +44,7 @@ fn is_not_ours(e: &anyhow::Error) -> bool {
 pub fn text(path: &Path, most_bytes: u64) -> anyhow::Result<String> {
     let name = path.display();
     let refused = |why: &str, help: &str| Failure::new(Exit::Usage, format!("{name} {why}")).help(help);
-    // A pipe in its place would never be opened.
+    // O_NONBLOCK: opening a pipe would block otherwise.
     let opened = open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
     let file = File::from(
         opened

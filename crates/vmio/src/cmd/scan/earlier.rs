@@ -1,5 +1,5 @@
-//! `--diff`: the earlier scan that is compared with, and keeping this one for the next time. That file in
-//! the state directory is the only thing that a scan ever writes there, and only with `--diff`.
+//! `--diff`: reads the earlier scan, and keeps this one for the next time. That file is the only one that a scan ever
+//! writes in the state directory, and only with `--diff`.
 
 use std::fs::{DirBuilder, OpenOptions, rename};
 use std::io::Write;
@@ -19,8 +19,8 @@ use crate::report::scan::{View, json};
 /// Largest earlier scan that is read.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Compares with the scan in `named`, else with the last one that was kept; then keeps this one. Of a few
-/// guests nothing is kept, since the others would be missing from it.
+/// Compares with the scan in `named`, else with the last one that was kept; then keeps this one. A scan of named guests
+/// is not kept, since the others would be missing from it.
 pub fn compare(
     view: &View,
     named: Option<&Path>,
@@ -31,7 +31,7 @@ pub fn compare(
     let kept = context.paths.last_scan();
     let path = named.unwrap_or(&kept);
     let diff = if path.exists() || named.is_some() {
-        let earlier = wanted(read(path)?, guests, ignore);
+        let earlier = restricted(read(path)?, guests, ignore);
         Diff::of(&view.rows, &earlier, &path.display().to_string())
     } else {
         Diff::first()
@@ -50,8 +50,8 @@ fn read(path: &Path) -> anyhow::Result<Earlier> {
     })
 }
 
-/// The guests that were asked for, without what is ignored now.
-fn wanted(mut earlier: Earlier, words: &[String], ignore: &[Ignore]) -> Earlier {
+/// The earlier scan with only the guests that were asked for, without findings that are ignored now.
+fn restricted(mut earlier: Earlier, words: &[String], ignore: &[Ignore]) -> Earlier {
     let guests: Vec<Guest> = earlier.guests.iter().map(|g| g.guest.clone()).collect();
     for one in ignore {
         let meant = one.guest.as_ref().map_or_else(|| (0..guests.len()).collect(), |word| called(&guests, word));
@@ -77,8 +77,8 @@ fn keep(file: &Path, content: &str) -> anyhow::Result<()> {
     in_one_step(file, content, 0o600).with_context(why)
 }
 
-/// Writes beside the file, then renames: whoever reads it never finds half of it. What already lies beside
-/// it is not opened, since in a directory of others it may be a link.
+/// Writes a new file beside it, then renames, so that readers never find half of it. An existing file is not opened: in
+/// a directory of other users it may be a link.
 pub fn in_one_step(file: &Path, content: &str, mode: u32) -> std::io::Result<()> {
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));

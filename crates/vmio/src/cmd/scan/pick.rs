@@ -10,10 +10,10 @@ use vmio_model::words::nearest;
 
 use crate::report::scan::Row;
 
-/// Names that an error lists.
+/// Most names that an error lists.
 const LISTED: usize = 12;
 
-/// Leaves out vmio's own guests, unless all are wanted or some are named; and how many those were.
+/// Leaves out vmio's own guests, unless all are wanted or some are named. Also returns how many it left out.
 pub fn own(mut guests: Vec<Guest>, all: bool, names: &[String]) -> (Vec<Guest>, usize) {
     let before = guests.len();
     if !all && names.is_empty() {
@@ -23,8 +23,8 @@ pub fn own(mut guests: Vec<Guest>, all: bool, names: &[String]) -> (Vec<Guest>, 
     (guests, left_out)
 }
 
-/// The guests that the words name, all without a word. A word that names nobody is an error, which lists those that
-/// a scan without words shows: with `all` vmio's own, too.
+/// The guests that the words name; without words all. A word that names no guest is an error that lists those that a
+/// scan without words would show.
 pub fn named(guests: Vec<Guest>, all: bool, words: &[String]) -> Result<Vec<Guest>, Failure> {
     if words.is_empty() {
         return Ok(guests);
@@ -61,14 +61,14 @@ fn unknown((guests, left_out): (Vec<Guest>, usize), word: &str) -> Failure {
 /// Where an [`Ignore`] of the command line comes from.
 const OPTION: &str = "--ignore";
 
-/// What is left out.
+/// A rule that is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ignore {
     /// Id of the rule.
     pub rule: String,
-    /// In the guests that this word names alone.
+    /// Only in the guests that this word names.
     pub guest: Option<String>,
-    /// Who asks for it: [`OPTION`], or a file.
+    /// Its source: [`OPTION`], or a file.
     pub from: String,
 }
 
@@ -98,13 +98,12 @@ impl FromStr for Ignore {
     }
 }
 
-/// Takes the findings away that are to be ignored; how many those were. A rule may be ignored in a
-/// guest that does not run now.
+/// Removes the findings that are to be ignored, and counts them. A rule may also name a guest that does not run now.
 pub fn ignored(rows: &mut [Row], ignore: &[Ignore]) -> usize {
     ignored_by(rows, ignore).iter().map(|(_, n)| n).sum()
 }
 
-/// As [`ignored`], by who asked for it.
+/// As [`ignored`], counted by source.
 pub fn ignored_by(rows: &mut [Row], ignore: &[Ignore]) -> Vec<(String, usize)> {
     let guests: Vec<Guest> = rows.iter().map(|row| row.guest.clone()).collect();
     let mut counts: Vec<(String, usize)> = Vec::new();

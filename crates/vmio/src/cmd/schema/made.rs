@@ -1,4 +1,4 @@
-//! Makes a schema (JSON Schema, draft 2020-12) of a type, as a reader of the output wants it.
+//! Makes the schema (JSON Schema, draft 2020-12) of a type, worded for readers of the output.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The dialect that the schemas are in.
 pub const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// The schema of a type, under a title; `printed` says by what.
+/// The schema of a type, under a title; `printed` names the commands that print it.
 pub fn schema(root: fn(&mut SchemaGenerator) -> Schema, title: String, printed: &str) -> Value {
     // As it is written, not as it is read: a field that is always written is required.
     let settings = SchemaSettings::draft2020_12()
@@ -25,7 +25,7 @@ pub fn schema(root: fn(&mut SchemaGenerator) -> Schema, title: String, printed: 
     schema.into()
 }
 
-/// Keywords in the order in which a person reads them; types that others are made of come last.
+/// Keywords in reading order; `$defs` come last.
 const FIRST: [&str; 6] = ["$schema", "title", "description", "type", "properties", "required"];
 
 /// A schema as it is printed.
@@ -47,8 +47,8 @@ impl Serialize for Ordered<'_> {
     }
 }
 
-/// Fields may be added within a major version: a reader must not refuse an object for one that it does not
-/// know. Some types do, when they are read.
+/// Removes `additionalProperties: false`, which some types have for reading: fields may be added within a major
+/// version.
 #[derive(Debug, Clone)]
 struct Open;
 
@@ -75,8 +75,7 @@ impl Transform for Words {
     }
 }
 
-/// Of a type that is one of several things each stands as an object with one field, its name: what is said of
-/// the thing is said of that field too.
+/// Copies the description of an enum's variant to the one field that names the variant.
 #[derive(Debug, Clone)]
 struct Variants;
 

@@ -44,7 +44,7 @@ impl Output {
         made::schema(self.root, format!("vmio {}", self.name), &format!("{printed} by {}.", commands.join(", ")))
     }
 
-    /// Words by which it may be meant: its name, and the commands that print it (`runs-show`).
+    /// Words that a user may name it by: its name, and the commands that print it (`runs-show`).
     pub(super) fn words(&self) -> impl Iterator<Item = String> {
         let verbs =
             |command: &str| command.split(' ').take_while(|w| !w.starts_with('-')).collect::<Vec<_>>().join("-");

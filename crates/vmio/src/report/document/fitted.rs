@@ -1,17 +1,17 @@
-//! A table that is as wide as what is in it, made to fit a terminal.
+//! A table whose columns are as wide as their cells, fitted into a terminal.
 
 use super::lines::{Out, severity};
 use super::{Align, Cell, Fit, In, Table};
 use crate::fit;
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
-/// Columns of a word for how much something matters.
+/// Columns of a severity.
 const CHIP: usize = 8;
 
-/// A column with what is in it.
-struct Held {
-    /// Its place, that of the labels being 0.
+/// A column with its cells as texts.
+struct FittedColumn {
+    /// Its index; that of the labels is 0.
     at: usize,
     head: String,
     right: bool,
@@ -19,7 +19,7 @@ struct Held {
     width: usize,
 }
 
-impl Held {
+impl FittedColumn {
     fn put(&self, cell: &str) -> String {
         let cell = fit::cut(cell, self.width);
         let cell = if self.right { fit::right(&cell, self.width) } else { fit::left(&cell, self.width) };
@@ -27,8 +27,8 @@ impl Held {
     }
 }
 
-/// A column of the table, with its short texts or the others.
-fn held(table: &Table, at: usize, short: bool) -> Held {
+/// A column of the table, with its short or its usual texts.
+fn fit_column(table: &Table, at: usize, short: bool) -> FittedColumn {
     let text = |cell: &Cell| match (&cell.short, &cell.narrow) {
         (Some(text), _) if short => text.clone(),
         (_, Some(text)) => text.clone(),
@@ -45,13 +45,13 @@ fn held(table: &Table, at: usize, short: bool) -> Held {
     }
     let head = column.map_or(&table.narrow, |column| &column.narrow).to_owned();
     let right = column.is_some_and(|column| column.align == Align::Right);
-    Held { at, width: width.max(fit::columns(&head)), head, right, cells }
+    FittedColumn { at, width: width.max(fit::columns(&head)), head, right, cells }
 }
 
-/// The table in as many columns as the terminal has. The last of its columns takes what the others leave.
+/// The table in the width of the terminal. The last column takes what the others leave.
 pub fn table(out: &mut Out, table: &Table) {
     let places = std::iter::once(0).chain(table.columns_in(In::TERMINAL).map(|(at, _)| at + 1));
-    let mut all: Vec<Held> = places.map(|at| held(table, at, false)).collect();
+    let mut all: Vec<FittedColumn> = places.map(|at| fit_column(table, at, false)).collect();
     for step in table.layout.fit {
         let width = all.iter().map(|of| of.width + GAP).sum::<usize>() - GAP;
         let over = width.saturating_sub(out.room);
@@ -59,7 +59,7 @@ pub fn table(out: &mut Out, table: &Table) {
             _ if over == 0 => break,
             Fit::Drop(place) => all.retain(|of| of.at != place),
             Fit::Short(place) => {
-                all.iter_mut().filter(|of| of.at == place).for_each(|of| *of = held(table, place, true));
+                all.iter_mut().filter(|of| of.at == place).for_each(|of| *of = fit_column(table, place, true));
             }
             Fit::Least(place, least) => {
                 for of in all.iter_mut().filter(|of| of.at == place) {
@@ -68,7 +68,7 @@ pub fn table(out: &mut Out, table: &Table) {
             }
         }
     }
-    // The end of a name tells those of one kind apart.
+    // Long names are cut in the middle: names of one kind differ at the end.
     if let Some(labels) = all.first_mut() {
         let names: Vec<&str> = labels.cells.iter().map(String::as_str).collect();
         labels.cells = fit::names(&names, labels.width);

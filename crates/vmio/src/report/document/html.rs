@@ -158,7 +158,7 @@ fn made(made: &Made) -> Html {
     }
 }
 
-/// How a change is made, each way as a block that one click selects whole.
+/// How a change is made, each way as a block that one click selects.
 fn ways(ways: &Ways) -> Html {
     html! {
         @for (name, how) in ways.iter().filter(|(_, how)| !how.is_empty()) {
@@ -195,7 +195,7 @@ fn drawn(drawing: &Drawing, css: &str) -> Html {
     html! { @if let Some(svg) = svg { (svg) } }
 }
 
-/// The columns of a page, with their places among all.
+/// The columns of a page, with their indices among all.
 type Columns<'a> = [(usize, &'a Column)];
 
 fn table(table: &Table) -> Html {
@@ -227,7 +227,7 @@ fn head_of(column: &Column) -> Html {
     }
 }
 
-/// A row, its parts and what must be known of it.
+/// A row, its parts and its notes.
 fn rows(table: &Table, row: &Row, columns: &Columns<'_>) -> Html {
     let notes = if table.marks.is_empty() { String::new() } else { row.notes.join("; ") };
     let goes_on = |parts: usize| parts < row.parts.len() || !notes.is_empty();
@@ -286,7 +286,7 @@ fn words(text: &Text) -> Html {
     html! {
         @for piece in &text.0 {
             @match piece {
-                Span::Plain(said) => { (said) },
+                Span::Plain(said) | Span::Mark(_, said) => { (said) },
                 Span::Strong(said) | Span::Bold(said) => { strong { (said) } },
                 Span::Dim(said) => { span.dim { (said) } },
                 Span::Tag(said) => { span.tag { (said) } },

@@ -1,4 +1,4 @@
-//! Lines for a terminal, at most [`WIDTH`] columns wide save what has to be pasted.
+//! Lines for a terminal, at most [`WIDTH`] columns wide except for code to paste.
 
 use std::fmt::Write;
 
@@ -8,15 +8,15 @@ use crate::fit::{self, WIDTH};
 use crate::report::code::broken;
 use crate::term::Style;
 
-/// What is written so far.
+/// Lines for a terminal, while they are written.
 pub struct Out {
-    /// The lines.
+    /// The lines so far.
     pub text: String,
     /// How they are styled.
     pub style: Style,
-    /// Columns that no text exceeds.
+    /// Columns of texts.
     pub width: usize,
-    /// Columns of the terminal, which a table may take.
+    /// Columns of the terminal, which tables may use.
     pub room: usize,
 }
 
@@ -26,7 +26,7 @@ impl Out {
         Out { text: String::new(), style, width: room.min(WIDTH), room }
     }
 
-    /// A line. Every line comes by here: what others wrote cannot make more of it than a line of text.
+    /// Writes a line. All text passes here, so that control characters in names cannot begin further lines.
     pub fn line(&mut self, line: &str) {
         let line = self.style.line(line.trim_end());
         let _ = writeln!(self.text, "{line}");
@@ -41,8 +41,8 @@ impl Out {
         }
     }
 
-    /// A line of code keeps its spaces, and is not broken, so that what is pasted is what is meant: a terminal
-    /// that is too narrow wraps it by itself. Comments, and XML between its words, may be broken anywhere.
+    /// Writes a line of code, with its spaces and unbroken, so that it can be pasted. Only comments and XML are broken
+    /// where they are too long.
     pub fn code(&mut self, lead: &str, indent: usize, line: &str) {
         let free = line.trim_start().starts_with(['#', '<']);
         let pieces = if free { broken(line, self.width - indent) } else { vec![line.to_owned()] };
@@ -52,7 +52,7 @@ impl Out {
         }
     }
 
-    /// A heading; names that are joined in it may be many.
+    /// Writes a heading, which may be longer than a line.
     pub fn title(&mut self, text: &str, hang: usize) {
         if fit::columns(text) <= WIDTH {
             self.line(&self.style.bold(text));
@@ -65,7 +65,7 @@ impl Out {
     }
 }
 
-/// The word for how much something matters, in its colour.
+/// A severity in its colour.
 pub fn severity(severity: Severity, style: Style) -> String {
     match severity {
         Severity::Severe => style.red(severity.name()),

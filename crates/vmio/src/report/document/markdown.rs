@@ -122,7 +122,7 @@ fn words(text: &Text) -> String {
     text.0.iter().map(one).collect()
 }
 
-/// Text that means nothing to Markdown, on one line.
+/// The text on one line, with Markdown's characters escaped.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -141,7 +141,7 @@ fn plain(text: &str) -> String {
     out
 }
 
-/// A block of code, indented: no text can end it early as it could end a fence.
+/// A block of code, indented, since a fence could be ended by the text.
 fn code(text: &str) -> String {
     lines(sanitize::lines(text).lines().map(|line| format!("    {line}")))
 }

@@ -1,7 +1,7 @@
-//! A report before it has a form. A run, a comparison, a plan, a scan and a simulation become a [`Document`]: headings,
-//! paragraphs, tables, findings and plots, in one order that three renderers keep: a terminal, Markdown, a page. Its
-//! texts are as they were said, and what a form has to escape its renderer escapes. A number becomes a text once, where
-//! its cell or sentence is made. Programs never see a document: JSON has types of its own (`crate::document`).
+//! A report independent of its form. A run, a comparison, a plan, a scan and a simulation become a [`Document`]:
+//! headings, paragraphs, tables, findings and plots, which three renderers draw: for a terminal, as Markdown, as a
+//! page. Texts are not escaped: renderers do that. A number becomes a text once, where its cell or sentence is made.
+//! JSON has types of its own (`crate::document`).
 //!
 //! What a form leaves out is said with the block or the column ([`In`]); how far in a text stands on a terminal
 //! ([`At`]) and how wide a column is there ([`Layout`]) concern a terminal alone.
@@ -24,10 +24,10 @@ use crate::term::Style;
 pub use lines::Out;
 pub use table::{Align, Bar, Cell, Column, Fit, Layout, Long, Row, Table, Wide};
 pub use terminal::blocks as on_terminal;
-pub use text::{Span, Text};
+pub use text::{Colour, Span, Text};
 
-/// In which forms something appears. There is room in Markdown and on a page; a source is what is
-/// read as it is written, a terminal and Markdown; shown is what is not read as Markdown.
+/// A set of forms. `ROOM` are those with room (Markdown and a page), `SOURCE` those read as plain text (a terminal and
+/// Markdown), `SHOWN` a terminal and a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct In(u8);
 
@@ -47,39 +47,39 @@ impl In {
     }
 }
 
-/// A report: what it is called, which heads a page and Markdown, and what it says, in order.
+/// A report: its title, which a page and Markdown show, and its blocks in order.
 pub struct Document {
     pub title: String,
     pub blocks: Vec<(In, Block)>,
 }
 
 impl Document {
-    /// One that says nothing yet.
+    /// An empty document.
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), blocks: Vec::new() }
     }
 
-    /// Says something everywhere.
+    /// Adds a block to all forms.
     pub fn put(&mut self, block: Block) {
         self.only(In::ALL, block);
     }
 
-    /// Says something in these forms alone.
+    /// Adds a block to these forms only.
     pub fn only(&mut self, forms: In, block: Block) {
         self.blocks.push((forms, block));
     }
 
-    /// Says in these forms what another says there.
+    /// Adds the blocks of another document, in these forms only.
     pub fn add(&mut self, part: Document, forms: In) {
         self.blocks.extend(part.blocks.into_iter().map(|(there, block)| (In(there.0 & forms.0), block)));
     }
 
-    /// An empty line on a terminal; the other forms keep their own distances.
+    /// Adds an empty line on a terminal; other forms have their own spacing.
     pub fn gap(&mut self) {
         self.only(In::TERMINAL, Block::Gap);
     }
 
-    /// For a terminal of so many columns; texts are at most [`crate::fit::WIDTH`] wide.
+    /// As text for a terminal of `width` columns; paragraphs have at most [`crate::fit::WIDTH`].
     pub fn text(&self, style: Style, width: usize) -> String {
         let mut out = Out::new(style, width);
         on_terminal(&mut out, &self.blocks);
@@ -97,7 +97,7 @@ impl Document {
     }
 }
 
-/// Columns of a terminal before the first line of a text, and before the others.
+/// Indentation of the first line on a terminal, and of the others.
 pub type At = (usize, usize);
 
 /// A part of a document.
@@ -111,11 +111,11 @@ pub enum Block {
     Table(Box<Table>),
     Head(Box<Head>),
     Card(Box<Card>),
-    /// What is to be pasted.
+    /// Code to paste.
     Code(String),
-    /// Drawings, of which a page alone has a use.
+    /// Drawings, which only a page shows.
     Plots(Plots),
-    /// What a page folds away below a line.
+    /// Blocks that a page folds away below a summary line.
     Folded(String, Vec<(In, Block)>),
 }
 
@@ -124,28 +124,28 @@ pub enum Block {
 pub struct Heading {
     pub level: u8,
     pub text: String,
-    /// What is said beside it, where there is room on its line.
+    /// A remark beside it, on its line where that has room.
     pub aside: Option<String>,
-    /// How far in it stands on a terminal, and its other lines where it has more than one.
+    /// Indentation on a terminal, and that of further lines.
     pub indent: usize,
     pub hang: usize,
-    /// By what a link leads here.
+    /// Target of links.
     pub id: Option<String>,
 }
 
-/// What sort of paragraph it is.
+/// The kinds of paragraphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Plain,
-    /// Explains, and says less than the others on a page.
+    /// An explanation; dim on a page.
     Aside,
-    /// Says less everywhere.
+    /// Less important; dim everywhere.
     Dim,
-    /// To be seen before the figures; a page has it in a box.
+    /// To be read before the figures; in a box on a page.
     Notice,
-    /// The same with a sign: what may be concluded, and what not.
+    /// The same with a warning sign: the limits of what may be concluded.
     Warning,
-    /// What must be known of the figures above.
+    /// A caution on the figures above.
     Doubt,
 }
 
@@ -156,87 +156,87 @@ pub struct Paragraph {
     pub text: Text,
 }
 
-/// A list of entries: what each begins with, mostly nothing, and what it says. One aside explains what is beside it.
+/// A list of entries, each a lead (mostly empty) and a text. With `aside` it is an explanation.
 pub struct List {
     pub at: At,
     pub aside: bool,
     pub entries: Vec<(String, Text)>,
 }
 
-/// What becomes of a name that is too long for a terminal, or of what it is.
+/// How a terminal shows a name or value that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
-    /// The name stands above what it is.
+    /// The name is on a line above its value.
     Above,
-    /// The name pushes it to the right.
+    /// The name pushes its value to the right.
     Pushes,
-    /// The name is to be typed: it is not broken, and stands above.
+    /// The name is a command: it is not broken, and is on a line above.
     Command,
-    /// Both have one line, and what has no room there is left out.
+    /// Name and value have one line, which is cut.
     Cut,
 }
 
-/// Names and what each of them is. A name that says nothing goes on with the one before.
+/// Names with their values. A pair with an empty name continues the one before.
 pub struct Pairs {
-    /// How far in the names stand on a terminal, and the columns of a name with the gap behind it.
+    /// Indentation of names on a terminal, and columns of a name with the gap behind it.
     pub indent: usize,
     pub width: usize,
     pub long: Name,
     pub pairs: Vec<(In, Text, String)>,
 }
 
-/// What a reader is told first.
+/// The headline.
 #[derive(Default)]
 pub struct Head {
-    /// What it is about, where there are several.
+    /// Its subject, where there are several headlines.
     pub name: Option<String>,
-    /// The figure that a page has in large letters, and what is said of it in small ones.
+    /// The figure that a page shows large, and a text beside it in small letters.
     pub figure: Option<(String, Text)>,
-    /// The same in a sentence, what explains that, and what it is made of.
+    /// The same in a sentence, an explanation, and its parts.
     pub text: String,
     pub about: Option<String>,
     pub lines: Vec<String>,
-    /// The figure drawn on a scale: its value and interval, and what all of the scale is.
+    /// The figure on a scale: its value and interval, and the meaning of the scale's end.
     pub gauge: Option<(f64, Option<Interval>, &'static str)>,
 }
 
 /// Ways to make a change: for whom, and how.
 pub type Ways = Vec<(&'static str, String)>;
 
-/// What is to be changed, and why.
+/// A finding or a change: what to change, and why.
 #[derive(Default)]
 pub struct Card {
     pub title: String,
-    /// How much it matters, and by which rule.
+    /// Severity and rule.
     pub found: Option<(Severity, String)>,
-    /// What it is about, and the cause.
+    /// Subject and cause.
     pub cause: Option<(String, String)>,
-    /// The settings that it rests on, each with where it was read.
+    /// The settings that it rests on, each with its source.
     pub evidence: Vec<(String, String)>,
-    /// What the change may bring, and who says so.
+    /// The expected gain, and its source.
     pub expected: Option<(String, String)>,
     /// The change in words, and how it is made.
     pub change: Option<String>,
     pub made: Option<Made>,
-    /// Where more is said.
+    /// References.
     pub references: Vec<String>,
-    /// In which run `--prove` showed something, and what.
+    /// The run of `--prove`, and its verdict.
     pub proof: Option<(i64, String)>,
 }
 
 /// How a change is made.
 pub struct Made {
-    /// The ways that are shown, the reader's own first, and those that a page shows on request.
+    /// The ways that are shown, that of the guest's own manager first, and those that a page folds away.
     pub ways: Ways,
     pub elsewhere: Ways,
-    /// What must be known of those ways.
+    /// A remark on those ways.
     pub remark: Option<&'static str>,
-    /// When the change is in force.
+    /// When the change takes effect.
     pub takes: &'static str,
 }
 
-/// Drawings: each series with its name, and each drawing with what stands above it; one alone may have nothing there,
-/// and is as wide as the page.
+/// Drawings: the names of the series, and each drawing with its caption; a single one without a caption is as wide as
+/// the page.
 pub struct Plots {
     pub legend: Vec<(usize, String)>,
     pub drawings: Vec<(String, Drawing)>,
@@ -244,17 +244,17 @@ pub struct Plots {
 
 /// A drawing, as data.
 pub enum Drawing {
-    /// Latency by percentile: the curves, a title, and what took so long.
+    /// Latency by percentile: the curves, a title, and what was timed.
     Latency(Vec<Curve>, String, &'static str),
     Lines(Plot),
 }
 
-/// A heading with nothing beside it.
+/// A heading without a remark.
 pub fn heading(level: u8, text: impl Into<String>) -> Block {
     Block::Heading(Heading { level, text: text.into(), hang: 2, ..Heading::default() })
 }
 
-/// A paragraph of some sort.
+/// A paragraph of that kind.
 pub fn paragraph(kind: Kind, at: At, text: impl Into<Text>) -> Block {
     Block::Paragraph(Paragraph { kind, at, text: text.into() })
 }
@@ -264,7 +264,7 @@ pub fn say(at: At, text: impl Into<Text>) -> Block {
     paragraph(Kind::Plain, at, text)
 }
 
-/// A paragraph that explains.
+/// A paragraph of [`Kind::Aside`].
 pub fn aside(at: At, text: impl Into<Text>) -> Block {
     paragraph(Kind::Aside, at, text)
 }
@@ -275,7 +275,7 @@ pub fn list<T: Into<Text>>(at: At, entries: impl IntoIterator<Item = T>) -> Bloc
     Block::List(List { at, aside: false, entries })
 }
 
-/// A list that explains what is beside it.
+/// A list of explanations, each a lead and a text.
 pub fn remarks<T: Into<Text>>(at: At, entries: impl IntoIterator<Item = (String, T)>) -> Block {
     let entries = entries.into_iter().map(|(lead, text)| (lead, text.into())).collect();
     Block::List(List { at, aside: true, entries })

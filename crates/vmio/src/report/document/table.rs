@@ -1,12 +1,12 @@
-//! The tables of a document. Columns and rows are in one order, which all forms have; a column may be left out of a
-//! form, and of a terminal, which is narrow, a table says how it is laid out there.
+//! The tables of a document. All forms have the same order of columns and rows; a form may leave out columns, and a
+//! table says how a terminal, which is narrow, lays it out.
 
 use vmio_model::rules::Severity;
 use vmio_model::stats::Interval;
 
 use super::{In, Text};
 
-/// How the cells of a column stand: numbers to the right, words to the left, and those that are long in several lines.
+/// Alignment of a column: numbers to the right, words to the left, long texts in several lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     Right,
@@ -14,31 +14,31 @@ pub enum Align {
     Words,
 }
 
-/// A column, after that of the labels.
+/// A column; that of the labels is none.
 #[derive(Debug, Clone)]
 pub struct Column {
-    /// Its head where there is room, and a word below that.
+    /// Its head in Markdown and on a page, and a word below that.
     pub head: String,
     pub small: &'static str,
-    /// Its head on a terminal, in two lines where a line feed is in it.
+    /// Its head on a terminal; a line feed separates two lines.
     pub narrow: String,
     pub align: Align,
-    /// Columns of a terminal that stay empty before it, and those that it has.
+    /// Spaces before it on a terminal, and its width.
     pub gap: usize,
     pub width: usize,
     /// Whether a terminal has no space before a percent sign.
     pub tight: bool,
-    /// Where it is shown.
+    /// The forms that show it.
     pub shown: In,
     /// Whether a page has a bar beside each cell.
     pub bars: bool,
-    /// Whether a terminal has each of its cells on a line of its own below the row, under this head: in the column that
-    /// has bars, and what is said aside in the next.
+    /// Whether a terminal shows its cells on a line of their own below the row, labelled by its head: the text in the
+    /// column of bars, the remark in the next one.
     pub below: bool,
 }
 
 impl Column {
-    /// A column of numbers, so wide on a terminal.
+    /// A column of numbers, with that width on a terminal.
     pub fn new(head: impl Into<String>, width: usize) -> Self {
         let head = head.into();
         let (narrow, small, align, shown) = (head.clone(), "", Align::Right, In::ALL);
@@ -81,20 +81,20 @@ pub struct Bar {
     pub title: String,
 }
 
-/// A cell. Its text is made once, with all numbers that are in it.
+/// A cell.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
     pub text: Text,
-    /// The same for a terminal, where that is another text, and for one that has no room for either.
+    /// Another text for a terminal, and a shorter one for a narrow terminal.
     pub narrow: Option<String>,
     pub short: Option<String>,
-    /// What is said beside it.
+    /// A remark beside it.
     pub aside: String,
-    /// How much it matters.
+    /// Severity.
     pub chip: Option<Severity>,
     /// Its bar, where the column has them.
     pub bar: Option<Bar>,
-    /// How many columns it takes, itself and cells that say nothing behind it; 0 and 1 are the same.
+    /// How many columns it spans; the spanned cells are empty. 0 is the same as 1.
     pub span: usize,
 }
 
@@ -104,7 +104,7 @@ impl Cell {
         Self { narrow: Some(text.into()), ..self }
     }
 
-    /// A text over so many columns, as as many cells.
+    /// A cell over `span` columns, with the empty cells that it spans.
     pub fn over(span: usize, text: impl Into<Text>) -> Vec<Cell> {
         let mut all = vec![Cell { text: text.into(), span, ..Cell::default() }];
         all.resize_with(span, Cell::default);
@@ -121,8 +121,8 @@ where
     }
 }
 
-/// A row: what it is about, a cell for each column, of which the last ones may be missing, rows about its parts, and
-/// what must be known of it. With no cell at all it is its label.
+/// A row: its label, a cell for each column (the last ones may be missing), rows of its parts, and notes. Without cells
+/// only the label is shown.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
     pub label: Text,
@@ -138,8 +138,8 @@ impl Row {
     }
 }
 
-/// What becomes of a label that is wider than its column on a terminal: it stands above its row, as far in or from the
-/// first column on, or its middle is left out.
+/// How a terminal shows a label that is wider than its column: above its row, indented as the row or not at all, or
+/// shortened in the middle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Long {
     Above,
@@ -147,19 +147,19 @@ pub enum Long {
     Shortened,
 }
 
-/// What becomes of a cell that is wider than its column on a terminal.
+/// How a terminal shows a cell that is wider than its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wide {
-    /// It pushes what follows to the right.
+    /// It pushes the following cells to the right.
     Pushes,
-    /// It takes of the room before it.
+    /// It takes room from the cells before it.
     Takes,
-    /// The same of the first column alone; where that has none to give, what follows it is on the next line.
+    /// It takes room from the first column only; where that is full, the other cells are on the next line.
     Breaks,
 }
 
-/// A step to make a table fit a terminal, each taken where those before it did not suffice: a column has its short
-/// texts, is left out, or gives way but keeps so much. Columns are counted from that of the labels, which is 0.
+/// A step to fit a table into a terminal, taken where the steps before it did not suffice: a column gets its short
+/// texts, is left out, or is narrowed to at least so much. The first number is the column; that of the labels is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
     Short(usize),
@@ -170,42 +170,47 @@ pub enum Fit {
 /// How a table is laid out on a terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
-    /// Columns that the labels have.
+    /// Width of the labels.
     pub label: usize,
-    /// How far in the label of a row stands, and that of a part.
+    /// Indentation of the label of a row, and of a part.
     pub indents: [usize; 2],
     pub long: Long,
     pub wide: Wide,
-    /// What a note begins with, and how far in it goes on; whether it stands before the parts of its row.
+    /// Lead of a note and indentation of its further lines; whether notes come before the parts of their row.
     pub note: (&'static str, usize),
     pub early: bool,
-    /// How columns that are as wide as what is in them fit; where it is empty they have their width.
+    /// The steps by which columns as wide as their cells are fitted; where it is empty, columns have their own width.
     pub fit: &'static [Fit],
 }
 
 impl Layout {
-    /// Labels have so many columns; the rest as most tables have it.
+    /// A layout as most tables have it.
     pub const fn new(label: usize) -> Self {
         let (long, wide) = (Long::Above, Wide::Pushes);
         Layout { label, indents: [2, 4], long, wide, note: ("    ", 4), early: false, fit: &[] }
+    }
+
+    /// The same without indentation of labels.
+    pub const fn flush(label: usize) -> Self {
+        Layout { indents: [0, 2], ..Layout::new(label) }
     }
 }
 
 /// A table.
 #[derive(Debug, Clone)]
 pub struct Table {
-    /// Head of the labels where there is room, and on a terminal.
+    /// Head of the labels in Markdown and on a page, and on a terminal.
     pub head: &'static str,
     pub narrow: String,
-    /// The columns after that of the labels.
+    /// The columns without that of the labels.
     pub columns: Vec<Column>,
     pub rows: Vec<Row>,
     pub layout: Layout,
-    /// Where the heads of its columns are shown.
+    /// The forms that show the heads.
     pub heads: In,
-    /// Head of the notes in Markdown, which has a column for them; empty: a terminal alone shows them.
+    /// Head of the column of notes in Markdown; where it is empty, only a terminal shows notes.
     pub marks: &'static str,
-    /// What it is, for readers who hear it; mostly empty.
+    /// Its name for screen readers; mostly empty.
     pub label: String,
 }
 
@@ -222,7 +227,7 @@ impl Table {
         Table { rows: rows.into_iter().collect(), ..self }
     }
 
-    /// The columns of a form, with their places among all.
+    /// The columns that a form shows, with their indices.
     pub fn columns_in(&self, form: In) -> impl Iterator<Item = (usize, &Column)> {
         self.columns.iter().enumerate().filter(move |(_, column)| column.shown.has(form))
     }

@@ -2,8 +2,8 @@
 
 use super::lines::{Out, severity};
 use super::{
-    Align, Block, Card, Cell, Column, Head, Heading, In, Kind, Layout, Long, Made, Name, Pairs, Paragraph, Row, Span,
-    Table, Text, Wide, fitted,
+    Align, Block, Card, Cell, Colour, Column, Head, Heading, In, Kind, Layout, Long, Made, Name, Pairs, Paragraph, Row,
+    Span, Table, Text, Wide, fitted,
 };
 use crate::fit::{self, WIDTH};
 use crate::term::Style;
@@ -57,9 +57,9 @@ fn paragraph(out: &mut Out, Paragraph { kind, at, text }: &Paragraph) {
         _ => String::new(),
     };
     let lead = format!("{:first$}{sign}", "");
-    let bold = text.0.iter().any(|span| matches!(span, Span::Bold(_)));
+    let has_style = text.0.iter().any(|span| matches!(span, Span::Bold(_) | Span::Mark(..)));
     let fits = rest + fit::columns(&said) <= out.width;
-    if fits && bold {
+    if fits && has_style {
         out.line(&format!("{lead}{}", styled(text, style)));
     } else if fits && *kind == Kind::Dim {
         out.line(&format!("{lead}{}", style.dim(&said)));
@@ -71,6 +71,9 @@ fn paragraph(out: &mut Out, Paragraph { kind, at, text }: &Paragraph) {
 fn styled(text: &Text, style: Style) -> String {
     let one = |span: &Span| match span {
         Span::Bold(said) => style.bold(said),
+        Span::Mark(Colour::Cyan, said) => style.cyan(said),
+        Span::Mark(Colour::Yellow, said) => style.yellow(said),
+        Span::Mark(Colour::Dim, said) => style.dim(said),
         other => other.said().to_owned(),
     };
     text.0.iter().map(one).collect()
@@ -143,7 +146,7 @@ fn card(out: &mut Out, card: &Card) {
     }
 }
 
-/// The settings that a finding rests on, those of one place together: `driver = ahci, cache = none`.
+/// The settings that a finding rests on, joined by source: `driver = ahci, cache = none`.
 fn by_place(card: &Card) -> Vec<(&str, String)> {
     let mut places: Vec<(&str, String)> = Vec::new();
     for (setting, from) in &card.evidence {
@@ -182,7 +185,7 @@ fn table(out: &mut Out, table: &Table) {
     }
 }
 
-/// The columns that stand on the line of their row.
+/// The columns that are on the line of their row.
 fn on_line(table: &Table) -> impl Iterator<Item = &Column> {
     table.columns_in(In::TERMINAL).map(|(_, column)| column).filter(|column| !column.below)
 }
@@ -192,12 +195,12 @@ fn heads(out: &mut Out, table: &Table) {
     let layout = &table.layout;
     for nth in (0..2).filter(|_| table.heads.has(In::TERMINAL)) {
         let word = |column: &Column| column.narrow.split('\n').nth(nth).unwrap_or_default().to_owned();
-        let cells: Vec<Shown> = on_line(table).map(|column| Shown::of(column, word(column), None)).collect();
+        let cells: Vec<PlacedCell> = on_line(table).map(|column| PlacedCell::of(column, word(column), None)).collect();
         let label = if nth == 0 { table.narrow.as_str() } else { "" };
         if label.is_empty() && cells.iter().all(|cell| cell.plain.is_empty()) {
             continue;
         }
-        let (room, line, _) = laid(layout, &cells);
+        let (room, line, _) = layout_row(layout, &cells);
         let label = format!("{:1$}{label}", "", layout.indents[0]);
         out.line(&out.style.dim(format!("{}{line}", fit::left(&label, room)).trim_end()));
     }
@@ -208,16 +211,16 @@ fn row(out: &mut Out, table: &Table, row: &Row, indent: usize) {
         out.paragraph(&" ".repeat(indent), indent + 2, &row.label.plain());
         return;
     }
-    put(out, &table.layout, indent, &row.label.plain(), &shown(table, &row.cells, out.style));
+    put(out, &table.layout, indent, &row.label.plain(), &placed(table, &row.cells, out.style));
     let below = table.columns_in(In::TERMINAL).filter(|(_, column)| column.below);
     for (column, cell) in below.filter_map(|(at, column)| Some((column, row.cells.get(at)?))) {
         if cell.text.is_empty() {
             continue;
         }
-        let mut said = on_line(table).map(|of| Shown::of(of, String::new(), None)).collect::<Vec<_>>();
+        let mut said = on_line(table).map(|of| PlacedCell::of(of, String::new(), None)).collect::<Vec<_>>();
         let drawn = on_line(table).enumerate().skip_while(|(_, of)| !of.bars);
         for ((at, of), text) in drawn.zip([cell.text.plain(), cell.aside.clone()]) {
-            said[at] = Shown::of(of, text, None);
+            said[at] = PlacedCell::of(of, text, None);
         }
         put(out, &table.layout, indent + 2, &column.narrow, &said);
     }
@@ -229,8 +232,8 @@ fn notes(out: &mut Out, layout: &Layout, row: &Row) {
     row.notes.iter().for_each(|note| out.paragraph(&lead, indent, note));
 }
 
-/// A cell as it stands in its column.
-struct Shown {
+/// A cell in its column.
+struct PlacedCell {
     plain: String,
     styled: String,
     gap: usize,
@@ -238,24 +241,24 @@ struct Shown {
     right: bool,
 }
 
-impl Shown {
-    fn of(column: &Column, plain: String, styled: Option<String>) -> Shown {
+impl PlacedCell {
+    fn of(column: &Column, plain: String, styled: Option<String>) -> PlacedCell {
         let tight = |text: String| if column.tight { text.replace(" %", "%") } else { text };
         let plain = tight(plain);
         let styled = styled.map_or_else(|| plain.clone(), tight);
         let right = column.align == Align::Right;
-        Shown { plain, styled, gap: column.gap, width: column.width, right }
+        PlacedCell { plain, styled, gap: column.gap, width: column.width, right }
     }
 
-    /// In so many columns.
+    /// The cell in `width` columns, with its gap.
     fn put(&self, width: usize) -> String {
         let (gap, fill) = (" ".repeat(self.gap), " ".repeat(width.saturating_sub(fit::columns(&self.plain))));
         if self.right { gap + &fill + &self.styled } else { gap + &self.styled + &fill }
     }
 }
 
-/// The cells of a row that stand on its line.
-fn shown(table: &Table, cells: &[Cell], style: Style) -> Vec<Shown> {
+/// The cells that are on the line of their row.
+fn placed(table: &Table, cells: &[Cell], style: Style) -> Vec<PlacedCell> {
     let (mut all, mut at) = (Vec::new(), 0);
     while let Some(column) = table.columns.get(at) {
         let cell = cells.get(at).cloned().unwrap_or_default();
@@ -264,18 +267,18 @@ fn shown(table: &Table, cells: &[Cell], style: Style) -> Vec<Shown> {
             let width = table.columns[at..].iter().take(span).map(|of| of.width).sum();
             let styled = cell.narrow.is_none().then(|| styled(&cell.text, style));
             let plain = cell.narrow.unwrap_or_else(|| cell.text.plain());
-            all.push(Shown { width, ..Shown::of(column, plain, styled) });
+            all.push(PlacedCell { width, ..PlacedCell::of(column, plain, styled) });
         }
         at += span;
     }
     all
 }
 
-/// A row but for its label: what room that has, what stands behind it, and what stands on the next line.
-type Laid = (usize, String, Option<String>);
+/// A row without its label: the room for that, the rest of its line, and a next line if there is one.
+type RowLayout = (usize, String, Option<String>);
 
-fn laid(layout: &Layout, cells: &[Shown]) -> Laid {
-    let join = |cells: &[Shown], widths: &[usize]| -> String {
+fn layout_row(layout: &Layout, cells: &[PlacedCell]) -> RowLayout {
+    let join = |cells: &[PlacedCell], widths: &[usize]| -> String {
         cells.iter().zip(widths).map(|(cell, width)| cell.put(*width)).collect()
     };
     let (mut widths, mut over): (Vec<usize>, usize) = (cells.iter().map(|cell| cell.width).collect(), 0);
@@ -303,9 +306,9 @@ fn laid(layout: &Layout, cells: &[Shown]) -> Laid {
     }
 }
 
-/// A row with its label, which is written above where its column has no room for it.
-fn put(out: &mut Out, layout: &Layout, indent: usize, label: &str, cells: &[Shown]) {
-    let (room, line, next) = laid(layout, cells);
+/// Writes a row with its label; a label without room is handled as the layout says ([`Long`]).
+fn put(out: &mut Out, layout: &Layout, indent: usize, label: &str, cells: &[PlacedCell]) {
+    let (room, line, next) = layout_row(layout, cells);
     let mut whole = format!("{:indent$}{label}", "");
     if fit::columns(&whole) > room {
         whole = match layout.long {

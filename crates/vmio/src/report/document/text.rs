@@ -1,51 +1,61 @@
-//! Words of a document, and what stands out among them.
+//! Texts of a document: pieces of text, each with how it stands out.
 
-/// A piece of a text, as it was said: renderers escape it.
+/// A colour of a terminal; other forms have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    Cyan,
+    Yellow,
+    Dim,
+}
+
+/// A piece of a text, not escaped: renderers do that.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Span {
     Plain(String),
-    /// Stands out where there is room; on a terminal it does not.
+    /// Bold in Markdown and on a page.
     Strong(String),
-    /// Stands out everywhere.
+    /// Bold everywhere.
     Bold(String),
-    /// Says less than the others.
+    /// Less important than the others.
     Dim(String),
     /// A word of caution.
     Tag(String),
-    /// Leads to the heading of that name: the name, and the words.
+    /// In a colour on a terminal: a cell of a bar, a word of caution.
+    Mark(Colour, String),
+    /// A link to the heading of that name: the name, and the words.
     Link(String, String),
-    /// A new line on a page; elsewhere this stands between what was said and what follows.
+    /// A new line on a page; the other forms have this separator in its place.
     Break(&'static str),
 }
 
 impl Span {
-    /// Its words.
+    /// Its text without style.
     pub fn said(&self) -> &str {
         match self {
             Span::Plain(said) | Span::Strong(said) | Span::Bold(said) | Span::Dim(said) | Span::Tag(said) => said,
-            Span::Link(_, said) => said,
+            Span::Mark(_, said) | Span::Link(_, said) => said,
             Span::Break(instead) => instead,
         }
     }
 }
 
-/// Words in one line.
+/// A text of one line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Text(pub Vec<Span>);
 
 impl Text {
-    /// With more behind it.
+    /// With one more piece at the end.
     pub fn and(mut self, span: Span) -> Self {
         self.0.push(span);
         self
     }
 
-    /// Whether it says nothing.
+    /// Whether it has no text.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|span| span.said().is_empty())
     }
 
-    /// All of its words.
+    /// All of it without style.
     pub fn plain(&self) -> String {
         self.0.iter().map(Span::said).collect()
     }

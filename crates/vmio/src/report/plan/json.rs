@@ -54,12 +54,21 @@ pub struct Document<'a> {
     latency_unseen: Option<String>,
     /// How each side is held to its cores and memory, in words.
     held: &'a CgroupPlan,
+    /// The user's own meter (`--power-command`); `None` where none is named.
+    meter: Option<Meter<'a>>,
     /// File of the kernel that guests boot, where the user names it.
     guest_kernel: Option<&'a Path>,
     /// Guests that run here beside vmio's own.
     other_guests: Vec<String>,
     /// Cells that cannot run here.
     skipped: Vec<Skipped>,
+}
+
+/// A meter that tells the power of this machine.
+#[derive(Serialize, JsonSchema)]
+struct Meter<'a> {
+    /// What a shell runs beside each cell, with the rights of vmio, as it was given.
+    command: &'a str,
 }
 
 /// A device whose data would be lost.
@@ -132,6 +141,7 @@ pub fn json(plan: &Planned) -> Document<'_> {
         guest_kernel: plan.kernel.as_ref().map(|(kernel, _)| kernel.file.as_path()),
         latency_unseen: plan.latency_unseen.as_ref().map(ToString::to_string),
         held: &plan.cgroups,
+        meter: plan.power_command.as_deref().map(|command| Meter { command }),
         other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),
         skipped: plan.skipped(),
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use vmio_model::cell::{Cell, Subject};
 
-/// Who works over a path with no device of a guest's.
+/// Words for actors without a network card of a guest.
 const NATIVELY: &str = "natively";
 const CONTAINED: &str = "a container";
-/// In the order in which they are told.
+/// These words in the order in which they are shown.
 const OWN: [&str; 3] = [INSIDE, CONTAINED, NATIVELY];
 const INSIDE: &str = "inside of guests";
 
@@ -28,22 +28,22 @@ pub(super) fn networks(cells: &[Cell]) -> Vec<String> {
             None => all.push((network, vec![who])),
         }
     }
-    let told = |(network, who): &(&str, Vec<String>)| {
+    let line = |(network, who): &(&str, Vec<String>)| {
         let guests: Vec<&str> = who.iter().map(String::as_str).filter(|who| !OWN.contains(who)).collect();
         let guests = (!guests.is_empty()).then(|| format!("guests by {}", guests.join(", ")));
         let others = OWN.into_iter().filter(|word| who.iter().any(|who| who == word)).map(str::to_owned);
         format!("{network}: {}", guests.into_iter().chain(others).collect::<Vec<_>>().join(" and "))
     };
-    all.iter().map(told).collect()
+    all.iter().map(line).collect()
 }
 
-/// The paths by which another end sends beside the actor.
+/// The paths that have a second sender.
 pub(super) fn of_two_senders(cells: &[Cell]) -> BTreeSet<String> {
-    let told = |subject: &Subject| match subject {
+    let two_senders = |subject: &Subject| match subject {
         Subject::Path { network, peer, co_sender: Some(end), .. } => {
             Some(format!("{network}.{peer} has two senders: the actor and {end}"))
         }
         _ => None,
     };
-    cells.iter().flat_map(Cell::actors).filter_map(|actor| told(&actor.subject)).collect()
+    cells.iter().flat_map(Cell::actors).filter_map(|actor| two_senders(&actor.subject)).collect()
 }

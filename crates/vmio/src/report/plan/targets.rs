@@ -7,8 +7,10 @@ use vmio_rig::disks::space::gib;
 use vmio_rig::disks::targets::Identity;
 use vmio_rig::engine::plan::{Placed, Planned, gib_for};
 
+use super::Rows;
+
 /// Where targets are made, and what is lost there.
-pub(super) fn where_targets_go(placed: &Placed, plan: &Planned, row: &mut dyn FnMut(&str, String)) {
+pub(super) fn where_targets_go(placed: &Placed, plan: &Planned, rows: &mut Rows) {
     let made = if placed.place.backend.pool().is_some() || placed.dir.exists() {
         ""
     } else if placed.missing.is_some() {
@@ -18,36 +20,36 @@ pub(super) fn where_targets_go(placed: &Placed, plan: &Planned, row: &mut dyn Fn
     };
     match placed.place.backend.modelled() {
         Some(disk) => {
-            row("where", format!("{} that vmio serves from memory", disk.headline()));
-            row("", format!("({disk}), with ext4 on it"));
-            row("", "figures are those of the model, not of this host's storage".to_owned());
+            rows.put("where", format!("{} that vmio serves from memory", disk.headline()));
+            rows.put("", format!("({disk}), with ext4 on it"));
+            rows.put("", "figures are those of the model, not of this host's storage");
         }
-        None => row("where", format!("{}{made} on {}", placed.place.describe(), placed.backing.describe())),
+        None => rows.put("where", format!("{}{made} on {}", placed.place.describe(), placed.backing.describe())),
     }
     if let Some(device) = &placed.device {
-        row("device", device.named());
-        device_rows(plan, &device.identity, &placed.device_told, row);
+        rows.put("device", device.named());
+        device_rows(plan, &device.identity, &placed.device_told, rows);
     }
 }
 
-/// What the user's own device is, and what becomes of it.
-pub(super) fn device_rows(plan: &Planned, identity: &Identity, unseen: &[String], row: &mut dyn FnMut(&str, String)) {
-    row("", identity.describe());
+/// The identity of the user's own device, and what is lost on it.
+pub(super) fn device_rows(plan: &Planned, identity: &Identity, unseen: &[String], rows: &mut Rows) {
+    rows.put("", identity.describe());
     for unseen in unseen {
-        row("", format!("see that nothing uses it: {unseen}"));
+        rows.put("", format!("see that nothing uses it: {unseen}"));
     }
-    row("", format!("all data in its first {} MiB is lost", plan.study.target_bytes() / MIB));
+    rows.put("", format!("all data in its first {} MiB is lost", plan.study.target_bytes() / MIB));
 }
 
-/// What is written to the place.
-pub(super) fn what_is_written(plan: &Planned, row: &mut dyn FnMut(&str, String)) {
+/// How much is written to the place.
+pub(super) fn what_is_written(plan: &Planned, rows: &mut Rows) {
     let c = &plan.cost;
     if let Some(budget) = plan.too_little_for_targets() {
         let making = gib(c.making_bytes_written);
-        row("writes", format!("making the targets alone writes {making}, more than the {} of --gib", gib(budget)));
+        rows.put("writes", format!("making the targets alone writes {making}, more than the {} of --gib", gib(budget)));
         return;
     }
-    row(
+    rows.put(
         "writes",
         format!(
             "at most {} in all, {} of it before anything is measured",
@@ -56,7 +58,7 @@ pub(super) fn what_is_written(plan: &Planned, row: &mut dyn FnMut(&str, String))
         ),
     );
     let (likely, rates) = (gib(c.likely_bytes_written), &plan.rates_from);
-    row(
+    rows.put(
         "",
         if c.over_time {
             format!("likely less than {likely}, what {} rounds write (rates {rates})", c.min_rounds)
@@ -65,10 +67,10 @@ pub(super) fn what_is_written(plan: &Planned, row: &mut dyn FnMut(&str, String))
         },
     );
     for (span, workloads) in cut(plan) {
-        row("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
+        rows.put("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
     }
     if c.over_bytes {
-        row(
+        rows.put(
             "",
             format!(
                 "too little for {} rounds: shares will not converge (--gib, at least {})",

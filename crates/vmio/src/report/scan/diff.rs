@@ -1,5 +1,5 @@
-//! What changed since an earlier scan: findings that are new, gone or changed, and guests that came and
-//! went. The earlier scan is a document of `vmio scan --json`.
+//! What changed since an earlier scan: findings that are new, gone or changed, and guests that came or went. The
+//! earlier scan is a document of `vmio scan --json`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::report::document::Out;
 use crate::report::format::{self, count};
 use crate::term::Style;
 
-/// An earlier scan, as much of it as is compared.
+/// The parts of an earlier scan that are compared.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Earlier {
     /// When it was made.
@@ -27,13 +27,13 @@ pub struct Earlier {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(from = "Stored")]
 pub struct EarlierGuest {
-    /// The guest, as far as it takes to know it again.
+    /// The guest, with what identifies it.
     pub guest: Guest,
-    /// What was found then.
+    /// Its findings.
     pub findings: Vec<EarlierFinding>,
 }
 
-/// A guest as it stands in the document.
+/// A guest as the JSON has it.
 #[derive(Deserialize)]
 struct Stored {
     name: String,
@@ -53,7 +53,7 @@ impl From<Stored> for EarlierGuest {
     }
 }
 
-/// A finding as it stands in the document.
+/// A finding as the JSON has it.
 #[derive(Deserialize)]
 struct StoredFinding {
     rule: String,
@@ -65,10 +65,10 @@ struct StoredFinding {
 }
 
 impl StoredFinding {
-    /// What it is about is a text there: the guest's name says where that of the device begins.
+    /// Parses the text of a subject, in which the device's name follows the guest's.
     fn of(self, guest: &str) -> EarlierFinding {
         let StoredFinding { rule, title, severity, subject, evidence } = self;
-        let subject = Subject::told(guest, &subject).map_or(About::Cell(subject), About::Guest);
+        let subject = Subject::parse(guest, &subject).map_or(About::Cell(subject), About::Guest);
         EarlierFinding { rule, title, severity, subject, evidence }
     }
 }
@@ -80,11 +80,11 @@ pub struct EarlierFinding {
     pub rule: String,
     /// Its title.
     pub title: String,
-    /// How much it mattered.
+    /// Its severity.
     pub severity: Severity,
-    /// What it was about.
+    /// Its subject.
     pub subject: About,
-    /// What it rested on.
+    /// Its evidence.
     pub evidence: Vec<Evidence>,
 }
 
@@ -139,7 +139,7 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// What is said when there is nothing to compare with.
+    /// The result where there is no earlier scan.
     pub fn first() -> Diff {
         Diff {
             from: None,
@@ -173,8 +173,8 @@ impl Diff {
     }
 
     fn guest(&mut self, name: &str, old: &EarlierGuest, now: Vec<EarlierFinding>) {
-        // A guest may be called otherwise now, where a twin came: its devices are what counts.
-        // Which of two of one name it was, the document does not say.
+        // Findings are matched by device, since a guest's name changes when a second guest of that name appears.
+        // The stored scan does not number devices of one name (`twin`).
         let key = |f: &EarlierFinding| {
             (f.rule.clone(), f.subject.device().map(|device| DeviceId { twin: 0, ..device.clone() }))
         };
@@ -185,7 +185,7 @@ impl Diff {
                 self.new.push(changed(name, f, None));
                 continue;
             };
-            // Where a setting was read changes with each start of a guest.
+            // Sources are not compared: they change with each start of a guest.
             let settings = |f: &EarlierFinding| -> Vec<(String, String)> {
                 f.evidence.iter().map(|e| (e.setting.clone(), e.value.clone())).collect()
             };
@@ -198,7 +198,7 @@ impl Diff {
         self.gone.extend(before.into_values().flatten().map(|f| changed(name, f, None)));
     }
 
-    /// The worst of what is new or became worse.
+    /// The worst severity that is new or became worse.
     pub fn worst(&self) -> Option<Severity> {
         let worse = self.changed.iter().filter(|c| c.severity_before.is_some_and(|before| before < c.severity));
         self.new.iter().chain(worse).map(|c| c.severity).max()
@@ -216,7 +216,7 @@ fn changed(guest: &str, f: &EarlierFinding, severity_before: Option<Severity>) -
     }
 }
 
-/// Whether both are one guest, which may have been started anew: by UUID, VMID, then name and kind.
+/// Whether both are one guest, also after a restart: by UUID, VMID, then name and kind.
 fn same(old: &Guest, now: &Guest) -> bool {
     match ((&old.uuid, &now.uuid), (old.vmid(), now.vmid())) {
         ((Some(old), Some(now)), _) => old == now,

@@ -1,4 +1,4 @@
-//! One guest of a scan: what to do about it, how, and all that is known of it.
+//! One guest of a scan: what to do, how, and its settings.
 
 use vmio_model::facts::{Subject, Unread};
 use vmio_model::rules::change::AppliesAt;
@@ -14,32 +14,31 @@ use crate::report::document::{
 use crate::report::{finding, format};
 use crate::term::Style;
 
-/// Columns of the words that the first lines begin with.
+/// Columns of the leads of the first lines.
 const LEAD: usize = 8;
-/// Most of a guest's name that is shown in the first line; the whole name stands below.
+/// Columns of a guest's name in the first line; the whole name is below.
 const NAME: usize = 48;
 
-/// All that is known of one guest, what to do first; `sources`: each setting on a line of its own with the
-/// place that it was read from.
+/// All that is known of one guest, with what to do first; `sources`: each setting on a line of its own with its source.
 pub fn detail(row: &Row, style: Style, sources: bool) -> String {
     let mut doc = Document::new(&row.guest.name);
     put(&mut doc, row, 0, sources);
     doc.text(style, WIDTH)
 }
 
-/// All of it, at this place of a page.
+/// The whole document of a guest, with this anchor on a page.
 pub(super) fn put(doc: &mut Document, row: &Row, nth: usize, sources: bool) {
     first(doc, row);
     let (text, id) = (row.guest.name.clone(), Some(format!("g{nth}")));
     doc.only(In::HTML, Block::Heading(Heading { level: 2, text, id, ..Heading::default() }));
     doc.only(In::HTML, aside((0, 0), identity(row).join(", ")));
     if row.findings.is_empty() {
-        let told = if row.is_known() {
+        let text = if row.is_known() {
             "No rule found a problem in what could be read."
         } else {
             "No setting could be read, so no rule was applied."
         };
-        doc.only(In::HTML, say((0, 0), told));
+        doc.only(In::HTML, say((0, 0), text));
     }
     for (place, found) in row.findings.iter().enumerate() {
         doc.gap();
@@ -63,8 +62,8 @@ pub(super) fn put(doc: &mut Document, row: &Row, nth: usize, sources: bool) {
     }
 }
 
-/// What to do about it, in at most five lines of a terminal: what is worst, what to change, how sure that is, and when
-/// it takes effect. All else follows below.
+/// What to do, in at most five lines of a terminal: the worst finding, its change, how sure that is, and when it takes
+/// effect.
 fn first(doc: &mut Document, row: &Row) {
     let (said, pairs) = match row.worst() {
         Some(worst) => (
@@ -78,8 +77,9 @@ fn first(doc: &mut Document, row: &Row) {
         ),
         None if row.is_known() => ("nothing found in what could be read".to_owned(), Vec::new()),
         None => {
-            let of =
-                |unread: &Unread| [("Why", format!("{}: {}", unread.what, unread.why)), ("Do", unread.mend.clone())];
+            let of = |unread: &Unread| {
+                [("Why", format!("{}: {}", unread.what, unread.why)), ("Do", unread.mend.to_string())]
+            };
             ("no setting could be read".to_owned(), row.guest.unread.first().map(of).into_iter().flatten().collect())
         }
     };
@@ -106,7 +106,7 @@ fn place(finding: &Finding) -> String {
     }
 }
 
-/// A setting that was read is certain; what it costs is known from elsewhere, or not at all.
+/// How sure a finding is: the setting was read; its cost is known from runs or papers, or not at all.
 fn sure(row: &Row, finding: &Finding) -> String {
     let gain = match &finding.expected {
         Some(expected) => match expected.times {
@@ -133,7 +133,7 @@ fn effect(row: &Row, worst: &Finding) -> String {
     }
 }
 
-/// How a change is made, by the guest's own way first.
+/// How a change is made, by the tool of the guest's manager first.
 fn made(row: &Row, change: &Change) -> Made {
     let owned = |ways: Ways<'_>| -> document::Ways { ways.into_iter().map(|(name, how)| (name, how.into())).collect() };
     let (ways, elsewhere) = row.ways(change);
@@ -141,7 +141,7 @@ fn made(row: &Row, change: &Change) -> Made {
     Made { ways: owned(ways), elsewhere: owned(elsewhere), remark, takes }
 }
 
-/// Who it is: what runs it, what manages it, its numbers.
+/// What identifies a guest: hypervisor, manager, ids.
 fn identity(row: &Row) -> Vec<String> {
     let guest = &row.guest;
     let mut all = vec![guest.version.clone().unwrap_or_else(|| guest.kind.clone())];
@@ -155,7 +155,7 @@ fn identity(row: &Row) -> Vec<String> {
     all
 }
 
-/// Each setting of its devices; a page folds them away, and has where each was read.
+/// Each setting of its devices; a page folds them away and has their sources.
 fn settings(doc: &mut Document, row: &Row, sources: bool) {
     let devices = devices(&row.guest);
     let known = devices.iter().map(|d| fit::columns(&d.name)).max().unwrap_or(0);

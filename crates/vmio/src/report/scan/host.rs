@@ -1,4 +1,4 @@
-//! Findings that are about the host and not about one of its guests: told once, with the guests that have them.
+//! Findings about the host, not one guest: shown once, with the guests that have them.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use vmio_model::rules::{Finding, RULES, Rule, Severity};
 use super::{Row, View};
 use crate::report::format;
 
-/// Names of guests that are told.
+/// Most names of guests that are shown.
 const NAMED: usize = 5;
 
 /// A finding of the host's.
@@ -26,7 +26,7 @@ pub struct HostWide<'a> {
 }
 
 impl View {
-    /// What several guests have for one reason.
+    /// A finding that several guests have for one reason.
     pub fn host_wide(&self) -> Vec<HostWide<'_>> {
         let of = |rule: &&'static Rule| {
             let found = |row: &'_ Row| row.findings.iter().position(|f| f.rule == rule.id);

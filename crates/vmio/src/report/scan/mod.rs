@@ -12,7 +12,7 @@ mod settings;
 
 use vmio_look::kinds;
 use vmio_look::managers::{self, Manager};
-use vmio_model::facts::{Guest, Unread};
+use vmio_model::facts::{Guest, Remedy, Unread};
 use vmio_model::rules::change::{ConfigTool, Together, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
 
@@ -39,7 +39,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Asks the rules about a guest.
+    /// Applies the rules to a guest.
     pub fn of(guest: Guest) -> Row {
         let findings = rules::findings(&guest.facts());
         Row { guest, findings, differences: Vec::new() }
@@ -63,17 +63,17 @@ impl Row {
         devices(&self.guest).iter().any(|device| !device.settings.is_empty())
     }
 
-    /// What manages it, else what runs it.
+    /// Its manager, else its hypervisor.
     pub fn kind(&self) -> &str {
         self.guest.manager.as_deref().unwrap_or(&self.guest.kind)
     }
 
-    /// The entry of what manages it.
+    /// Its manager.
     fn manager(&self) -> Option<&'static dyn Manager> {
         managers::find(self.guest.manager.as_deref()?)
     }
 
-    /// By what its settings are changed; `None` for kinds of guests that no way is for.
+    /// The tool that changes its settings; `None` for kinds of guests without one.
     pub fn own_way(&self) -> Option<ConfigTool> {
         let managed = self.manager().map(Manager::way);
         match kinds::find(&self.guest.kind) {
@@ -89,7 +89,7 @@ impl Row {
         (ours, if own.is_some() { others } else { Vec::new() })
     }
 
-    /// What must be known where a manager writes the set-up itself.
+    /// A remark where a manager writes the set-up itself.
     fn remark(&self, change: &Change) -> Option<&'static str> {
         self.manager()?.remark().filter(|_| change.ways().len() > 1)
     }
@@ -98,7 +98,7 @@ impl Row {
 /// What a scan showed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {
-    /// When it was looked, in seconds since the epoch.
+    /// Time of the scan, in seconds since the epoch.
     pub at_unix_seconds: f64,
     /// How long it took.
     pub seconds: f64,
@@ -114,7 +114,7 @@ pub struct View {
     pub own_guests: usize,
     /// Findings that were left out because they are meant to be so.
     pub ignored: usize,
-    /// The same by who asked for it: `--ignore`, or a file.
+    /// The same by source: `--ignore`, or a file.
     pub ignored_by: Vec<(String, usize)>,
     /// What changed since an earlier scan, where that was asked for.
     pub diff: Option<diff::Diff>,
@@ -133,7 +133,7 @@ impl View {
         self.rows.iter().filter_map(|r| Some(r.worst()?.severity)).max()
     }
 
-    /// How many findings there are of a severity; what is the host's counts once.
+    /// Number of findings of a severity; one that several guests have for one reason counts once.
     pub fn count(&self, severity: Severity) -> usize {
         let host = self.host_wide();
         let own = self.rows.iter().flat_map(|r| host::own(r, &host)).filter(|f| f.severity == severity).count();
@@ -146,8 +146,8 @@ impl View {
         of_guests.chain(self.unread.iter().map(|u| (None, u)))
     }
 
-    /// Whether the scan saw nothing that it can judge, and something kept it from seeing more. Root sees
-    /// every virtual machine that there is: of none, nothing is missing.
+    /// Whether the scan could judge no guest because something could not be read. Root sees every virtual machine, so
+    /// where there is none, nothing is missing.
     pub fn is_blind(&self) -> bool {
         let none_there = self.root && self.rows.is_empty();
         !none_there && self.all_unread().next().is_some() && !self.rows.iter().any(Row::is_known)
@@ -159,7 +159,7 @@ impl View {
         Severity::ALL.into_iter().rev().filter_map(of).collect::<Vec<_>>().join(", ")
     }
 
-    /// `2 findings by --ignore`, one for each who asked for it.
+    /// `2 findings by --ignore`, one for each source.
     pub fn ignored_words(&self) -> Vec<String> {
         let by = |(from, n): &(String, usize)| format!("{} by {from}", format::count(*n, "finding"));
         self.ignored_by.iter().map(by).collect()
@@ -171,7 +171,7 @@ impl View {
         format!("{}{on} scanned in {}", format::count(self.rows.len(), "guest"), format::time(self.seconds))
     }
 
-    /// What is looked at, in words.
+    /// The machine that is scanned, in words.
     pub fn host(&self) -> String {
         self.on.clone().unwrap_or_else(|| "this host".to_owned())
     }
@@ -182,16 +182,16 @@ fn in_one_step(all: &Together) -> String {
     format!("Findings {} in one step: {}", super::finding::numbers(&all.places), all.subject)
 }
 
-/// Whether a guest can be measured that is set up like it. One of vmio's own is a measurement itself.
+/// Whether `--like` can measure a guest set up like it; one of vmio's own is a measurement itself.
 fn is_to_be_like(row: &Row) -> bool {
     row.guest.is_qemu() && !row.guest.is_vmios_own()
 }
 
-/// What could not be read, folded by what would let it be read: the fix, and what it would show.
-pub fn by_fix(view: &View) -> Vec<(&str, Vec<String>)> {
-    let mut folded: Vec<(&str, Vec<String>)> = Vec::new();
+/// What could not be read, grouped by fix: the fix, and what it would show.
+pub fn by_fix(view: &View) -> Vec<(&Remedy, Vec<String>)> {
+    let mut folded: Vec<(&Remedy, Vec<String>)> = Vec::new();
     for (_, unread) in view.all_unread() {
-        match folded.iter_mut().find(|(fix, _)| *fix == unread.mend) {
+        match folded.iter_mut().find(|(fix, _)| **fix == unread.mend) {
             Some((_, all)) if all.contains(&unread.what) => {}
             Some((_, all)) => all.push(unread.what.clone()),
             None => folded.push((&unread.mend, vec![unread.what.clone()])),
@@ -200,7 +200,7 @@ pub fn by_fix(view: &View) -> Vec<(&str, Vec<String>)> {
     folded
 }
 
-/// Names in the order that a person expects: `101` before `1000`.
+/// Names in numeric order: `101` before `1000`.
 fn natural(name: &str) -> (u64, &str) {
     (name.parse().unwrap_or(u64::MAX), name)
 }

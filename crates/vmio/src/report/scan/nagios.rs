@@ -14,7 +14,7 @@ use crate::report::format::count;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
-    /// Nothing that costs under any load: no finding, or advice and notes alone.
+    /// No finding, or only advice and notes.
     Ok = 0,
     /// A warning.
     Warning = 1,
@@ -25,7 +25,7 @@ pub enum State {
 }
 
 impl State {
-    /// What a finding of that severity makes of the service, where `least` is the first that alerts.
+    /// The state for a finding of that severity; `least` is the lowest severity that alerts.
     pub fn of(severity: Severity, least: Severity) -> State {
         match severity {
             quiet if quiet < least => State::Ok,
@@ -44,7 +44,7 @@ impl State {
     }
 }
 
-/// Lines of long text: Nagios reads 4 KB unless it is built otherwise.
+/// Most lines of long text: Nagios reads 4 KB by default.
 const LINES: usize = 25;
 /// Characters of a line of long text.
 const LINE: usize = 150;
@@ -52,7 +52,7 @@ const LINE: usize = 150;
 /// The first severity that alerts, unless `--fail-on` names another.
 const LEAST: Severity = Severity::Warning;
 
-/// What the plugin prints, and its state; `fail_on` is the first severity that alerts.
+/// The output of the plugin, and its state; `fail_on` is the lowest severity that alerts.
 pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
     let least = fail_on.unwrap_or(LEAST);
     let state = match view.worst() {
@@ -105,7 +105,7 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
     (text, state)
 }
 
-/// What the plugin prints when there was no scan.
+/// The output of the plugin when the scan failed.
 pub fn failed(why: &str) -> String {
     line(State::Unknown, why)
 }
@@ -114,7 +114,7 @@ fn line(state: State, said: &str) -> String {
     format!("VMIO SCAN {}: {}", state.word(), long(said))
 }
 
-/// A line without what has a meaning to Nagios: `|` begins performance data.
+/// A line without `|`, which begins performance data in Nagios.
 fn long(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c == '|' || sanitize::is_hidden(c) { ' ' } else { c }).collect();
     let short: String =

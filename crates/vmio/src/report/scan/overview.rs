@@ -1,7 +1,7 @@
 //! A scan as a document: the overview with a row a guest, and on a page below it each guest by itself.
 
-use vmio_look::require::AS_ROOT;
 use vmio_look::{kinds, managers};
+use vmio_model::facts::Remedy;
 use vmio_model::words::plural;
 
 use super::settings::{disk_label, nic_label};
@@ -14,7 +14,7 @@ use crate::report::document::{
 use crate::report::format;
 use crate::term::Style;
 
-/// Things that could not be read and are named in one line of the overview.
+/// Most names in a line about what could not be read.
 const NAMED: usize = 3;
 /// Columns of a command that is proposed.
 const COMMAND: usize = 24;
@@ -53,15 +53,15 @@ fn document(view: &View) -> Document {
 
 fn head(doc: &mut Document, view: &View) {
     let counts = view.counts();
-    let (text, told) = if counts.is_empty() {
+    let (text, found) = if counts.is_empty() {
         ("Nothing found.".to_owned(), "nothing found")
     } else {
         (format!("Findings: {counts}."), counts.as_str())
     };
     if view.rows.is_empty() {
-        nobody(doc, view);
+        no_guests(doc, view);
     } else {
-        doc.only(In::TERMINAL, say((0, 0), format!("{}: {told}", view.headline())));
+        doc.only(In::TERMINAL, say((0, 0), format!("{}: {found}", view.headline())));
     }
     let when = format!("{}, {}", format::utc(view.at_unix_seconds), view.headline());
     let n = view.rows.len();
@@ -72,9 +72,9 @@ fn head(doc: &mut Document, view: &View) {
     doc.only(In::HTML, Block::Head(Box::new(Head { figure, text, about, ..Head::default() })));
 }
 
-fn nobody(doc: &mut Document, view: &View) {
+fn no_guests(doc: &mut Document, view: &View) {
     let host = view.host();
-    let seen = match (view.root, view.own_guests) {
+    let none = match (view.root, view.own_guests) {
         (true, 0) => format!("No guest runs on {host}."),
         (true, _) => format!("No guest runs on {host} but vmio's own."),
         (false, 0) => format!("No guest on {host} is visible to this user."),
@@ -82,12 +82,12 @@ fn nobody(doc: &mut Document, view: &View) {
     };
     let kinds = kinds::ALL.iter().map(|k| k.name());
     let all: Vec<&str> = kinds.chain(managers::ALL.iter().map(|m| m.name())).collect();
-    doc.only(In::TERMINAL, say((0, 0), seen));
+    doc.only(In::TERMINAL, say((0, 0), none));
     doc.only(In::TERMINAL, say((0, 0), format!("Looked for: {}.", all.join(", "))));
 }
 
-/// What gives way where a terminal has no room for all: titles of findings to the names of their rules, what moves the
-/// packets, how disks are cached, the network's device, which says least and stands on a guest's page; then names.
+/// What is shortened or left out on a narrow terminal, in order: titles of findings become names of rules, then the
+/// network's backend, cache modes of disks, the network's device, then names.
 const FIT: [Fit; 11] = [
     Fit::Short(6),
     Fit::Short(5),
@@ -133,7 +133,7 @@ fn table(view: &View, wide: &[HostWide<'_>]) -> Table {
     Table { narrow, label, ..table.with(view.rows.iter().enumerate().map(row)) }
 }
 
-/// The finding of a guest's own that costs most, and how many more there are.
+/// The costliest finding of the guest itself, and how many more there are.
 fn worst(row: &Row, wide: &[HostWide<'_>]) -> Cell {
     let more = host::own(row, wide).count().saturating_sub(1);
     let Some(first) = host::own(row, wide).next() else {
@@ -167,8 +167,8 @@ fn unread(doc: &mut Document, view: &View) {
     }
     doc.gap();
     for (fix, what) in &folded {
-        let lead = match *fix {
-            AS_ROOT => "Not visible without root".to_owned(),
+        let lead = match fix {
+            Remedy::Root => "Not visible without root".to_owned(),
             fix => format!("Not read ({fix})"),
         };
         let named = what[..what.len().min(NAMED)].join(", ");
@@ -176,7 +176,7 @@ fn unread(doc: &mut Document, view: &View) {
         doc.only(In::TERMINAL, paragraph(Kind::Warning, (0, 2), format!("{lead}: {named}{more}")));
     }
     let all = folded.iter().map(|(fix, what)| {
-        Text::from(Span::Strong((*fix).to_owned())).and(Span::Plain(format!(": {}", what.join(", "))))
+        Text::from(Span::Strong(fix.to_string())).and(Span::Plain(format!(": {}", what.join(", "))))
     });
     doc.only(In::HTML, heading(2, "Not read"));
     doc.only(In::HTML, list((0, 0), all));

@@ -34,7 +34,7 @@ pub fn prometheus(view: &View) -> String {
     out
 }
 
-/// One sample a set of labels: two of the same would make the whole file unreadable.
+/// One sample for each set of labels: a repeated set would make the file invalid.
 fn findings(view: &View) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     for row in &view.rows {
@@ -52,8 +52,8 @@ fn findings(view: &View) -> BTreeMap<String, f64> {
     all
 }
 
-/// The value of a label: backslash and quote are escaped. What must not be shown (a line feed too, for
-/// which the format has an escape) is replaced: dashboards and alerts show the text as it is.
+/// The value of a label, with backslash and quote escaped and control characters replaced, since dashboards and alerts
+/// show the text as it is.
 fn escape(value: &str) -> String {
     sanitize::line(&value.replace('\\', "\\\\").replace('"', "\\\"")).into_owned()
 }

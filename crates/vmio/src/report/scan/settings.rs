@@ -6,10 +6,10 @@ use vmio_model::result::Accel;
 
 use crate::report::format;
 
-/// A device and what is known of it.
+/// A device with its known settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// What it is: `disk vda`.
+    /// Its name: `disk vda`.
     pub name: String,
     /// Its settings in the order in which they matter.
     pub settings: Vec<Setting>,
@@ -22,11 +22,11 @@ pub struct Setting {
     pub name: &'static str,
     /// What it is.
     pub value: String,
-    /// Where it was read.
+    /// Its source.
     pub from: String,
 }
 
-/// Gathers what is known of a device.
+/// Collects the known settings of a device.
 struct Gather<'a> {
     from: &'a Provenance,
     settings: Vec<Setting>,
@@ -163,7 +163,7 @@ fn processors(p: &Processors) -> Vec<Setting> {
     all.settings
 }
 
-/// Which threads may run on part of the host's processors alone: `vcpu 0-1 to 2-3; vcpu 2 to 4`.
+/// The threads that are pinned to some of the host's processors: `vcpu 0-1 to 2-3; vcpu 2 to 4`.
 fn bound(threads: &[PlacedThread], host: usize) -> String {
     let part = |cpus: &[u32]| !cpus.is_empty() && cpus.len() < host;
     let mut groups: Vec<(&str, &[u32], Vec<&str>)> = Vec::new();

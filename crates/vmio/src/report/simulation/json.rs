@@ -100,12 +100,13 @@ struct Figure<'a> {
     /// As it is printed.
     published: &'a Published,
     /// The same figure in the runs that it is set beside.
-    simulated: Vec<Found>,
+    simulated: Vec<SimulatedFigure>,
 }
 
 /// A figure of a simulated run.
 #[derive(Serialize, JsonSchema)]
-struct Found {
+#[schemars(rename = "Found")]
+struct SimulatedFigure {
     /// How that was run.
     how: String,
     /// The figure, in the unit of the published one; `None` where the run has no such moment.
@@ -168,7 +169,8 @@ fn point(s: &Sample) -> Point<'_> {
 
 fn compared<'a>(study: &'a Study, runs: &[Simulated]) -> Compared<'a> {
     let figure = |published: &'a Published| {
-        let found = |r: &Simulated| Found { how: r.how(), value: published.simulated(&r.scenario, &r.outcome) };
+        let found =
+            |r: &Simulated| SimulatedFigure { how: r.how(), value: published.simulated(&r.scenario, &r.outcome) };
         Figure { published, simulated: runs.iter().filter(|r| beside(r, published)).map(found).collect() }
     };
     let period = |(allocator, period, loss): &'a (vmio_model::simulate::Allocator, u64, Vec<f64>)| Period {

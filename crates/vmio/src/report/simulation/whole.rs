@@ -1,5 +1,5 @@
 //! Simulated runs as a document: a table for each run and, on a page, all members' rates over time in one plot, then
-//! each member against its minimum and maximum; below them what is published of the same.
+//! each member against its minimum and maximum; below them the published figures.
 
 use vmio_model::rate::BitRate;
 use vmio_model::simulate::paper::above_maximum_ratio;
@@ -13,14 +13,14 @@ use crate::report::document::{
 };
 use crate::report::plot::{Line, Mark, Plot, Stroke};
 
-/// More lines than this in one plot cannot be told apart.
+/// Most lines in a plot; more cannot be told apart.
 const TOGETHER: usize = 6;
-/// More rows than this are not put on a terminal, and into a page.
+/// Most rows on a terminal, and on a page.
 const MOST: [usize; 2] = [40, 200];
-/// As many members stand beside each other in the table of periods.
+/// Most members in the columns of the table of periods.
 const ABREAST: usize = 4;
 
-/// All of it.
+/// The whole document.
 pub(super) fn document(report: &Report) -> Document {
     let mut doc = Document::new(match (&report.study, report.runs.first()) {
         (Some(study), _) => format!("vmio guard, simulated: {}", study.paper.key),
@@ -76,8 +76,8 @@ fn one(doc: &mut Document, run: &Simulated) {
         doc.only(In::TERMINAL, say((2, 2), more));
     }
     if vifs.len() > many {
-        let told = format!("The first {many} of {} members; --json has all.", vifs.len());
-        doc.only(In::HTML, aside((0, 0), told));
+        let note = format!("The first {many} of {} members; --json has all.", vifs.len());
+        doc.only(In::HTML, aside((0, 0), note));
     }
     doc.gap();
 }
@@ -151,7 +151,7 @@ fn drawings(doc: &mut Document, run: &Simulated) {
     doc.only(In::HTML, Block::Plots(Plots { legend: Vec::new(), drawings }));
 }
 
-/// A drawing as wide as the page, with what its lines are.
+/// A drawing as wide as the page, with its legend.
 fn wide(plot: Plot) -> Plots {
     let legend = plot.lines.iter().filter_map(|line| match line.stroke {
         Stroke::Series(series) => Some((series, line.label.clone())),
@@ -217,8 +217,8 @@ fn drawn(doc: &mut Document, run: &Simulated, first: &Vif, study: &Study) {
     };
     let lines: Vec<Line> = allocators.iter().enumerate().map(line).collect();
     let above = above_maximum_ratio(&run.scenario, first).unwrap_or(0.0) * 100.0;
-    let told = format!("{above:.2}");
-    let marks = vec![Mark { value: above, label: told.clone(), series: 0 }];
+    let percent = format!("{above:.2}");
+    let marks = vec![Mark { value: above, label: percent.clone(), series: 0 }];
     let highest = lines.iter().flat_map(|l| &l.points).map(|p| p.1).fold(0.0, f64::max);
     let plot = Plot {
         x_label: "period in ms",
@@ -229,7 +229,7 @@ fn drawn(doc: &mut Document, run: &Simulated, first: &Vif, study: &Study) {
     };
     let name = &first.name;
     let about = format!(
-        "Drawn: the loss of {name}. The axis does not begin at 0. {told} % of what {name} offers is above its maximum \
+        "Drawn: the loss of {name}. The axis does not begin at 0. {percent} % of what {name} offers is above its maximum \
          (dashed)."
     );
     doc.only(In::HTML, Block::Plots(wide(plot)));

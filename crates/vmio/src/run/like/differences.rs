@@ -1,4 +1,4 @@
-//! In what a guest that runs here differs from the reference guest of `vmio tax`, in words.
+//! The differences of a running guest from the reference guest of `vmio tax`, in words.
 
 use vmio_model::facts::Guest;
 use vmio_model::reference;

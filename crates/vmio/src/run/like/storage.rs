@@ -1,4 +1,4 @@
-//! On what a guest's disk lies: the target that is of the same kind, and the place beside it.
+//! The storage of a guest's disk: the target of the same kind, and the place beside it.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::Host;
 const L2_ENTRY_BYTES: u64 = 8;
 
 /// The target, and where it is made.
-pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(String, Option<String>), Failure> {
+pub(super) fn of(disk: &Disk, host: &Host, notes: &mut Vec<String>) -> Result<(String, Option<String>), Failure> {
     let place = &disk.place;
     let source = place.source.as_deref();
     let kind = || by_source(source?, place.block_device);
@@ -33,16 +33,16 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
             let beside = pve.or_else(|| source.and_then(parent).filter(|dir| host.directories.contains(dir)));
             if beside.is_none() {
                 let which = source.unwrap_or("its image");
-                told.push(format!(
+                notes.push(format!(
                     "the directory of {which} is not known to be one of this host: storage where guest images are"
                 ));
             }
-            (file(disk, told).to_owned(), beside)
+            (file(disk, notes).to_owned(), beside)
         }
         // A qcow2 image inside of a volume: vmio makes such images in files alone.
         "block" | "lvm" | "lvm-thin" | "zvol" | "rbd" if qcow2 => {
-            told.push(format!("a qcow2 image on {storage}: vmio makes one in a file, where guest images are"));
-            (file(disk, told).to_owned(), None)
+            notes.push(format!("a qcow2 image on {storage}: vmio makes one in a file, where guest images are"));
+            (file(disk, notes).to_owned(), None)
         }
         "lvm-thin" => {
             let found = pve.or_else(|| thin_pool(source?, host));
@@ -54,7 +54,7 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
         }
         "zvol" => {
             if let Some(bytes) = *disk.details.volblock_bytes {
-                told.push(format!(
+                notes.push(format!(
                     "blocks of {} KiB in the guest's volume are not copied: vmio's are as its place or ZFS has them",
                     bytes >> 10
                 ));
@@ -73,7 +73,7 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
             Some(on) => ("lvm".to_owned(), Some(on)),
             None => {
                 let which = source.unwrap_or("a device");
-                told.push(format!("{which} is the guest's: a block device of vmio's own, where guest images are"));
+                notes.push(format!("{which} is the guest's: a block device of vmio's own, where guest images are"));
                 ("device".to_owned(), None)
             }
         },
@@ -87,9 +87,9 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
 
 /// Directories of a guest's images in which storage can be made beside them. A relative path counts from
 /// the directory of the guest's process, and in a pod the same path is another file: those are left out.
-pub(super) fn directories(look: &HostView<'_>, guest: &Guest) -> Vec<String> {
+pub(super) fn directories(view: &HostView<'_>, guest: &Guest) -> Vec<String> {
     let sources = guest.disks.iter().filter_map(|d| d.place.source.as_deref());
-    sources.filter(|source| images::is_same_here(look, guest, Path::new(source))).filter_map(parent).collect()
+    sources.filter(|source| images::is_same_here(view, guest, Path::new(source))).filter_map(parent).collect()
 }
 
 /// The kind of storage where only its path or address is known.
@@ -104,7 +104,7 @@ fn by_source(source: &str, block_device: Option<bool>) -> Option<&'static str> {
 }
 
 /// The target of an image in a file.
-fn file(disk: &Disk, told: &mut Vec<String>) -> &'static str {
+fn file(disk: &Disk, notes: &mut Vec<String>) -> &'static str {
     let d = &disk.details;
     match d.format.as_deref() {
         Some("qcow2") => {
@@ -124,16 +124,16 @@ fn file(disk: &Disk, told: &mut Vec<String>) -> &'static str {
             Some(true) => "sparse",
             Some(false) => "preallocated",
             None => {
-                told.push("whether the file is sparse was not read: a preallocated one is used".to_owned());
+                notes.push("whether the file is sparse was not read: a preallocated one is used".to_owned());
                 "preallocated"
             }
         },
         Some(other) => {
-            told.push(format!("{other} is a format vmio cannot create: a qcow2 image is used instead"));
+            notes.push(format!("{other} is a format vmio cannot create: a qcow2 image is used instead"));
             "qcow2"
         }
         None => {
-            told.push("the image's format was not read: a fully written raw file is used".to_owned());
+            notes.push("the image's format was not read: a fully written raw file is used".to_owned());
             "preallocated"
         }
     }

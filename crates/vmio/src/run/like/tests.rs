@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::facts::{Details, Place, Processors, Provenance, Subject, Unread};
+use vmio_model::facts::{Details, Place, Processors, Provenance, Remedy, Subject, Unread};
 
 use super::*;
 use crate::studies;
@@ -79,7 +79,7 @@ fn set_ups(like: &Like) -> Vec<String> {
 }
 
 fn says(like: &Like, words: &str) {
-    assert!(like.told.iter().any(|t| t.contains(words)), "{words}: {:#?}", like.told);
+    assert!(like.notes.iter().any(|t| t.contains(words)), "{words}: {:#?}", like.notes);
 }
 
 /// As virt-manager makes it for a guest that it does not know: SATA, sparse.
@@ -127,7 +127,7 @@ fn the_whole_advice_is_measured_or_told() {
     let guest = guest(slow.clone());
     let like = like(slow);
     let found = set_ups(&like);
-    assert_eq!(found.last().unwrap(), "lvm-thin: virtio-blk,none,native+iothread+discard", "{:#?}", like.told);
+    assert_eq!(found.last().unwrap(), "lvm-thin: virtio-blk,none,native+iothread+discard", "{:#?}", like.notes);
     assert!(!found.contains(&"lvm-thin: ahci,writeback,threads+discard".to_owned()), "{found:?}");
     says(&like, "no-discard costs or brings no speed by itself: it is among all together");
     // By the advice itself: nothing of it is left out in silence.
@@ -136,16 +136,16 @@ fn the_whole_advice_is_measured_or_told() {
     let cell = one.cells().into_iter().find(|c| !c.is_native()).unwrap();
     let has = cell.attachment().unwrap();
     for finding in rules::findings(&guest.facts()).iter().filter(|f| f.subject.is(&subject)) {
-        let told = like.told.iter().any(|t| t.contains(&format!("not measured: the change of {}: ", finding.rule)));
-        let Some(change::Sets::Disk(to)) = &finding.change.sets else {
-            assert!(told || Rule::find(&finding.rule).unwrap().remedy.is_some(), "{}", finding.rule);
+        let noted = like.notes.iter().any(|t| t.contains(&format!("not measured: the change of {}: ", finding.rule)));
+        let Some(change::DeviceChange::Disk(to)) = &finding.change.sets else {
+            assert!(noted || Rule::find(&finding.rule).unwrap().remedy.is_some(), "{}", finding.rule);
             continue;
         };
         let measured = to.driver.is_none_or(|driver| driver == has.driver)
             && to.cache.is_none_or(|cache| cache == has.cache)
             && (!to.iothread || has.iothread)
             && (!to.discard || has.options.discard);
-        assert!(measured || told, "{}: {to:?}, {}: {:#?}", finding.rule, has.label(), like.told);
+        assert!(measured || noted, "{}: {to:?}, {}: {:#?}", finding.rule, has.label(), like.notes);
     }
 }
 
@@ -259,7 +259,7 @@ fn what_cannot_be_had_is_told() {
     let good = guest(disk("vda", "virtio-blk", "/a.raw"));
     fails(&Guest { kind: "container".into(), ..good.clone() }, None, ["is a container", "virtual machines"]);
     fails(&good, Some("vdb"), ["has no disk vdb", "it has disk vda"]);
-    let unread = Unread { what: "/proc/812/cmdline".into(), why: "denied".into(), mend: "run as root".into() };
+    let unread = Unread { what: "/proc/812/cmdline".into(), why: "denied".into(), mend: Remedy::Root };
     let blind = Guest { disks: Vec::new(), unread: vec![unread], ..good.clone() };
     fails(&blind, None, ["no disk of web1 could be read", "run as root"]);
     let none = named(std::slice::from_ref(&good), "web2").unwrap_err();

@@ -1,11 +1,11 @@
-//! What of the advice a reference guest cannot show, and why.
+//! The advice that a reference guest cannot show, with the reasons.
 
 use vmio_model::rules::Finding;
-use vmio_model::rules::change::{Sets, To};
+use vmio_model::rules::change::{DeviceChange, DiskChange};
 
 /// Why a finding's change is not measured at all.
 pub fn why(finding: &Finding) -> &'static str {
-    let Some(Sets::Disk(To { driver, iothread, .. })) = &finding.change.sets else {
+    let Some(DeviceChange::Disk(DiskChange { driver, iothread, .. })) = &finding.change.sets else {
         return "it is no setting of the disk that a reference guest could be given";
     };
     match (driver, iothread) {
@@ -17,7 +17,7 @@ pub fn why(finding: &Finding) -> &'static str {
 
 /// What of a change that is measured differs from what is advised.
 pub fn part(finding: &Finding) -> Option<String> {
-    let Some(Sets::Disk(to)) = &finding.change.sets else { return None };
+    let Some(DeviceChange::Disk(to)) = &finding.change.sets else { return None };
     let rule = &finding.rule;
     match (to.queues, to.l2_cache) {
         (Some(n), _) => Some(format!(

@@ -62,12 +62,12 @@ fn where_no_guard_is_there_is_nothing_and_one_that_does_not_answer_is_noted() {
     let (dir, interval) = (tempfile::tempdir().unwrap(), interval());
     let mut guests = rows(&interval).guests;
     let socket = dir.path().join("guard.sock");
-    assert_eq!(Guard::at(&socket).look(&interval, &mut guests), None);
+    assert_eq!(Guard::at(&socket).ask(&interval, &mut guests), None);
     assert!(guests.iter().all(|guest| guest.guard.is_none()));
     // Somebody listens and says nothing: it is waited for once.
     let _listener = UnixListener::bind(&socket).unwrap();
     let mut guard = Guard::at(&socket);
-    let why = guard.look(&interval, &mut guests).unwrap();
+    let why = guard.ask(&interval, &mut guests).unwrap();
     assert!(why.starts_with("limits of guests are not shown"), "{why}");
-    assert_eq!(guard.look(&interval, &mut guests), Some(why));
+    assert_eq!(guard.ask(&interval, &mut guests), Some(why));
 }

@@ -263,6 +263,32 @@ pub struct Row {
     pub short: bool,
 }
 
+impl Row {
+    pub const fn new(way: Way, rule: &'static str, how: &'static str, shows: &'static [Shows]) -> Row {
+        Row { rule, way, how, guest: "", after: After::Nothing, fills: &[], opens: &[], shows, short: false }
+    }
+
+    pub const fn guest(self, guest: &'static str) -> Row {
+        Row { guest, ..self }
+    }
+
+    pub const fn after(self, after: After) -> Row {
+        Row { after, ..self }
+    }
+
+    pub const fn fills(self, fills: &'static [Fill]) -> Row {
+        Row { fills, ..self }
+    }
+
+    pub const fn opens(self, opens: &'static [&'static str]) -> Row {
+        Row { opens, ..self }
+    }
+
+    pub const fn short(self) -> Row {
+        Row { short: true, ..self }
+    }
+}
+
 /// In place of a rule: "one change that makes them all".
 pub const TOGETHER: &str = "together";
 

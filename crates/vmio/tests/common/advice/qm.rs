@@ -30,13 +30,8 @@ pub fn socket(vmid: &str) -> PathBuf {
 /// The guest's text with volumes made: `{volume}` is a raw one, `{qcow2-volume}` a qcow2 image.
 pub fn with_volumes(text: &str, vmid: &str) -> String {
     let mut text = text.to_owned();
-    for (key, format) in [
-        ("{volume}", "raw"),
-        ("{holes}", "raw"),
-        ("{qcow2-volume}", "qcow2"),
-        ("{small}", "qcow2"),
-        ("{chain-volume}", "qcow2"),
-    ] {
+    for key in ["{volume}", "{holes}", "{qcow2-volume}", "{small}", "{chain-volume}"] {
+        let format = if matches!(key, "{volume}" | "{holes}") { "raw" } else { "qcow2" };
         if !text.contains(key) {
             continue;
         }

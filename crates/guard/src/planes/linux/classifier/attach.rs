@@ -13,7 +13,7 @@ use super::super::netlink::wire::{Attributes, Request};
 use super::super::netlink::{Change, Netlink};
 use super::super::undo_log::PlaneLog;
 use super::super::{Device, Error, Result, htb, links};
-use super::filters::{self, Found, Whose};
+use super::filters::{self, FilterOwner, ListedFilter};
 use super::pins::Pins;
 use super::point::{AttachMode, INGRESS, Point};
 use super::redirect::RedirectFilter;
@@ -24,21 +24,21 @@ const CLSACT_HANDLE: u32 = 0xffff_0000;
 const CLSACT_PARENT: u32 = 0xffff_fff1;
 const RTM_DELQDISC: u16 = 37;
 
-/// What becomes of the programs when their process ends.
+/// Whether programs outlive the process.
 #[derive(Debug)]
 pub enum Bond {
-    /// They end with it: links by TCX, and filters of clsact where there is none, which are taken off when the classifier is
-    /// dropped. Of tests, and of an owner whose ledger goes with it.
+    /// No: TCX links end with it, and filters of clsact are removed when the classifier is dropped. For tests, and
+    /// without a ledger on disk.
     Process,
-    /// They stay: links by TCX that are pinned.
+    /// Yes, as pinned TCX links.
     Pinned(Pins),
-    /// They stay: filters of clsact, which the kernel keeps.
+    /// Yes, as filters of clsact.
     Clsact,
 }
 
-/// The program where it is attached.
+/// An attached program.
 pub(super) enum Attached {
-    /// Goes with the link; and where it is pinned, with the pin of that name.
+    /// The link, and the name of its pin.
     Tcx(Link, String),
     /// A filter of a clsact qdisc.
     Clsact {
@@ -61,7 +61,6 @@ pub(super) struct Filter {
 impl Filter {
     fn is_there(&self) -> bool {
         let mut hook = self.hook;
-        // What libbpf says of one that is gone is no matter.
         loudly("look at the classifier's filter", || hook.query()).is_ok_and(|program| program == self.program)
     }
 }
@@ -82,7 +81,7 @@ impl Attached {
         match mode {
             AttachMode::Tcx => {
                 let (what, name) = (format!("attach the classifier to {device} by TCX"), point.pin(device.index));
-                // An earlier owner's link gets this program, at once.
+                // An earlier guard's link gets this program atomically.
                 let old = loudly(&what, || Ok(if let Bond::Pinned(pins) = bond { pins.open(&name) } else { None }))?;
                 if let Some(mut link) = old.filter(|link| at_point(link, device.index, point)) {
                     loudly(&what, || link.update_prog(&program))?;
@@ -104,9 +103,9 @@ impl Attached {
                 Ok(Attached::Tcx(link, name))
             }
             AttachMode::Clsact => {
-                // An earlier owner's is replaced in its place, at once.
+                // An earlier guard's filter is replaced atomically.
                 let all = filters::list(netlink, device, point.parent())?;
-                let old = all.iter().find(|found| found.whose == Whose::Program(point));
+                let old = all.iter().find(|filter| filter.owner == FilterOwner::Program(point));
                 if htb::hook(netlink, device)?.is_none() {
                     log.begin_clsact(device)?;
                 }
@@ -133,10 +132,10 @@ impl Attached {
         }
     }
 
-    /// Whether it is still there: not if its interface went, or somebody took it off, or its pin.
+    /// Whether it is still attached and pinned.
     pub(super) fn is_there(&self, bond: &Bond) -> bool {
         match self {
-            // A link stays when its interface goes, and has no interface then.
+            // A link outlives its interface, with index 0.
             Attached::Tcx(link, name) => {
                 let pinned = if let Bond::Pinned(pins) = bond { pins.has(name) } else { true };
                 pinned && link.info().is_ok_and(|i| matches!(i.info, LinkTypeInfo::Tcx(t) if t.ifindex != 0))
@@ -145,13 +144,13 @@ impl Attached {
         }
     }
 
-    /// Whether a filter that is there is this one, or the redirect filter behind it.
-    pub(super) fn is(&self, found: &Found) -> bool {
+    /// Whether a filter is this one, or its redirect filter.
+    pub(super) fn is(&self, filter: &ListedFilter) -> bool {
         let Attached::Clsact { point, redirect, .. } = self else { return false };
-        found.whose == Whose::Program(*point) || redirect.as_ref().is_some_and(|redirect| redirect.is(found))
+        filter.owner == FilterOwner::Program(*point) || redirect.as_ref().is_some_and(|redirect| redirect.is(filter))
     }
 
-    /// Whether packets are redirected as they were to be: not if somebody removed the redirect filter.
+    /// Whether the redirect filter, if there is one, still exists.
     pub(super) fn is_redirected(&self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
         match self {
             Attached::Clsact { redirect: Some(redirect), .. } => redirect.is_there(netlink, device),
@@ -159,7 +158,7 @@ impl Attached {
         }
     }
 
-    /// Redirects what passes to that IFB by a filter, where the program itself does not do it.
+    /// Redirects packets to an IFB by a filter, where the program itself cannot.
     pub(super) fn set_redirect(&mut self, netlink: &mut Netlink, device: &Device, to: Option<u32>) -> Result<()> {
         let Attached::Clsact { redirect, point, .. } = self else { return Ok(()) };
         if redirect.as_ref().map(|r| r.to) == to {
@@ -172,7 +171,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Takes it off, and a clsact qdisc that was made for it, unless there are other filters by now.
+    /// Detaches it, and removes a clsact qdisc that was made for it, unless it has other filters.
     pub(super) fn detach(self, netlink: &mut Netlink, device: &Device, held: (&Bond, &PlaneLog)) -> Result<()> {
         let (bond, log) = held;
         match self {
@@ -185,7 +184,7 @@ impl Attached {
             }
             Attached::Clsact { mut filter, redirect, .. } => {
                 let removed = redirect.map_or(Ok(()), |redirect| redirect.remove(netlink, device));
-                // Another's may have the same place by now.
+                // A foreign filter may have the place by now.
                 let sure = filter.is_there();
                 if sure {
                     let _ = loudly("take the classifier's filter off", || filter.hook.detach());
@@ -197,21 +196,21 @@ impl Attached {
     }
 }
 
-/// Whether a link is where that program is to be: not if its interface went.
+/// Whether a link is attached at this point of this interface.
 fn at_point(link: &Link, index: u32, point: Point) -> bool {
     let Ok(LinkTypeInfo::Tcx(at)) = link.info().map(|info| info.info) else { return false };
     let ingress = matches!(at.attach_type, ProgramAttachType::TcxIngress);
     at.ifindex == index && ingress == (point.parent() == INGRESS)
 }
 
-/// Takes a clsact qdisc off that was made for filters of ours, when none is left in it. One that is gone, or whose
-/// interface is, is forgotten; `sure` where that cannot be another's under its index.
+/// Removes a clsact qdisc that the guard made, if it has no filters left, and strikes it out; also where it or its
+/// interface is gone. `sure`: no other interface can have the index.
 pub(super) fn remove_clsact(netlink: &mut Netlink, device: &Device, log: &PlaneLog, sure: bool) -> Result<()> {
     let Some(made) = log.made_clsact(device.index) else { return Ok(()) };
     let there = links::by_index(netlink, device.index)?;
     let same = there.is_some_and(|link| sure || link.device.name == made.name);
     if !same || htb::hook(netlink, device)?.as_deref() != Some(CLSACT) {
-        return log.no_clsact(device.index);
+        return log.strike_clsact(device.index);
     }
     if !filters::all(netlink, device)?.is_empty() {
         return Ok(());
@@ -219,16 +218,16 @@ pub(super) fn remove_clsact(netlink: &mut Netlink, device: &Device, log: &PlaneL
     let fixed = htb::tcmsg(device.index, CLSACT_HANDLE, CLSACT_PARENT);
     let request = Request::new(RTM_DELQDISC, 0, &fixed, Attributes::new());
     netlink.take_away(Change { what: format!("remove qdisc clsact from {device}"), request })?;
-    log.no_clsact(device.index)
+    log.strike_clsact(device.index)
 }
 
-/// The object as built.
+/// The compiled object.
 pub(super) fn open() -> libbpf_rs::Result<OpenObject> {
     static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/classify.bpf.o")));
     loader::open("vmio_guard", OBJECT)
 }
 
-/// Does some work with libbpf, whose messages are the error's.
+/// Runs libbpf calls; an error has libbpf's messages.
 pub(super) fn loudly<T>(what: &str, work: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
     loader::loudly(work).map_err(|(source, log)| Error::Bpf { what: what.to_owned(), source, log })
 }

@@ -15,21 +15,21 @@ const NUMBERS: usize = BYTES / 8;
 /// Entries of the map: one more than interfaces.
 const ENTRIES: usize = MOST + 1;
 
-/// What was counted at the ingress of a guest's interface.
+/// Counters of the ingress of a guest's interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// That passed, as they came: one that is to be cut into segments is one.
+    /// Packets that passed, before segmentation.
     pub packets: u64,
-    /// That passed, as they go out on a wire: each segment is one.
+    /// Frames that passed, after segmentation.
     pub frames: u64,
-    /// That passed, as they came.
+    /// Bytes that passed, before segmentation.
     pub bytes: u64,
-    /// Of all frames, with the headers that each segment repeats and the framing. Inside of tunnels too little is
-    /// taken for headers.
+    /// Bytes of all frames, with the headers of each segment and the framing. Headers inside of tunnels are
+    /// underestimated.
     pub wire_bytes: u64,
-    /// That were dropped since their source address is not the guest's.
+    /// Packets that were dropped for a source address that is not the guest's.
     pub spoofed_packets: u64,
-    /// Of those.
+    /// Bytes of these.
     pub spoofed_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ impl Counters {
         NonNull::new(start.cast()).map(|start| Self { start }).ok_or_else(|| io::Error::other("mapped at 0"))
     }
 
-    /// What was counted in a slot, each number at its own moment.
+    /// Counters of a slot; each is read at its own moment.
     pub(super) fn read(&self, slot: u32) -> Counts {
         let slot = (slot as usize).min(ENTRIES - 1);
         let number = |at: usize| {
@@ -76,7 +76,7 @@ impl Counters {
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        // SAFETY: this is what was mapped, and nothing points into it any more.
+        // SAFETY: this is the mapping of `map`, and nothing points into it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), ENTRIES * BYTES) };
     }
 }

@@ -1,7 +1,6 @@
-//! Filters of clsact: which are ours, whoever made them. A program of ours has a handle that is nobody else's, and a
-//! filter that redirects packets has such a word in its action (TCA_ACT_COOKIE, Linux 4.11); so an owner finds what the
-//! one before it has left, and puts its own exactly in the place (include/uapi/linux/pkt_cls.h, net/sched/cls_bpf.c,
-//! cls_u32.c).
+//! Filters of clsact, and which of them are a guard's: its programs have handles of their own, and its redirect filters
+//! a cookie in their action (TCA_ACT_COOKIE, Linux 4.11), so that the next guard finds and replaces them
+//! (include/uapi/linux/pkt_cls.h, net/sched/cls_bpf.c, cls_u32.c).
 
 use super::super::htb;
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
@@ -29,23 +28,23 @@ pub(super) const TCA_MIRRED_PARMS: u16 = 2;
 /// The bits of a filter's handle in which cls_u32 numbers filters; the others number its tables.
 const U32_NODE: u32 = 0xfff;
 
-/// A filter that is there.
+/// A filter in the kernel's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ListedFilter {
     pub(super) parent: u32,
     pub(super) preference: u16,
     handle: u32,
-    pub(super) whose: Whose,
+    pub(super) owner: FilterOwner,
 }
 
-/// Whose it is.
+/// Owner and purpose of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// A program of ours.
+pub(super) enum FilterOwner {
+    /// A guard's program.
     Program(Point),
-    /// Behind one, it redirects packets to an interface of that index.
+    /// A guard's redirect to the interface of that index.
     Redirect(Point, u32),
-    Another,
+    Other,
 }
 
 /// The handle of a point's program.
@@ -59,13 +58,13 @@ pub(super) fn cookie(point: Point) -> Vec<u8> {
 }
 
 /// Those at a hook of an interface; none where there is no such hook.
-pub(super) fn list(netlink: &mut Netlink, device: &Device, parent: u32) -> Result<Vec<Found>> {
+pub(super) fn list(netlink: &mut Netlink, device: &Device, parent: u32) -> Result<Vec<ListedFilter>> {
     let request = Request::new(RTM_GETTFILTER, flag::DUMP, &htb::tcmsg(device.index, 0, parent), Attributes::new());
-    netlink.dump(&format!("list filters of {device}"), &request, |m| found(m, parent))
+    netlink.dump(&format!("list filters of {device}"), &request, |m| parse(m, parent))
 }
 
 /// Those at all hooks of an interface.
-pub(super) fn all(netlink: &mut Netlink, device: &Device) -> Result<Vec<Found>> {
+pub(super) fn all(netlink: &mut Netlink, device: &Device) -> Result<Vec<ListedFilter>> {
     let mut all = Vec::new();
     for parent in HOOKS {
         all.extend(list(netlink, device, parent)?);
@@ -73,17 +72,17 @@ pub(super) fn all(netlink: &mut Netlink, device: &Device) -> Result<Vec<Found>> 
     Ok(all)
 }
 
-/// Takes one off that is ours. Gone already is as good.
-pub(super) fn remove(netlink: &mut Netlink, device: &Device, found: &Found) -> Result<()> {
-    let (kind, what) = match found.whose {
-        Whose::Program(_) => ("bpf", "remove the classifier from"),
-        Whose::Redirect(..) => ("u32", "end leading what arrives at"),
-        Whose::Another => return Ok(()),
+/// Removes a guard's filter, if it exists.
+pub(super) fn remove(netlink: &mut Netlink, device: &Device, filter: &ListedFilter) -> Result<()> {
+    let (kind, what) = match filter.owner {
+        FilterOwner::Program(_) => ("bpf", "remove the classifier from"),
+        FilterOwner::Redirect(..) => ("u32", "end leading what arrives at"),
+        FilterOwner::Other => return Ok(()),
     };
-    let mut fixed = place(device, found.parent, found.preference);
-    // Of a preference that is ours alone the whole row goes, with its table.
-    if let Whose::Program(_) = found.whose {
-        fixed[8..12].copy_from_slice(&found.handle.to_ne_bytes());
+    let mut fixed = place(device, filter.parent, filter.preference);
+    // A redirect's preference is the guard's alone: it is removed with its table.
+    if let FilterOwner::Program(_) = filter.owner {
+        fixed[8..12].copy_from_slice(&filter.handle.to_ne_bytes());
     }
     let request = Request::new(RTM_DELTFILTER, 0, &fixed, Attributes::new().with_text(TCA_KIND, kind));
     netlink.take_away(Change { what: format!("{what} {device}"), request })
@@ -97,7 +96,7 @@ pub(super) fn place(device: &Device, parent: u32, preference: u16) -> [u8; htb::
     fixed
 }
 
-fn found(message: &Message<'_>, parent: u32) -> std::result::Result<Option<Found>, Malformed> {
+fn parse(message: &Message<'_>, parent: u32) -> std::result::Result<Option<ListedFilter>, Malformed> {
     let (head, rest) = message.split(htb::TCMSG)?;
     let number = |at| u32_at(head, at).unwrap_or(0);
     let (handle, info) = (number(8), number(16));
@@ -109,16 +108,21 @@ fn found(message: &Message<'_>, parent: u32) -> std::result::Result<Option<Found
     }
     let whole = (info & 0xffff) as u16 == EVERYTHING;
     let options = wire::find(&attributes, TCA_OPTIONS).unwrap_or_default();
-    let whose = match kind.as_str() {
-        "bpf" if whole => Point::ALL.into_iter().find(|p| self::handle(*p) == handle).map(Whose::Program),
+    let owner = match kind.as_str() {
+        "bpf" if whole => Point::ALL.into_iter().find(|p| self::handle(*p) == handle).map(FilterOwner::Program),
         "u32" if whole => redirect(options)?,
         _ => None,
     };
-    Ok(Some(Found { parent, preference: (info >> 16) as u16, handle, whose: whose.unwrap_or(Whose::Another) }))
+    Ok(Some(ListedFilter {
+        parent,
+        preference: (info >> 16) as u16,
+        handle,
+        owner: owner.unwrap_or(FilterOwner::Other),
+    }))
 }
 
-/// What the first action of a filter of cls_u32 says, if it is one of ours.
-fn redirect(options: &[u8]) -> std::result::Result<Option<Whose>, Malformed> {
+/// Reads the first action of a cls_u32 filter, if it has the guard's cookie.
+fn redirect(options: &[u8]) -> std::result::Result<Option<FilterOwner>, Malformed> {
     let inside = |bytes: &[u8], kind| -> std::result::Result<Vec<u8>, Malformed> {
         Ok(wire::find(&wire::attributes(bytes)?, kind).unwrap_or_default().to_vec())
     };
@@ -127,5 +131,5 @@ fn redirect(options: &[u8]) -> std::result::Result<Option<Whose>, Malformed> {
     let Some(point) = Point::ALL.into_iter().find(|p| cookie(*p) == said) else { return Ok(None) };
     // `ifindex` of struct tc_mirred.
     let to = u32_at(&inside(&inside(&action, TCA_ACT_OPTIONS)?, TCA_MIRRED_PARMS)?, 24);
-    Ok(to.map(|to| Whose::Redirect(point, to)))
+    Ok(to.map(|to| FilterOwner::Redirect(point, to)))
 }

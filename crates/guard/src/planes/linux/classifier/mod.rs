@@ -1,20 +1,19 @@
-//! Which class a guest's packets are of, and whether they may be sent under the address that they have: an eBPF
-//! program (`bpf/classify.bpf.c`) at the ingress of each guest's interface on the host (tap, veth).
+//! Classifies a guest's packets and checks their source address: an eBPF program (`bpf/classify.bpf.c`) at the ingress
+//! of each guest's interface on the host (tap, veth).
 //!
-//! The class is written to `skb->priority`, which HTB takes for a classid where its major is the qdisc's. That
-//! survives a bridge, an Open vSwitch and an IFB. Routing (the kernel sets it from the packet's TOS) and a firewall
-//! bridge's veth lose it; `skb->tc_index`, where its number is written, too, they leave alone, and the program at the
-//! uplink ([`Leave`]) takes it from there. Packets can be led through an IFB ([`Tenant::redirect`]).
+//! The class is written to `skb->priority`, which HTB takes for a classid where its major is the qdisc's. That survives
+//! a bridge, an Open vSwitch and an IFB, but not routing (the kernel sets it from the packet's TOS) nor a firewall
+//! bridge's veth. The number is also written to `skb->tc_index`, which survives these, and from which the program at
+//! the uplink ([`Leave`]) restores the class. Packets can be redirected through an IFB ([`Tenant::redirect`]).
 //!
-//! What guests **receive** is told apart at the uplink's ingress, by destination address ([`Receive`]).
+//! **Received** packets are classified at the uplink's ingress, by destination address ([`Receive`]).
 //!
-//! The program is attached by a TCX link, before what is there already (Linux 6.6), else as a direct-action filter of
-//! a clsact qdisc, which is made where there is none. Counts are read through a mapping of the kernel's own memory, without
-//! a system call.
+//! The program is attached by a TCX link, before others' (Linux 6.6), else as a direct-action filter of a clsact qdisc,
+//! which is made where there is none. Counters are read through a mapping of the kernel's memory, without a system
+//! call.
 //!
-//! [`Bond`] says whether what is attached outlives the process: links that are pinned (`pins.rs`) and filters of clsact
-//! do. The next owner puts its own in the place of what it finds, and then takes the rest off
-//! (`sweep.rs`).
+//! [`Bond`] says whether programs outlive the process, as pinned links (`pins.rs`) and filters of clsact do. The next
+//! guard replaces them by its own, and removes the rest (`sweep.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,33 +44,33 @@ mod tests;
 
 pub use attach::Bond;
 pub use counters::Counts;
-pub(super) use pins::Shelf;
+pub(super) use pins::PinDirectory;
 pub use point::AttachMode;
 pub(super) use sweep::sweep;
 pub use uplink::{Leave, Receive};
 
-/// Interfaces that one classifier takes (`max_entries` of its maps).
+/// Most interfaces of a classifier (`max_entries` of its maps).
 pub const MOST: usize = 16_383;
 
-/// Guests' interfaces that get a TCX link. Making one, and taking it off, has the kernel wait for all processors (some 15 ms), a
-/// filter of clsact does not: with 1,000 links nothing would be in force for a quarter of a minute.
+/// Most guests' interfaces with a TCX link. Attaching and detaching a link takes the kernel some 15 ms (it waits for
+/// all processors), so 1,000 links would take a quarter of a minute; filters of clsact do not.
 pub const MOST_LINKS: usize = 32;
 
 const CHECK_ADDRESS: u32 = 1;
 const REDIRECT: u32 = 2;
-/// What a classid has of a number.
+/// The bits of a classid that hold the number.
 const NUMBERS: u32 = 0x3fff;
 /// Bytes of `struct tenant`.
 const TENANT: usize = 28;
 
-/// What is done with the packets that a guest sends.
+/// Treatment of the packets that a guest sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Tenant {
     /// Their class ([`super::htb::classid`]).
     pub class: u32,
     /// The only Ethernet address that they may have as their source; others are dropped and counted.
     pub address: Option<[u8; 6]>,
-    /// Index of the IFB that they are led through.
+    /// Index of the IFB that they are redirected through.
     pub redirect: Option<u32>,
     /// How frames count in [`Counts::wire_bytes`].
     pub framing: Framing,
@@ -101,14 +100,14 @@ impl Tenant {
     }
 }
 
-/// The program, loaded, with the interfaces that it is attached to. Dropped (in the same network namespace), it is off
-/// all of them where its [`Bond`] is with the process.
+/// The loaded program, with the interfaces that it is attached to. Dropping it (in the same network namespace) detaches
+/// it with [`Bond::Process`].
 pub struct Classifier {
-    /// Before the object, whose programs they are of.
+    /// Declared before `object`, so dropped before it.
     attached: BTreeMap<u32, Entry>,
     /// The programs at uplinks.
     uplinks: BTreeMap<(u32, Point), (Device, Attached)>,
-    /// What was said of what arrives at an uplink, by its index.
+    /// Settings of received traffic, by the uplink's index.
     received: BTreeMap<u32, Receive>,
     counters: Counters,
     object: Object,
@@ -130,7 +129,7 @@ impl fmt::Debug for Classifier {
 }
 
 impl Classifier {
-    /// Loads the program; it is attached nowhere yet, and ends with its process.
+    /// Loads the program, attached to nothing, with [`Bond::Process`].
     ///
     /// # Errors
     /// When the kernel does not take it.
@@ -138,7 +137,7 @@ impl Classifier {
         Classifier::bound(Bond::Process, PlaneLog::here(&UndoLog::memory())?)
     }
 
-    /// Loads the program; what becomes of it, and where clsact qdiscs are written down that are made for it.
+    /// Loads the program; `log` gets the clsact qdiscs that are made for it.
     pub(super) fn bound(bond: Bond, log: PlaneLog) -> Result<Self> {
         let object = loudly("load the classifier", || attach::open()?.load())?;
         let counters = Counters::map(map(&object, "counters").as_fd()).map_err(|source| Error::Refused {
@@ -152,9 +151,8 @@ impl Classifier {
         Ok(Self { attached, uplinks, received, counters, object, free, bond, log })
     }
 
-    /// Attaches it to an interface's ingress in the thread's network namespace, where it is not there yet, and says
-    /// what becomes of the packets that arrive there. By a TCX link where the kernel has them, and there are not
-    /// [`MOST_LINKS`] yet.
+    /// Attaches it to an interface's ingress in the thread's network namespace, if it is not, and sets the treatment of
+    /// its packets. Uses a TCX link where the kernel has them, up to [`MOST_LINKS`].
     ///
     /// # Errors
     /// When the kernel refuses, or there are more than [`MOST`].
@@ -166,8 +164,8 @@ impl Classifier {
         self.tcx_or_clsact(|this, mode| this.attach_by(netlink, device, tenant, mode))
     }
 
-    /// As [`Classifier::attach`], in this mode. One that is attached stays as it is, and is told anew; one that was
-    /// taken off, or whose interface went and gave its index to another, is attached anew and counts from 0.
+    /// As [`Classifier::attach`], in this mode. Where it is attached already only the settings change; where it was
+    /// removed, or another interface has the index now, it is attached anew and counts from 0.
     ///
     /// # Errors
     /// When the kernel refuses, or there are more than [`MOST`].
@@ -186,18 +184,18 @@ impl Classifier {
                 self.set(netlink, device, tenant)?;
                 return Ok(mode);
             }
-            // Somebody took it off, or the interface went and another has its index now.
+            // It was removed, or another interface has the index now.
             self.detach(netlink, device)?;
         }
         let slot = self.free.pop().ok_or_else(|| Error::Invalid {
             what: device.to_string(),
             why: format!("a classifier takes {MOST} interfaces"),
         })?;
-        // What becomes of its packets is known before the first is seen.
+        // The maps are complete before the first packet.
         let held = (&self.bond, &self.log);
         let attached = self
             .update(device, "counters", &slot.to_ne_bytes(), &[0; counters::BYTES])
-            .and_then(|()| self.tell(device, slot, tenant, mode))
+            .and_then(|()| self.update_tenant(device, slot, tenant, mode))
             .and_then(|()| Attached::attach(&self.object, netlink, device, mode, Point::Arrives, held))
             .and_then(|mut attached| match attached.set_redirect(netlink, device, tenant.redirect) {
                 Ok(()) => Ok(attached),
@@ -219,7 +217,7 @@ impl Classifier {
         }
     }
 
-    /// Says anew what becomes of the packets of an interface that it is attached to, from the next packet on.
+    /// Changes the treatment of the packets of an interface, from the next packet on.
     ///
     /// # Errors
     /// When it is not attached there, or the kernel refuses.
@@ -229,10 +227,10 @@ impl Classifier {
         };
         entry.attached.set_redirect(netlink, device, tenant.redirect)?;
         let (slot, mode) = (entry.slot, entry.attached.mode());
-        self.tell(device, slot, tenant, mode)
+        self.update_tenant(device, slot, tenant, mode)
     }
 
-    /// Takes it off an interface; `false` where it was not there.
+    /// Detaches it from an interface; `false` where it was not attached.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -244,37 +242,37 @@ impl Classifier {
         done.map(|()| true)
     }
 
-    /// Whether it is at an interface: not if somebody took it off.
+    /// Whether it is still attached to an interface.
     pub fn is_attached(&self, device: &Device) -> bool {
         self.attached.get(&device.index).is_some_and(|entry| entry.attached.is_there(&self.bond))
     }
 
-    /// As [`Classifier::is_attached`]; where it is sure that nobody took a filter off, only links are looked at.
+    /// As [`Classifier::is_attached`]; with `sure` that no filter was removed, checks only links.
     pub(super) fn is_kept(&self, device: &Device, sure: bool) -> bool {
         let by_filter = |entry: &Entry| entry.attached.mode() == AttachMode::Clsact;
         (sure && self.attached.get(&device.index).is_some_and(by_filter)) || self.is_attached(device)
     }
 
-    /// Whether it was attached to the guest's interface of that index, as far as is known without looking.
+    /// Whether it was attached to the guest's interface of that index; does not check.
     pub(super) fn is_at(&self, index: u32) -> bool {
         self.attached.contains_key(&index)
     }
 
-    /// Whether all that is attached by links still is. Of filters that somebody takes off the kernel tells, of links it does not.
+    /// Whether all links are still attached: the kernel reports removed filters, but not detached links.
     pub(super) fn links_hold(&self) -> bool {
         let all =
             self.attached.values().map(|e| &e.attached).chain(self.uplinks.values().map(|(_, attached)| attached));
         all.filter(|attached| attached.mode() == AttachMode::Tcx).all(|attached| attached.is_there(&self.bond))
     }
 
-    /// What was counted at an interface since it was attached; `None` where it is not. No system call.
+    /// Counters of an interface since it was attached; `None` where it is not. No system call.
     pub fn counts(&self, device: &Device) -> Option<Counts> {
         self.attached.get(&device.index).map(|entry| self.counters.read(entry.slot))
     }
 
-    fn tell(&self, device: &Device, slot: u32, tenant: &Tenant, mode: AttachMode) -> Result<()> {
-        let (number, led) = (tenant.class & NUMBERS, tenant.redirect.unwrap_or(0));
-        self.update(device, "led", &number.to_ne_bytes(), &led.to_ne_bytes())?;
+    fn update_tenant(&self, device: &Device, slot: u32, tenant: &Tenant, mode: AttachMode) -> Result<()> {
+        let (number, redirect) = (tenant.class & NUMBERS, tenant.redirect.unwrap_or(0));
+        self.update(device, "led", &number.to_ne_bytes(), &redirect.to_ne_bytes())?;
         self.update(device, "tenants", &device.index.to_ne_bytes(), &tenant.encode(slot, mode))
     }
 
@@ -283,7 +281,7 @@ impl Classifier {
         loudly(&what, || map(&self.object, name).update(key, value, MapFlags::ANY))
     }
 
-    /// By a TCX link where the kernel has them and it can be held as long as it is to be.
+    /// Attaches by a TCX link where the kernel and the bond allow it, else by clsact.
     fn tcx_or_clsact<T>(&mut self, mut attach: impl FnMut(&mut Self, AttachMode) -> Result<T>) -> Result<T> {
         if matches!(self.bond, Bond::Clsact) {
             return attach(self, AttachMode::Clsact);
@@ -298,7 +296,7 @@ impl Classifier {
     }
 
     fn forget(&self, index: u32) {
-        // Not there is as good.
+        // It may not exist.
         let _ = map(&self.object, "tenants").delete(&index.to_ne_bytes());
     }
 }
@@ -313,7 +311,7 @@ impl Drop for Classifier {
         if all.all(|attached| attached.mode() == AttachMode::Tcx) {
             return;
         }
-        // What was made at clsact would stay. Gone with its interface is as good.
+        // Filters and qdiscs would stay; their interfaces may be gone.
         let Ok(mut netlink) = Netlink::open() else { return };
         let entries = std::mem::take(&mut self.attached).into_values().map(|e| (e.device, e.attached));
         for (device, attached) in entries.chain(uplinks.into_values()) {

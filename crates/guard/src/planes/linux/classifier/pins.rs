@@ -1,10 +1,10 @@
 //! TCX links that outlive their process: pinned in a bpffs (`Documentation/bpf`, bpf(2) BPF_OBJ_PIN), each at
-//! `/sys/fs/bpf/vmio/<inode of the network namespace>/<program>-<index>`. Programs and maps live by the links. The next owner
-//! opens them and exchanges the program (BPF_LINK_UPDATE), which no packet notices and which, other than attaching and
-//! detaching one, does not wait until all processors have been somewhere else (about 15 ms each).
+//! `/sys/fs/bpf/vmio/<inode of the network namespace>/<program>-<index>`. Links keep programs and maps alive. The next
+//! guard opens them and replaces the program (BPF_LINK_UPDATE), without a gap, and without the wait of some 15 ms that
+//! attaching and detaching take.
 //!
-//! The file system is never mounted here, and its root may be everybody's to write: so the directories below must be this
-//! user's and nobody else's, and the way down is walked with descriptors, no link followed.
+//! The file system is never mounted here, and its root may be writable for everybody: so the directories below must be
+//! this user's alone, and are opened by descriptors without following links.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -20,7 +20,7 @@ use rustix::process::geteuid;
 
 use super::super::{Error, Result};
 
-/// Where a bpffs is mounted on every system that has one.
+/// Where a bpffs is usually mounted.
 const ROOT: &str = "/sys/fs/bpf";
 /// Directory of vmio's.
 const OURS: &str = "vmio";
@@ -30,23 +30,23 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Permissions of the group and of all others.
 const OTHERS: u32 = 0o077;
 
-/// The place of one network namespace's pins.
+/// The directory of one network namespace's pins.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct PinDirectory {
     root: OwnedFd,
     namespace: String,
 }
 
-/// Why there is no such place.
+/// Why there is no such directory.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoShelf {
+pub(crate) enum NoPinDirectory {
     #[error("{ROOT} cannot be opened: {0}")]
     NotOpened(Errno),
     #[error("{ROOT}: {0}")]
     NotLookedAt(Errno),
     #[error("no bpffs is mounted at {ROOT}")]
     NotMounted,
-    /// What lies there is not to be trusted.
+    /// It is not trusted.
     #[error(transparent)]
     Home(#[from] Error),
 }
@@ -54,23 +54,23 @@ pub(crate) enum NoShelf {
 /// The pins of a namespace.
 #[derive(Debug)]
 pub struct Pins {
-    shelf: Shelf,
-    /// Made anew where somebody takes it away.
+    pin_directory: PinDirectory,
+    /// Made anew after a removal from outside.
     dir: Mutex<OwnedFd>,
 }
 
-impl Shelf {
-    /// The place, where a bpffs is mounted; nothing is made yet.
-    pub(crate) fn find(namespace: u64) -> std::result::Result<Shelf, NoShelf> {
-        let root = openat(CWD, ROOT, DIRECTORY, Mode::empty()).map_err(NoShelf::NotOpened)?;
-        let kind = fstatfs(&root).map_err(NoShelf::NotLookedAt)?.f_type;
+impl PinDirectory {
+    /// Finds the place, if a bpffs is mounted; makes nothing.
+    pub(crate) fn find(namespace: u64) -> std::result::Result<PinDirectory, NoPinDirectory> {
+        let root = openat(CWD, ROOT, DIRECTORY, Mode::empty()).map_err(NoPinDirectory::NotOpened)?;
+        let kind = fstatfs(&root).map_err(NoPinDirectory::NotLookedAt)?.f_type;
         if kind as u64 & 0xffff_ffff != MAGIC {
-            return Err(NoShelf::NotMounted);
+            return Err(NoPinDirectory::NotMounted);
         }
-        let shelf = Shelf { root, namespace: namespace.to_string() };
-        // What others have planted is no place; it is asked again when something is made there.
-        shelf.home()?;
-        Ok(shelf)
+        let pin_directory = PinDirectory { root, namespace: namespace.to_string() };
+        // Checked again when the directory is made.
+        pin_directory.home()?;
+        Ok(pin_directory)
     }
 
     /// Its path, for people.
@@ -86,12 +86,12 @@ impl Shelf {
         }
     }
 
-    /// The directory, which is made where it is not there.
+    /// Opens the directory; makes it if it does not exist.
     pub(crate) fn begin(&self) -> Result<Pins> {
         let dir = Mutex::new(self.dir()?);
         let failed = |source| Error::Refused { what: format!("open {ROOT}"), source, said: String::new() };
         let root = self.root.try_clone().map_err(failed)?;
-        Ok(Pins { shelf: Shelf { root, namespace: self.namespace.clone() }, dir })
+        Ok(Pins { pin_directory: PinDirectory { root, namespace: self.namespace.clone() }, dir })
     }
 
     fn dir(&self) -> Result<OwnedFd> {
@@ -100,7 +100,7 @@ impl Shelf {
         made(ours.as_fd(), &self.namespace).map_err(failed)
     }
 
-    /// Takes all pins off but those that are kept, and the directories that nobody needs; how many.
+    /// Removes all pins but those in `kept`, and empty directories; returns the number of removed pins.
     pub(crate) fn clear(&self, kept: &BTreeSet<&str>) -> Result<usize> {
         let failed = |e| self.refused("clear", e);
         let Some((ours, home)) = self.home()? else { return Ok(0) };
@@ -109,14 +109,14 @@ impl Shelf {
             unlinkat(&home, name, AtFlags::empty()).map_err(failed)?;
             gone += 1;
         }
-        // Those that are not empty stay: with pins that are kept, or other namespaces'.
+        // Directories with kept pins or of other namespaces are not empty and stay.
         if unlinkat(&ours, &self.namespace, AtFlags::REMOVEDIR).is_ok() {
             let _ = unlinkat(&self.root, OURS, AtFlags::REMOVEDIR);
         }
         Ok(gone)
     }
 
-    /// vmio's directory, and this namespace's in it, where they are there.
+    /// vmio's directory, and this namespace's in it, if they exist.
     fn home(&self) -> Result<Option<(OwnedFd, OwnedFd)>> {
         let ours = match trusted(self.root.as_fd(), OURS) {
             Err(Errno::NOENT) => return Ok(None),
@@ -141,16 +141,16 @@ impl Pins {
     /// Pins a link, so that it stays when its descriptors are closed.
     pub(super) fn pin(&self, link: BorrowedFd<'_>, name: &str) -> Result<()> {
         let failed = |source| Error::Refused {
-            what: format!("pin {}/{name}", self.shelf.path()),
+            what: format!("pin {}/{name}", self.pin_directory.path()),
             source,
             said: "it needs CAP_BPF".to_owned(),
         };
         let mut dir = self.hold();
         if fstat(&*dir).map_err(|e| failed(e.into()))?.st_nlink == 0 {
-            *dir = self.shelf.dir()?;
+            *dir = self.pin_directory.dir()?;
         }
         let path = CString::new(name).map_err(|e| failed(e.into()))?;
-        // One that is gone with its interface may have left its pin.
+        // An interface that is gone may have left its pin.
         let _ = unlinkat(&*dir, name, AtFlags::empty());
         let options = bpf_obj_pin_opts {
             sz: size_of::<bpf_obj_pin_opts>() as _,
@@ -162,20 +162,20 @@ impl Pins {
         if done < 0 { Err(failed(io::Error::from_raw_os_error(-done))) } else { Ok(()) }
     }
 
-    /// The link that an earlier owner has pinned under that name.
+    /// The link pinned under that name.
     pub(super) fn open(&self, name: &str) -> Option<Link> {
         let dir = self.hold();
         statat(&*dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        // By the descriptor: whatever has the directory's name by now.
+        // By descriptor: the directory's name may lead elsewhere by now.
         Link::open(format!("/proc/thread-self/fd/{}/{name}", dir.as_raw_fd())).ok()
     }
 
-    /// Takes a pin off. Gone already is as good.
+    /// Removes a pin, if it exists.
     pub(super) fn unpin(&self, name: &str) -> Result<()> {
         match unlinkat(&*self.hold(), name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(Error::Refused {
-                what: format!("remove {}/{name}", self.shelf.path()),
+                what: format!("remove {}/{name}", self.pin_directory.path()),
                 source: e.into(),
                 said: String::new(),
             }),
@@ -191,7 +191,7 @@ impl Pins {
     }
 }
 
-/// A directory that is there and nobody else's: `EPERM` where it is.
+/// Opens a directory that must be this user's alone; `EPERM` where it is not.
 fn trusted(at: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
     let dir = openat(at, name, DIRECTORY, Mode::empty())?;
     let stat = fstat(&dir)?;

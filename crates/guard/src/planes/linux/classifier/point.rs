@@ -1,4 +1,4 @@
-//! Where a program looks at packets, and how it is attached there.
+//! The points at which programs are attached, and how.
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcAttachPoint};
 use libbpf_sys::{BPF_F_AFTER, BPF_F_BEFORE};
@@ -18,26 +18,26 @@ pub enum AttachMode {
     Clsact,
 }
 
-/// Where a program of the object looks at packets.
+/// Where a program is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Point {
-    /// What arrives at a guest's interface.
+    /// Ingress of a guest's interface.
     Arrives = 1,
-    /// What leaves by an uplink, before its queues.
+    /// Egress of an uplink, before its queues.
     Leaves = 2,
-    /// What arrives at an uplink, behind what others have there: it ends here, led away.
+    /// Ingress of an uplink, after others' programs.
     Enters = 3,
 }
 
 impl Point {
     pub(super) const ALL: [Point; 3] = [Point::Arrives, Point::Leaves, Point::Enters];
 
-    /// What its link is called where it is pinned.
+    /// Name of its link's pin.
     pub(super) fn pin(self, index: u32) -> String {
         format!("{}-{index}", self.program())
     }
 
-    /// Where filters of clsact hang there.
+    /// Parent of its filters of clsact.
     pub(super) fn parent(self) -> u32 {
         match self {
             Point::Arrives | Point::Enters => INGRESS,
@@ -60,7 +60,7 @@ impl Point {
         }
     }
 
-    /// Where among others' programs.
+    /// Place among others' programs.
     pub(super) fn place(self) -> u32 {
         match self {
             Point::Arrives | Point::Leaves => BPF_F_BEFORE,

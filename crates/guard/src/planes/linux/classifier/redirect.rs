@@ -1,17 +1,18 @@
-//! Redirects what passed the classifier to an IFB where the eBPF program itself cannot: on kernels without TCX (seen
-//! with 6.1) a packet that bpf_redirect() gives to an IFB is dropped there, since it is not marked as redirected. So
-//! where the program is a filter of clsact, a filter behind it does it: all packets (cls_u32), act_mirred
-//! (include/uapi/linux/pkt_cls.h, tc_act/tc_mirred.h).
+//! Redirects packets to an IFB by a filter where the eBPF program itself cannot: on kernels without TCX (seen with 6.1)
+//! an IFB drops packets of bpf_redirect(), since they are not marked as redirected. So with clsact a second filter
+//! after the program matches all packets (cls_u32) and redirects them by act_mirred (include/uapi/linux/pkt_cls.h,
+//! tc_act/tc_mirred.h).
 
 use super::super::netlink::wire::{Attributes, Request, flag};
 use super::super::netlink::{Change, Netlink};
 use super::super::{Device, Error, Result};
 use super::filters::{
-    self, RTM_NEWTFILTER, TCA_ACT_COOKIE, TCA_ACT_OPTIONS, TCA_KIND, TCA_MIRRED_PARMS, TCA_OPTIONS, TCA_U32_ACT, Whose,
+    self, FilterOwner, RTM_NEWTFILTER, TCA_ACT_COOKIE, TCA_ACT_OPTIONS, TCA_KIND, TCA_MIRRED_PARMS, TCA_OPTIONS,
+    TCA_U32_ACT,
 };
 use super::point::{INGRESS, Point};
 
-/// The first preference behind those that the kernel gives by itself, which begin here and go down.
+/// A preference after all that the kernel assigns: these count down from 0xc000.
 const BEHIND: u16 = 0xc001;
 
 const TCA_U32_SEL: u16 = 5;
@@ -31,16 +32,16 @@ pub(super) struct RedirectFilter {
 }
 
 impl RedirectFilter {
-    /// One that an earlier owner has left behind that program.
+    /// An earlier guard's redirect filter for that program.
     pub(super) fn find(netlink: &mut Netlink, device: &Device, point: Point) -> Result<Option<Self>> {
         let all = filters::list(netlink, device, INGRESS)?;
-        Ok(all.into_iter().find_map(|found| match found.whose {
-            Whose::Redirect(at, to) if at == point => Some(Self { point, to, preference: found.preference }),
+        Ok(all.into_iter().find_map(|filter| match filter.owner {
+            FilterOwner::Redirect(at, to) if at == point => Some(Self { point, to, preference: filter.preference }),
             _ => None,
         }))
     }
 
-    /// Behind the program, and behind whatever else is there.
+    /// Adds one after all existing filters.
     pub(super) fn add(netlink: &mut Netlink, device: &Device, point: Point, to: u32) -> Result<Self> {
         let taken = filters::list(netlink, device, INGRESS)?.into_iter().map(|f| f.preference).max();
         let preference = taken.map_or(BEHIND, |last| BEHIND.max(last.saturating_add(1)));
@@ -68,16 +69,16 @@ impl RedirectFilter {
     }
 
     pub(super) fn is_there(&self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
-        Ok(filters::list(netlink, device, INGRESS)?.iter().any(|found| self.is(found)))
+        Ok(filters::list(netlink, device, INGRESS)?.iter().any(|filter| self.is(filter)))
     }
 
-    /// Gone already is as good.
+    /// Removes it, if it exists.
     pub(super) fn remove(self, netlink: &mut Netlink, device: &Device) -> Result<()> {
         let all = filters::list(netlink, device, INGRESS)?;
-        all.iter().filter(|found| self.is(found)).try_for_each(|found| filters::remove(netlink, device, found))
+        all.iter().filter(|filter| self.is(filter)).try_for_each(|filter| filters::remove(netlink, device, filter))
     }
 
-    pub(super) fn is(&self, found: &filters::Found) -> bool {
-        found.whose == Whose::Redirect(self.point, self.to) && found.preference == self.preference
+    pub(super) fn is(&self, filter: &filters::ListedFilter) -> bool {
+        filter.owner == FilterOwner::Redirect(self.point, self.to) && filter.preference == self.preference
     }
 }

@@ -1,4 +1,4 @@
-//! Takes off what an earlier owner has left of programs and filters.
+//! Removes programs and filters that an earlier guard left.
 
 use std::collections::BTreeSet;
 
@@ -6,53 +6,56 @@ use super::super::htb::{self, Placed};
 use super::super::undo_log::PlaneLog;
 use super::super::{Device, Netlink, Result, links};
 use super::attach::{Attached, remove_clsact};
-use super::filters::{self, Found, Whose};
-use super::{Bond, Classifier, Shelf};
+use super::filters::{self, FilterOwner, ListedFilter};
+use super::{Bond, Classifier, PinDirectory};
 
-/// What was found.
+/// Result of a sweep.
 #[derive(Debug, Default)]
 pub(in super::super) struct Swept {
-    /// Programs, pins and filters that were taken off.
+    /// Number of removed programs, pins and filters.
     pub(in super::super) gone: usize,
-    /// clsact qdiscs that are empty now, and nobody knows who made them.
+    /// Empty clsact qdiscs of unknown origin, which stay.
     pub(in super::super) unknown: Vec<Device>,
-    /// clsact qdiscs of ours that stay, since others have filters in them.
+    /// clsact qdiscs of the guard's that stay, since they have foreign filters.
     pub(in super::super) shared: Vec<Device>,
 }
 
-/// Takes off all pins and filters of ours that are not this classifier's, and the clsact qdiscs that were made for
-/// them.
+/// Removes all pins and filters of guards except this classifier's, and the clsact qdiscs that were made for them.
 pub(in super::super) fn sweep(
     netlink: &mut Netlink,
-    shelf: Option<&Shelf>,
+    pin_directory: Option<&PinDirectory>,
     log: &PlaneLog,
     classifier: Option<&Classifier>,
 ) -> Result<Swept> {
     let mut swept = Swept::default();
-    if let Some(shelf) = shelf {
-        swept.gone += shelf.clear(&classifier.map(Classifier::pins).unwrap_or_default())?;
+    if let Some(pin_directory) = pin_directory {
+        swept.gone += pin_directory.clear(&classifier.map(Classifier::pins).unwrap_or_default())?;
     }
     let mut hooked = htb::placed(netlink, Placed::Clsact)?;
     hooked.extend(log.clsacts());
     for index in hooked {
-        // Gone meanwhile is as good.
+        // The interface may be gone.
         let Some(link) = links::by_index(netlink, index)? else {
-            log.no_clsact(index)?;
+            log.strike_clsact(index)?;
             continue;
         };
         let device = link.device;
         let all = filters::all(netlink, &device)?;
-        let (ours, rest): (Vec<Found>, Vec<Found>) = all.into_iter().partition(|found| {
-            found.whose != Whose::Another && !classifier.is_some_and(|classifier| classifier.has(index, found))
+        let (ours, rest): (Vec<ListedFilter>, Vec<ListedFilter>) = all.into_iter().partition(|filter| {
+            filter.owner != FilterOwner::Other && !classifier.is_some_and(|classifier| classifier.has(index, filter))
         });
-        for found in &ours {
-            filters::remove(netlink, &device, found)?;
+        for filter in &ours {
+            filters::remove(netlink, &device, filter)?;
         }
         swept.gone += ours.len();
         let made = log.made_clsact(index).is_some();
-        if made && !rest.is_empty() && rest.iter().all(|found| found.whose == Whose::Another) && classifier.is_none() {
-            // Theirs from now on.
-            log.no_clsact(index)?;
+        if made
+            && !rest.is_empty()
+            && rest.iter().all(|filter| filter.owner == FilterOwner::Other)
+            && classifier.is_none()
+        {
+            // From now on it is theirs.
+            log.strike_clsact(index)?;
             swept.shared.push(device);
         } else if made {
             remove_clsact(netlink, &device, log, !ours.is_empty())?;
@@ -64,7 +67,7 @@ pub(in super::super) fn sweep(
 }
 
 impl Classifier {
-    /// Pins of this.
+    /// Names of its pins.
     fn pins(&self) -> BTreeSet<&str> {
         if !matches!(self.bond, Bond::Pinned(_)) {
             return BTreeSet::new();
@@ -74,10 +77,10 @@ impl Classifier {
             .collect()
     }
 
-    /// Whether a filter at an interface is one of this.
-    fn has(&self, index: u32, found: &Found) -> bool {
+    /// Whether a filter at an interface is its own.
+    fn has(&self, index: u32, filter: &ListedFilter) -> bool {
         let uplinks = self.uplinks.range((index, super::Point::ALL[0])..=(index, super::Point::ALL[2]));
         let mut all = uplinks.map(|(_, (_, attached))| attached).chain(self.attached.get(&index).map(|e| &e.attached));
-        all.any(|attached| attached.is(found))
+        all.any(|attached| attached.is(filter))
     }
 }

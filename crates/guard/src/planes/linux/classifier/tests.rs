@@ -3,7 +3,7 @@ use super::*;
 
 /// As the object declares them; nothing is loaded.
 #[test]
-fn layouts_are_those_of_the_program() {
+fn layout_of_the_maps() {
     let open = loudly("open the object", attach::open).unwrap();
     let sizes: BTreeMap<String, (u32, u32)> =
         open.maps().map(|m| (m.name().to_string_lossy().into_owned(), (m.value_size(), m.max_entries()))).collect();
@@ -18,7 +18,7 @@ fn layouts_are_those_of_the_program() {
 }
 
 #[test]
-fn a_tenant_is_laid_out_as_the_program_reads_it() {
+fn layout_of_a_tenant() {
     let tenant =
         Tenant { class: 0x7a00_0002, address: Some([2, 0, 0, 0, 0, 9]), redirect: Some(7), framing: Framing::ETHERNET };
     let bytes = tenant.encode(3, AttachMode::Tcx);
@@ -36,22 +36,22 @@ fn a_tenant_is_laid_out_as_the_program_reads_it() {
 }
 
 #[test]
-fn what_leaves_is_told_apart_as_the_program_reads_it() {
-    let words = |told: Leave| told.encode().chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect();
+fn layout_of_a_leaver() {
+    let words = |leave: Leave| leave.encode().chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect();
     let (with, without): (Vec<u32>, Vec<u32>) =
         (words(Leave { host: 0x7a00_0002, stage: Some((0x7a00_0004, 9)) }), words(Leave { host: 7, stage: None }));
     assert_eq!((with, without), (vec![0x7a00_0002, 0x7a00_0004, 9, 0], vec![7, 0, 0, 0]));
 }
 
 #[test]
-fn a_destination_is_laid_out_as_the_program_looks_it_up() {
+fn layout_of_a_destination() {
     let key = uplink::destination(0x0102_0304, [2, 0, 0, 0, 0, 9]);
     assert_eq!(key[..4], 0x0102_0304u32.to_ne_bytes());
     assert_eq!(key[4..], [2, 0, 0, 0, 0, 9, 0, 0], "what is left is 0, or nothing is found");
     assert_ne!(key, uplink::destination(0x0102_0305, [2, 0, 0, 0, 0, 9]), "another uplink");
-    let told = Receive { host: 0x7a00_0002, other: 0x7a00_0003, through: 12, classes: BTreeMap::new() };
+    let receive = Receive { host: 0x7a00_0002, other: 0x7a00_0003, through: 12, classes: BTreeMap::new() };
     let words =
-        |mode| told.encode(mode).chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect::<Vec<_>>();
+        |mode| receive.encode(mode).chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect::<Vec<_>>();
     assert_eq!(words(AttachMode::Tcx), [0x7a00_0002, 0x7a00_0003, 12, 0]);
     assert_eq!(words(AttachMode::Clsact)[2], 0, "at clsact a filter leads to the IFB");
 }

@@ -1,5 +1,5 @@
-//! The programs at an uplink: the one that tells the host's own traffic from what came in somewhere, as it leaves,
-//! and the one that finds by its destination whom what arrives is for and leads it through an IFB.
+//! The programs at an uplink: at egress, one that separates the host's own traffic from forwarded packets; at ingress,
+//! one that classifies by destination address and redirects through an IFB.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use vmio_model::policy::Direction;
 
 use super::super::{Device, Error, Netlink, Result};
 use super::attach::{Attached, loudly};
-use super::filters::{self, Whose};
+use super::filters::{self, FilterOwner};
 use super::point::{AttachMode, INGRESS, Point};
 use super::{Classifier, map};
 
@@ -18,18 +18,17 @@ pub(super) const MOST_ADDRESSES: usize = 65_536;
 pub(super) const LEAVER: usize = 16;
 /// Bytes of `struct receiver`.
 pub(super) const RECEIVER: usize = 16;
-/// Where both say whether something has passed.
-const STIRRED: usize = 12;
+/// Offset in both structures of the mark that packets have passed.
+const TRAFFIC_MARK: usize = 12;
 /// Bytes of `struct destination`.
 pub(super) const DESTINATION: usize = 12;
 
-/// How packets that leave by an uplink are told apart.
+/// Classes of packets that leave by an uplink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leave {
     /// Class of the host's own.
     pub host: u32,
-    /// Where what guests send was queued in an IFB before: the class of all that comes from there, and the IFB's index.
-    /// Without it, each guest has a class of its own here.
+    /// Class of all packets from an IFB, and the IFB's index. Without it each guest has a class of its own here.
     pub stage: Option<(u32, u32)>,
 }
 
@@ -45,14 +44,14 @@ impl Leave {
     }
 }
 
-/// What is done with the packets that arrive at an uplink.
+/// Classes and redirect of packets that arrive at an uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receive {
-    /// Class of the groups that are only for the host itself, and never forwarded.
+    /// Class of multicast groups that are never forwarded, only for the host.
     pub host: u32,
-    /// Class of what is for no address below.
+    /// Class of all other addresses.
     pub other: u32,
-    /// Index of the IFB that all of it is led through.
+    /// Index of the IFB.
     pub through: u32,
     /// Class by destination address.
     pub classes: BTreeMap<[u8; 6], u32>,
@@ -79,8 +78,8 @@ pub(super) fn destination(uplink: u32, address: [u8; 6]) -> [u8; DESTINATION] {
     bytes
 }
 
-/// The map that has what a program at an uplink was told.
-fn told_in(direction: Direction) -> &'static str {
+/// The map with the settings of a program at an uplink.
+fn map_name(direction: Direction) -> &'static str {
     match direction {
         Direction::GuestTx => "uplinks",
         Direction::GuestRx => "receivers",
@@ -88,13 +87,13 @@ fn told_in(direction: Direction) -> &'static str {
 }
 
 impl Classifier {
-    /// Says which classes packets are of that leave by an uplink, and attaches the program there that tells the host's own
-    /// from what came in somewhere; whether it had to be attached.
+    /// Sets the classes of packets that leave by an uplink, and attaches the program there if it is not; returns
+    /// whether it had to be attached.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, told: Leave) -> Result<bool> {
-        self.tcx_or_clsact(|this, mode| this.attach_uplink_by(netlink, device, told, mode))
+    pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, leave: Leave) -> Result<bool> {
+        self.tcx_or_clsact(|this, mode| this.attach_uplink_by(netlink, device, leave, mode))
     }
 
     /// As [`Classifier::attach_uplink`], in this mode.
@@ -105,7 +104,7 @@ impl Classifier {
         &mut self,
         netlink: &mut Netlink,
         device: &Device,
-        told: Leave,
+        leave: Leave,
         mode: AttachMode,
     ) -> Result<bool> {
         let there = self.uplinks.get(&(device.index, Point::Leaves));
@@ -113,60 +112,63 @@ impl Classifier {
         if !there {
             self.detach_uplink(netlink, device)?;
         }
-        self.update(device, "uplinks", &device.index.to_ne_bytes(), &told.encode())?;
+        self.update(device, "uplinks", &device.index.to_ne_bytes(), &leave.encode())?;
         if !there {
-            self.hang(netlink, device, mode, Point::Leaves)?;
+            self.attach_at(netlink, device, mode, Point::Leaves)?;
         }
         Ok(!there)
     }
 
-    /// Whether something has passed an uplink in that direction since [`Classifier::hush`]; also where nothing is told of it.
-    pub fn has_stirred(&self, device: &Device, direction: Direction) -> bool {
-        let told = map(&self.object, told_in(direction)).lookup(&device.index.to_ne_bytes(), MapFlags::ANY);
-        told.ok().flatten().is_none_or(|told| told.get(STIRRED..).is_none_or(|word| word.iter().any(|b| *b != 0)))
+    /// Whether packets passed an uplink since [`Classifier::clear_traffic_mark`]; true where that is unknown.
+    pub fn has_traffic(&self, device: &Device, direction: Direction) -> bool {
+        let value = map(&self.object, map_name(direction)).lookup(&device.index.to_ne_bytes(), MapFlags::ANY);
+        value
+            .ok()
+            .flatten()
+            .is_none_or(|value| value.get(TRAFFIC_MARK..).is_none_or(|word| word.iter().any(|b| *b != 0)))
     }
 
-    /// From now on [`Classifier::has_stirred`] tells of what passes. A packet that passes right now may go unseen.
+    /// Clears the mark that packets have passed. One that passes at the same time may be missed.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn hush(&self, device: &Device, direction: Direction) -> Result<()> {
-        let (name, key) = (told_in(direction), device.index.to_ne_bytes());
-        let Ok(Some(mut told)) = map(&self.object, name).lookup(&key, MapFlags::ANY) else { return Ok(()) };
-        told.get_mut(STIRRED..).into_iter().flatten().for_each(|byte| *byte = 0);
-        self.update(device, name, &key, &told)
+    pub fn clear_traffic_mark(&self, device: &Device, direction: Direction) -> Result<()> {
+        let (name, key) = (map_name(direction), device.index.to_ne_bytes());
+        let Ok(Some(mut value)) = map(&self.object, name).lookup(&key, MapFlags::ANY) else { return Ok(()) };
+        value.get_mut(TRAFFIC_MARK..).into_iter().flatten().for_each(|byte| *byte = 0);
+        self.update(device, name, &key, &value)
     }
 
-    /// Takes it off an uplink; `false` where it was not there.
+    /// Detaches it from an uplink; `false` where it was not attached.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn detach_uplink(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
         let Some((device, attached)) = self.uplinks.remove(&(device.index, Point::Leaves)) else { return Ok(false) };
-        // Not there is as good.
+        // It may not exist.
         let _ = map(&self.object, "uplinks").delete(&device.index.to_ne_bytes());
         attached.detach(netlink, &device, (&self.bond, &self.log)).map(|()| true)
     }
 
-    /// Says what becomes of what arrives at an uplink, and attaches the program there that does it; whether that
-    /// changed anything. It comes behind others' programs: by TCX, or where the kernel has no TCX or others have
-    /// filters of clsact there, by a filter behind theirs.
+    /// Sets classes and redirect of packets that arrive at an uplink, and attaches the program there if it is not;
+    /// returns whether that changed anything. It runs after foreign programs: by TCX, or by a filter after theirs where
+    /// the kernel has no TCX or there are foreign filters of clsact.
     ///
     /// # Errors
     /// When the kernel refuses, or there are too many addresses.
-    pub fn attach_receive(&mut self, netlink: &mut Netlink, device: &Device, told: &Receive) -> Result<bool> {
+    pub fn attach_receive(&mut self, netlink: &mut Netlink, device: &Device, receive: &Receive) -> Result<bool> {
         if let Some(mode) = self.receives(netlink, device)? {
-            if self.received.get(&device.index) == Some(told) {
+            if self.received.get(&device.index) == Some(receive) {
                 return Ok(false);
             }
-            return self.attach_receive_by(netlink, device, told, mode);
+            return self.attach_receive_by(netlink, device, receive, mode);
         }
         self.detach_receive(netlink, device)?;
         let filters = filters::list(netlink, device, INGRESS)?;
-        if filters.iter().any(|found| found.whose == Whose::Another) {
-            return self.attach_receive_by(netlink, device, told, AttachMode::Clsact);
+        if filters.iter().any(|filter| filter.owner == FilterOwner::Other) {
+            return self.attach_receive_by(netlink, device, receive, AttachMode::Clsact);
         }
-        self.tcx_or_clsact(|this, mode| this.attach_receive_by(netlink, device, told, mode))
+        self.tcx_or_clsact(|this, mode| this.attach_receive_by(netlink, device, receive, mode))
     }
 
     /// As [`Classifier::attach_receive`], in this mode where it is not there yet.
@@ -177,46 +179,46 @@ impl Classifier {
         &mut self,
         netlink: &mut Netlink,
         device: &Device,
-        told: &Receive,
+        receive: &Receive,
         mode: AttachMode,
     ) -> Result<bool> {
         let there = self.receives(netlink, device)?;
         if there.is_none() {
             self.detach_receive(netlink, device)?;
         }
-        // What becomes of packets is known before the first is seen.
-        let done = self.say(device, told, there.unwrap_or(mode)).and_then(|()| {
+        // The maps are complete before the first packet.
+        let done = self.update_receive(device, receive, there.unwrap_or(mode)).and_then(|()| {
             if there.is_none() {
-                self.hang(netlink, device, mode, Point::Enters)?;
+                self.attach_at(netlink, device, mode, Point::Enters)?;
             }
             match self.uplinks.get_mut(&(device.index, Point::Enters)) {
-                Some((_, attached)) => attached.set_redirect(netlink, device, Some(told.through)),
+                Some((_, attached)) => attached.set_redirect(netlink, device, Some(receive.through)),
                 None => Ok(()),
             }
         });
         if done.is_err() && there.is_none() {
-            // The error that led here says more than one that follows from it.
+            // The first error matters.
             let _ = self.detach_receive(netlink, device);
         }
         done.map(|()| true)
     }
 
-    /// Takes it off an uplink; `false` where it was not there.
+    /// Detaches it from an uplink; `false` where it was not attached.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn detach_receive(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
         let attached = self.uplinks.remove(&(device.index, Point::Enters));
         let done = attached.map(|(at, attached)| attached.detach(netlink, &at, (&self.bond, &self.log))).transpose();
-        // Without the program nobody asks. Not there is as good.
+        // They may not exist; without the program they are unused.
         let _ = map(&self.object, "receivers").delete(&device.index.to_ne_bytes());
-        for address in self.received.remove(&device.index).into_iter().flat_map(|told| told.classes.into_keys()) {
+        for address in self.received.remove(&device.index).into_iter().flat_map(|receive| receive.classes.into_keys()) {
             let _ = map(&self.object, "destinations").delete(&destination(device.index, address));
         }
         done.map(|done| done.is_some())
     }
 
-    /// How the packets that arrive at an uplink are redirected; None if somebody removed the program or the filter.
+    /// How the program at an uplink's ingress is attached; None if it or its redirect filter was removed.
     fn receives(&self, netlink: &mut Netlink, device: &Device) -> Result<Option<AttachMode>> {
         match self.uplinks.get(&(device.index, Point::Enters)) {
             Some((at, attached)) if attached.is_there(&self.bond) && attached.is_redirected(netlink, at)? => {
@@ -226,34 +228,34 @@ impl Classifier {
         }
     }
 
-    fn hang(&mut self, netlink: &mut Netlink, device: &Device, mode: AttachMode, point: Point) -> Result<()> {
+    fn attach_at(&mut self, netlink: &mut Netlink, device: &Device, mode: AttachMode, point: Point) -> Result<()> {
         let attached = Attached::attach(&self.object, netlink, device, mode, point, (&self.bond, &self.log))?;
         self.uplinks.insert((device.index, point), (device.clone(), attached));
         Ok(())
     }
 
-    /// Tells the maps: addresses that come, then the uplink itself, then addresses that go.
-    fn say(&mut self, device: &Device, told: &Receive, mode: AttachMode) -> Result<()> {
+    /// Updates the maps: adds addresses, then sets the uplink, then removes addresses.
+    fn update_receive(&mut self, device: &Device, receive: &Receive, mode: AttachMode) -> Result<()> {
         let before = self.received.get(&device.index).cloned();
         let others: usize =
             self.received.iter().filter(|(i, _)| **i != device.index).map(|(_, r)| r.classes.len()).sum();
-        let mut known = before.as_ref().map(|b| b.classes.clone()).unwrap_or_default();
-        known.extend(&told.classes);
-        if others + known.len() > MOST_ADDRESSES {
+        let mut addresses = before.as_ref().map(|b| b.classes.clone()).unwrap_or_default();
+        addresses.extend(&receive.classes);
+        if others + addresses.len() > MOST_ADDRESSES {
             let why = format!("more than {MOST_ADDRESSES} addresses of guests behind all uplinks");
             return Err(Error::Invalid { what: device.to_string(), why });
         }
-        // If this fails half way, all that may be in the map is known, and it is not taken for what was told.
-        let half = Receive { through: 0, classes: known.clone(), ..told.clone() };
+        // After a failure this lists all addresses that may be in the map; `through: 0` marks it as incomplete.
+        let half = Receive { through: 0, classes: addresses.clone(), ..receive.clone() };
         self.received.insert(device.index, half);
         let sure = before.filter(|b| b.through != 0).map(|b| b.classes).unwrap_or_default();
-        for (address, class) in &told.classes {
+        for (address, class) in &receive.classes {
             if sure.get(address) != Some(class) {
                 self.update(device, "destinations", &destination(device.index, *address), &class.to_ne_bytes())?;
             }
         }
-        self.update(device, "receivers", &device.index.to_ne_bytes(), &told.encode(mode))?;
-        for address in known.keys().filter(|address| !told.classes.contains_key(*address)) {
+        self.update(device, "receivers", &device.index.to_ne_bytes(), &receive.encode(mode))?;
+        for address in addresses.keys().filter(|address| !receive.classes.contains_key(*address)) {
             let key = destination(device.index, *address);
             loudly(&format!("tell the classifier about {device}"), || {
                 match map(&self.object, "destinations").delete(&key) {
@@ -262,7 +264,7 @@ impl Classifier {
                 }
             })?;
         }
-        self.received.insert(device.index, told.clone());
+        self.received.insert(device.index, receive.clone());
         Ok(())
     }
 }

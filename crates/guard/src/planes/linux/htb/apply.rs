@@ -1,4 +1,4 @@
-//! Puts a tree in force, reads it back, and takes it off.
+//! Puts a tree in force, reads it back, and removes it.
 
 use std::collections::BTreeSet;
 
@@ -17,23 +17,23 @@ use super::{HANDLE, ROOT_CLASS, classid, place, queue_handle};
 /// So many classes are read back one by one: that is faster than a list down to lists of some hundred.
 const ONE_BY_ONE: usize = 16;
 
-/// What was done.
+/// Result of [`put`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// Each step; none where all was in force already.
     pub steps: Vec<Step>,
-    /// Another's qdisc that had to go, for [`undo`]; [`put_over`] has it written down before.
+    /// The foreign qdisc that was replaced, for [`undo`]; [`put_over`] has it recorded before.
     pub replaced: Option<Foreign>,
 }
 
-/// What [`undo`] found and did.
+/// Result of [`undo`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undone {
     /// Ours was there and is gone.
     Removed,
     /// Nothing of ours was there any more; what had to go for it is back all the same, if anything had.
     Gone,
-    /// Another's qdisc is there by now and was left alone: what it is.
+    /// A foreign qdisc was left alone; its name.
     Left(String),
 }
 
@@ -78,7 +78,7 @@ pub fn put_over(
     let done = netlink.change(&changes).and_then(|()| verify(netlink, device, wanted, actual.as_ref(), &steps));
     if let Err(e) = done {
         if actual.is_none() {
-            // The error that led here says more than one that follows from it.
+            // The first error matters.
             let _ = undo(netlink, device, replaced.as_ref());
         }
         return Err(e);
@@ -86,7 +86,7 @@ pub fn put_over(
     Ok(Applied { steps, replaced })
 }
 
-/// Throws away what waits in a leaf: its queue is made anew.
+/// Drops what waits in a leaf, by replacing its queue.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -124,7 +124,7 @@ pub fn undo(netlink: &mut Netlink, device: &Device, replaced: Option<&Foreign>) 
     Ok(undone)
 }
 
-/// Whether [`put`] would find the place free.
+/// Whether [`put`] may use the place.
 ///
 /// # Errors
 /// When another's qdisc is in it, or the kernel refuses.
@@ -147,8 +147,8 @@ fn refuse(device: &Device, foreign: &Foreign, takeover: bool) -> Result<()> {
     Err(Error::Foreign { place: device.to_string(), what: foreign.shown(), help })
 }
 
-/// Whether what is wanted is what is in force now. Where a few classes were changed of many that had just been read, these
-/// alone are read anew: a list has all queues of all interfaces.
+/// Whether what is wanted is what is in force now. Where a few classes were changed of many that had just been read,
+/// these alone are read anew: a list has all queues of all interfaces.
 fn verify(
     netlink: &mut Netlink,
     device: &Device,

@@ -1,13 +1,15 @@
-//! A [`Hierarchy`](vmio_model::policy::program::Hierarchy) as Linux' HTB (net/sched/sch_htb.c) on what leaves an interface: the qdisc `7a00:`, its root class
-//! `7a00:1`, a class a leaf, and in each leaf a queue: of so many bytes (bfifo), or with its flows apart (fq_codel).
+//! A [`Hierarchy`](vmio_model::policy::program::Hierarchy) as Linux' HTB (net/sched/sch_htb.c) on what leaves an
+//! interface: the qdisc `7a00:`, its root class `7a00:1`, a class a leaf, and in each leaf a queue: of so many bytes
+//! (bfifo), or with its flows apart (fq_codel).
 //!
-//! - [`Tree::wanted`] says what is to be in force, in the kernel's own units, so that what is read back is **equal**
-//!   or wrong (`tree.rs` says how the kernel rounds);
-//! - [`read`] says what is in force, and whose;
-//! - [`difference`] is what is left to do, and [`put`] does it and reads it back;
-//! - [`undo`] takes it off.
+//! - [`Tree::wanted`] computes the desired tree in the kernel's units, so that what is read back must be **equal**
+//!   (`tree.rs` has the kernel's rounding);
+//! - [`read`] reads the current tree and its owner;
+//! - [`difference`] computes the steps, and [`put`] makes them and reads back;
+//! - [`undo`] removes the tree.
 //!
-//! A leaf's class keeps its number ([`Numbers`]) as long as the leaf is there, so that what was classified stays so.
+//! A leaf's class keeps its number ([`Numbers`]) as long as the leaf exists, so that classified packets keep their
+//! class.
 
 use super::Device;
 
@@ -38,7 +40,7 @@ pub const HANDLE: u32 = 0x7a00_0000;
 pub const ROOT_CLASS: u16 = 1;
 /// Leaves of one hierarchy.
 pub const MOST_LEAVES: usize = 10_000;
-/// The member that gets what nobody else is for.
+/// The leaf of unclassified packets.
 pub const DEFAULT: &str = "default";
 
 /// The classid of a number, which a packet's `skb->priority` names it by.

@@ -1,7 +1,6 @@
-//! A leaf's queue as the kernel has it: so many bytes in the order in which they came (bfifo), or flows in turns (fq_codel,
-//! net/sched/sch_fq_codel.c; options of include/uapi/linux/pkt_sched.h). Of the latter nothing goes for its age: with that, what
-//! waits would be thrown away before the sender's socket is full, which could have waited. At its limit the flow that has the
-//! most there loses packets, so that TCP beside a flood keeps its turns.
+//! A leaf's queue: bfifo, or fq_codel (net/sched/sch_fq_codel.c; options of include/uapi/linux/pkt_sched.h). fq_codel's
+//! drops by age are switched off, since they would come before the sender's socket is full and has to wait. At its
+//! limit the largest flow loses packets, so that TCP beside a flood keeps its share.
 
 use std::fmt;
 
@@ -22,7 +21,7 @@ const TCA_FQ_CODEL_ECN: u16 = 4;
 const TCA_FQ_CODEL_FLOWS: u16 = 5;
 const TCA_FQ_CODEL_MEMORY_LIMIT: u16 = 9;
 
-/// No packet becomes so old: 1000 s, which is whole in the kernel's units of 1.024 us.
+/// 1000 s, which no packet reaches; a whole number of the kernel's units of 1.024 us.
 const NEVER_US: u32 = 1_000_000_000;
 /// More packets than memory has room for: the memory is the limit.
 const PACKETS: u32 = 1 << 20;
@@ -35,13 +34,13 @@ const LOOPBACK: u32 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {
-    /// So many bytes, in their order; what finds no room is dropped.
+    /// bfifo with this limit in bytes.
     Bytes(u32),
-    /// Flow by flow.
+    /// fq_codel.
     Flows(Flows),
 }
 
-/// Settings of a queue whose flows have turns. How many it tells apart is the kernel's default, which cannot be changed in place.
+/// Settings of fq_codel. Its number of flows is the kernel's default, which cannot be changed in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Flows {
     /// Microseconds that may be waited before something is dropped.
@@ -57,8 +56,8 @@ pub struct Flows {
 }
 
 impl Queue {
-    /// With each flow apart, where so many bytes of frames are to find room. A frame of 1514 bytes takes some 2,300 of the
-    /// kernel's memory; what a socket may have waiting is counted in the same way.
+    /// fq_codel with room for this many bytes of frames. A frame of 1514 bytes takes some 2,300 bytes of kernel memory,
+    /// which sockets count as well.
     pub fn flows(bytes: u32) -> Queue {
         let memory_bytes = bytes.saturating_mul(2).min(MOST_MEMORY);
         Queue::Flows(Flows { target_us: NEVER_US, interval_us: NEVER_US, packets: PACKETS, memory_bytes, ecn: 0 })
@@ -115,7 +114,7 @@ impl Flows {
             .with_u32(TCA_FQ_CODEL_MEMORY_LIMIT, self.memory_bytes)
     }
 
-    /// What is not told is not as it was written, but for ECN: 0 each.
+    /// A missing option is 0, so it differs from what was written, except for ECN.
     fn of(options: &[u8]) -> Flows {
         let attributes = wire::attributes(options).unwrap_or_default();
         let of = |kind| wire::find(&attributes, kind).and_then(|value| u32_at(value, 0)).unwrap_or(0);
@@ -138,15 +137,15 @@ impl fmt::Display for Queue {
     }
 }
 
-/// Whether the kernel has queues whose flows have turns, or can load them. It is asked for one of no flows at the loopback
-/// interface: who knows the kind refuses that (EINVAL), who does not says that there is none (ENOENT), and nothing is made.
+/// Whether the kernel has fq_codel, or can load it. Requests one without flows at the loopback interface: a kernel with
+/// fq_codel refuses that (EINVAL), another one does not find it (ENOENT), and nothing is made.
 ///
 /// # Errors
 /// When the kernel refuses otherwise.
 pub fn has_flows(netlink: &mut Netlink) -> Result<bool> {
     let options = Attributes::new().with_u32(TCA_FQ_CODEL_FLOWS, 0);
     let attributes = Attributes::new().with_text(TCA_KIND, FLOWS).with_nested(TCA_OPTIONS, options);
-    // With all three the kernel goes on to the kind whatever is there.
+    // With all three flags the kernel checks the kind whatever qdisc exists.
     let flags = flag::CREATE | flag::REPLACE | flag::EXCLUSIVE;
     let request = Request::new(RTM_NEWQDISC, flags, &tcmsg(LOOPBACK, 0, AT_ROOT), attributes);
     match netlink.change(&[Change { what: format!("ask for {FLOWS}"), request }]) {

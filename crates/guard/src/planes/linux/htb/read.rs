@@ -1,4 +1,4 @@
-//! What is in force on what leaves an interface, and whose it is.
+//! Reads the qdiscs and classes at an interface's egress, and their owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use super::encode::{
 use super::queue::Queue;
 use super::{HANDLE, ROOT_CLASS, classid, shown};
 
-/// Qdiscs that are whole by their options alone, so that one can be put back by them.
+/// Qdiscs that can be restored from their options alone.
 const SIMPLE: &[&str] =
     &["bfifo", "cake", "codel", "fq", "fq_codel", "fq_pie", "pfifo", "pfifo_fast", "pie", "sfq", "tbf"];
 
-/// What is at the root of what leaves an interface.
+/// The root qdisc of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Root {
-    /// What the kernel puts there by itself (handle `0:`): `noqueue`, `pfifo_fast`, `fq_codel`, `mq`.
+    /// The kernel's default (handle `0:`): `noqueue`, `pfifo_fast`, `fq_codel`, `mq`.
     Kernels {
         /// Its kind; `noop` where the interface is down.
         kind: String,
@@ -31,7 +31,7 @@ pub enum Root {
     Foreign(Foreign),
 }
 
-/// What is in force of ours.
+/// Our tree in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InForce {
     /// The default class's number.
@@ -64,7 +64,7 @@ pub struct FoundQueue {
     pub queue: Option<Queue>,
 }
 
-/// Another's qdisc, as it was found: enough to put it back, also from a journal.
+/// A foreign qdisc, with what is needed to restore it, also from the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Foreign {
     /// Its kind.
@@ -75,7 +75,7 @@ pub struct Foreign {
     pub options: Option<Vec<u8>>,
     /// Its size table (TCA_STAB), as the kernel gives it.
     pub sizes: Option<Vec<u8>>,
-    /// Why it cannot be put back, if it cannot.
+    /// Why it cannot be restored, if so.
     pub lost: Option<String>,
 }
 
@@ -98,8 +98,8 @@ struct Qdisc {
 /// What is in force on what leaves an interface.
 ///
 /// The kernel lists the qdiscs of all interfaces, and goes on behind so many interfaces where a part ended
-/// (`tc_dump_qdisc` of net/sched/sch_api.c): where another interface went meanwhile it leaves some out, and does not say so.
-/// What is not in the list is asked for.
+/// (`tc_dump_qdisc` of net/sched/sch_api.c): where another interface went meanwhile it leaves some out, and does not
+/// say so. What is not in the list is asked for.
 ///
 /// # Errors
 /// When the kernel refuses, or what it says makes no sense.
@@ -281,7 +281,7 @@ fn filters(netlink: &mut Netlink, device: &Device, parent: u32) -> Result<bool> 
     Ok(!netlink.dump(&what, &list(RTM_GETTFILTER, device.index, parent), |_| Ok(Some(())))?.is_empty())
 }
 
-/// What hangs at an interface's hooks: `clsact`, `ingress`, or nothing.
+/// The qdisc at an interface's hooks: `clsact`, `ingress`, or none.
 pub(in super::super) fn hook(netlink: &mut Netlink, device: &Device) -> Result<Option<String>> {
     let request = one(RTM_GETQDISC, device, 0, AT_HOOKS);
     netlink.ask(&format!("look at the hooks of {device}"), &request, |m| {
@@ -315,7 +315,7 @@ pub(in super::super) fn placed(netlink: &mut Netlink, what: Placed) -> Result<BT
     Ok(before)
 }
 
-/// Most lists that are taken.
+/// Most dumps until two are equal.
 const LISTS: usize = 16;
 
 fn listed(netlink: &mut Netlink, what: Placed) -> Result<BTreeSet<u32>> {

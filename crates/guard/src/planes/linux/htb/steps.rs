@@ -1,4 +1,4 @@
-//! What is left to do, from what is wanted and what is in force. Pure.
+//! The steps from the tree in force to the wanted one. Pure.
 
 use std::fmt;
 
@@ -72,8 +72,8 @@ impl Step {
     }
 }
 
-/// What to do so that what is wanted is in force; nothing, where it is. `None`: nothing of ours is there. What is
-/// added or given more comes before what goes.
+/// The steps to the wanted tree; `found` is None if there is none of ours. Additions and increases come before
+/// removals.
 pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
     let mut steps = Vec::new();
     let nothing = InForce::default();
@@ -106,7 +106,7 @@ pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
         // A class in which something waits is served by its first priority until it is empty once (`prio_activity` of
         // net/sched/sch_htb.c), which may be never: what waits goes.
         let served_anew = there.classes.get(&minor).is_some_and(|found| found.class.prio != leaf.class.prio);
-        // One of another kind is not changed into ours.
+        // The kind of a queue cannot be changed in place.
         if let Some(other) = queue.filter(|q| q.kind != leaf.queue.kind() || served_anew) {
             steps.push(Step::RemoveQueue { minor, handle: other.handle });
         }
@@ -125,7 +125,7 @@ fn same_root(found: &Class, wanted: &Class) -> bool {
     *found == Class { quantum: found.quantum, prio: found.prio, ..*wanted }
 }
 
-/// The first field that is not as it should be: which, as wanted, as found.
+/// The first field that differs: its class, name, wanted and current value.
 pub(super) fn mismatch(wanted: &Tree, found: &InForce) -> Option<(u16, &'static str, String, String)> {
     let step = difference(wanted, Some(found)).into_iter().next()?;
     Some(match step {

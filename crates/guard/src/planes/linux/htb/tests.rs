@@ -1,35 +1,18 @@
 #![allow(clippy::unwrap_used)]
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use proptest::prelude::*;
-use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
+use vmio_model::policy::program::{Framing, Hierarchy};
 use vmio_model::rate::{BitRate, ByteRate, MBIT as M};
 
-use super::super::netlink::wire::Attributes;
 use super::encode::AT_ROOT;
 use super::*;
 use crate::desired::LAST_NUMBER;
 
-fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
-    Leaf {
-        name: name.to_owned(),
-        rate_bps: rate_mbit * M,
-        ceil_bps: ceil_mbit * M,
-        priority: 3,
-        quantum_bytes: 15_140,
-        burst_bytes: 131_072,
-        queue_bytes: 250_000,
-    }
-}
+#[path = "../../../../tests/common/hierarchy.rs"]
+mod hierarchy;
+mod properties;
 
-fn three() -> Hierarchy {
-    Hierarchy {
-        rate_bps: 100 * M,
-        burst_bytes: 131_072,
-        framing: Framing::NONE,
-        leaves: vec![leaf("default", 1, 100), leaf("web", 60, 100), leaf("db", 20, 50)],
-    }
-}
+use hierarchy::three;
 
 /// From 2 on, in the leaves' order.
 fn numbers(hierarchy: &Hierarchy) -> Numbers {
@@ -90,15 +73,15 @@ fn done(found: Option<InForce>, steps: &[Step]) -> Option<InForce> {
     there
 }
 
-fn said(wanted: &Tree, found: Option<&InForce>) -> Vec<String> {
+fn step_texts(wanted: &Tree, found: Option<&InForce>) -> Vec<String> {
     difference(wanted, found).iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn from_nothing_all_is_added_and_then_nothing_is_left() {
+fn steps_from_nothing() {
     let wanted = tree(&three());
     assert_eq!(
-        said(&wanted, None),
+        step_texts(&wanted, None),
         [
             "add qdisc 7a00: default 7a00:2",
             "add class 7a00:1 rate 12500000 ceil 12500000 burst 163840 cburst 163840 quantum 15140 prio 0",
@@ -110,28 +93,31 @@ fn from_nothing_all_is_added_and_then_nothing_is_left() {
             "set queue of class 7a00:4 to 250000 bytes",
         ]
     );
-    assert_eq!(said(&wanted, Some(&in_force(&wanted))), [""; 0]);
+    assert_eq!(step_texts(&wanted, Some(&in_force(&wanted))), [""; 0]);
 }
 
 #[test]
-fn only_what_differs_is_changed() {
+fn steps_for_differences() {
     let wanted = tree(&three());
     let there = in_force(&wanted);
     let mut other = three();
     other.leaves[2].ceil_bps = 40 * M;
     assert_eq!(
-        said(&tree(&other), Some(&there)),
+        step_texts(&tree(&other), Some(&there)),
         ["change class 7a00:4 rate 2500000 ceil 5000000 burst 819200 cburst 409600 quantum 15140 prio 3"]
     );
     let mut fewer = three();
     fewer.leaves.pop();
     fewer.leaves[1].queue_bytes = 9000;
-    assert_eq!(said(&tree(&fewer), Some(&there)), ["set queue of class 7a00:3 to 9000 bytes", "remove class 7a00:4"]);
+    assert_eq!(
+        step_texts(&tree(&fewer), Some(&there)),
+        ["set queue of class 7a00:3 to 9000 bytes", "remove class 7a00:4"]
+    );
     let mut framed = three();
     framed.framing = Framing::ETHERNET;
     framed.rate_bps = 50 * M;
     assert_eq!(
-        said(&tree(&framed), Some(&there)),
+        step_texts(&tree(&framed), Some(&there)),
         [
             "change class 7a00:1 rate 6250000 ceil 6250000 burst 327680 cburst 327680 quantum 15140 prio 0 overhead 24 mpu 84",
             "change class 7a00:2 rate 125000 ceil 12500000 burst 16384000 cburst 163840 quantum 15140 prio 3 overhead 24 mpu 84",
@@ -140,16 +126,16 @@ fn only_what_differs_is_changed() {
         ]
     );
     let sized = InForce { sized: true, ..there };
-    assert_eq!(said(&wanted, Some(&sized)), ["remove the size table of qdisc 7a00:"]);
+    assert_eq!(step_texts(&wanted, Some(&sized)), ["remove the size table of qdisc 7a00:"]);
 }
 
 /// HTB serves a class in which something waits by the priority that it had when that began.
 #[test]
-fn with_another_priority_what_waits_goes() {
+fn changed_priority_replaces_the_queue() {
     let before = in_force(&tree(&three()));
-    let mut told = three();
-    told.leaves[2].priority = 1;
-    let steps = difference(&tree(&told), Some(&before));
+    let mut changed = three();
+    changed.leaves[2].priority = 1;
+    let steps = difference(&tree(&changed), Some(&before));
     let minor = 4;
     let [Step::SetClass { minor: 4, class }, Step::RemoveQueue { minor: 4, handle }, Step::SetQueue { minor: 4, .. }] =
         steps.as_slice()
@@ -157,11 +143,11 @@ fn with_another_priority_what_waits_goes() {
         panic!("{steps:?}")
     };
     assert_eq!((class.prio, *handle), (1, queue_handle(minor)));
-    assert_eq!(done(Some(before), &steps), Some(in_force(&tree(&told))));
+    assert_eq!(done(Some(before), &steps), Some(in_force(&tree(&changed))));
 }
 
 #[test]
-fn what_others_did_to_it_is_put_right() {
+fn steps_for_foreign_changes() {
     let wanted = tree(&three());
     let mut there = in_force(&wanted);
     there.queues.insert(3, FoundQueue { kind: "tbf".to_owned(), handle: 0x8001_0000, queue: None });
@@ -169,7 +155,7 @@ fn what_others_did_to_it_is_put_right() {
     let stray = there.classes[&4];
     there.classes.insert(99, stray);
     assert_eq!(
-        said(&wanted, Some(&there)),
+        step_texts(&wanted, Some(&there)),
         [
             "remove queue 8001: of class 7a00:3",
             "set queue of class 7a00:3 to 250000 bytes",
@@ -180,15 +166,15 @@ fn what_others_did_to_it_is_put_right() {
     // A class below one of ours, and another default: neither can be changed in place.
     let mut deeper = in_force(&wanted);
     deeper.classes.insert(99, FoundClass { parent: classid(3), ..stray });
-    let whole = said(&wanted, None);
-    assert_eq!(said(&wanted, Some(&deeper))[0], "remove qdisc 7a00:");
-    assert_eq!(said(&wanted, Some(&deeper))[1..], whole);
+    let whole = step_texts(&wanted, None);
+    assert_eq!(step_texts(&wanted, Some(&deeper))[0], "remove qdisc 7a00:");
+    assert_eq!(step_texts(&wanted, Some(&deeper))[1..], whole);
     let other = InForce { default: 7, ..in_force(&wanted) };
-    assert_eq!(said(&wanted, Some(&other))[1..], whole);
+    assert_eq!(step_texts(&wanted, Some(&other))[1..], whole);
     // What a class that lends never uses is not compared.
     let mut lends = in_force(&wanted);
     lends.classes.get_mut(&ROOT_CLASS).unwrap().class.quantum = 1;
-    assert_eq!(said(&wanted, Some(&lends)), [""; 0]);
+    assert_eq!(step_texts(&wanted, Some(&lends)), [""; 0]);
 }
 
 /// Leaf 3 with its flows apart.
@@ -197,7 +183,7 @@ fn apart(hierarchy: &Hierarchy) -> Tree {
 }
 
 #[test]
-fn a_queue_with_flows_apart_is_written_and_read_as_the_kernel_has_it() {
+fn fq_codel_options_round_trip() {
     let queue = Queue::flows(262_144);
     let option = |kind: u8, value: u32| [&[8, 0, kind, 0], &value.to_ne_bytes()[..]].concat();
     // Target, limit, interval, ECN, memory limit: 1000 s twice, and two bytes of memory for each of a frame.
@@ -214,8 +200,8 @@ fn a_queue_with_flows_apart_is_written_and_read_as_the_kernel_has_it() {
     };
     assert_eq!(bare(written), bare(whole));
     // The kernel adds what it has beside: flows, quantum, its batch.
-    let told = [option(5, 1024), options, option(6, 1514), option(8, 64)].concat();
-    assert_eq!(Queue::of("fq_codel", &told), Some(queue));
+    let changed = [option(5, 1024), options, option(6, 1514), option(8, 64)].concat();
+    assert_eq!(Queue::of("fq_codel", &changed), Some(queue));
     assert_eq!(Queue::of("bfifo", &9000u32.to_ne_bytes()), Some(Queue::Bytes(9000)));
     assert_eq!(Queue::of("pfifo", &9000u32.to_ne_bytes()), None);
     // What the kernel takes at most comes back as it was written.
@@ -224,21 +210,21 @@ fn a_queue_with_flows_apart_is_written_and_read_as_the_kernel_has_it() {
 }
 
 #[test]
-fn a_queue_of_another_kind_is_replaced_and_other_settings_are_changed_in_place() {
+fn queue_kind_is_replaced_and_settings_changed() {
     let (bytes, flows) = (tree(&three()), apart(&three()));
     let there = in_force(&flows);
-    assert_eq!(said(&flows, Some(&there)), [""; 0]);
+    assert_eq!(step_texts(&flows, Some(&there)), [""; 0]);
     // Who is held in the guest by now, and who is no more.
     let to_bytes = ["remove queue 4003: of class 7a00:3", "set queue of class 7a00:3 to 250000 bytes"];
-    assert_eq!(said(&bytes, Some(&there)), to_bytes);
+    assert_eq!(step_texts(&bytes, Some(&there)), to_bytes);
     let to_flows =
         ["remove queue 4003: of class 7a00:3", "set queue of class 7a00:3 to fq_codel of 500000 bytes of memory"];
-    assert_eq!(said(&flows, Some(&in_force(&bytes))), to_flows);
+    assert_eq!(step_texts(&flows, Some(&in_force(&bytes))), to_flows);
     // Another limit, and what somebody changed by hand.
     let mut smaller = three();
     smaller.leaves[1].queue_bytes = 9000;
     assert_eq!(
-        said(&apart(&smaller), Some(&there)),
+        step_texts(&apart(&smaller), Some(&there)),
         ["set queue of class 7a00:3 to fq_codel of 18000 bytes of memory"]
     );
     let Queue::Flows(ours) = flows.leaves[&3].queue else { panic!("flows") };
@@ -264,7 +250,7 @@ fn a_queue_of_another_kind_is_replaced_and_other_settings_are_changed_in_place()
 }
 
 #[test]
-fn a_field_that_is_not_as_written_is_named() {
+fn mismatch_names_the_field() {
     let wanted = tree(&three());
     let named = |change: &dyn Fn(&mut InForce)| {
         let mut there = in_force(&wanted);
@@ -292,7 +278,7 @@ fn a_field_that_is_not_as_written_is_named() {
 }
 
 #[test]
-fn senseless_hierarchies_are_refused_with_the_leaf() {
+fn invalid_hierarchies_name_the_leaf() {
     let refused = |change: &dyn Fn(&mut Hierarchy)| {
         let mut hierarchy = three();
         change(&mut hierarchy);
@@ -316,112 +302,10 @@ fn senseless_hierarchies_are_refused_with_the_leaf() {
 }
 
 #[test]
-fn a_number_is_one_leafs_and_its_queues_handle_nobody_elses() {
+fn numbers_and_handles_are_unique() {
     let given = |all: &[(&str, u16)]| Numbers::given(all.iter().map(|(n, m)| ((*n).to_owned(), *m)).collect());
     assert!(given(&[("a", 2), ("b", 3)]).is_ok() && given(&[("a", LAST_NUMBER)]).is_ok());
     assert!(given(&[("a", 2), ("b", 2)]).is_err() && given(&[("a", 1)]).is_err());
     assert!(given(&[("a", LAST_NUMBER + 1)]).is_err());
     assert!(queue_handle(LAST_NUMBER) < HANDLE && queue_handle(2) == 0x4002_0000);
-}
-
-fn classes() -> impl Strategy<Value = Class> {
-    (any::<u64>(), any::<u64>(), any::<[u32; 4]>(), any::<[u16; 2]>()).prop_map(|(rate, ceil, small, short)| Class {
-        rate: ByteRate::new(rate),
-        ceil: ByteRate::new(ceil),
-        burst: small[0],
-        cburst: small[1],
-        quantum: small[2],
-        prio: small[3],
-        overhead: short[0],
-        mpu: short[1],
-    })
-}
-
-/// Hierarchies of a few leaves, any of which can be missing in another.
-fn hierarchies() -> impl Strategy<Value = Hierarchy> {
-    let some = (1u64..100, 1u64..100, 0u8..8, 1u32..90_000, 1u32..9);
-    let leaves = prop::collection::btree_map(0u8..12, some, 0..10);
-    (leaves, 1u64..1000, 0usize..3).prop_map(|(leaves, rate, framing)| {
-        let of = |(name, (rate, more, priority, quantum, queue)): (u8, (u64, u64, u8, u32, u32))| Leaf {
-            priority,
-            quantum_bytes: quantum,
-            queue_bytes: queue,
-            ..leaf(&format!("vm{name}"), rate, rate + more)
-        };
-        let framing = [Framing::NONE, Framing::ETHERNET, Framing { overhead_bytes: 4, least_bytes: 0 }][framing];
-        let leaves = leaves.into_iter().map(of).chain([leaf("default", 1, 9)]).collect();
-        Hierarchy { rate_bps: rate * M, burst_bytes: 9000, framing, leaves }
-    })
-}
-
-proptest! {
-    /// From one hierarchy to another, whatever somebody did to the first.
-    #[test]
-    fn steps_lead_to_what_is_wanted(
-        all in (hierarchies(), hierarchies()),
-        apart in (prop::collection::btree_set(2u16..15, 0..9), prop::collection::btree_set(2u16..15, 0..9)),
-        hurt in prop::collection::vec((2u16..15, 0u8..6), 0..4),
-    ) {
-        // A leaf of both has one number.
-        let number = |name: &str| match name.strip_prefix("vm") {
-            Some(index) => 3 + index.parse::<u16>().unwrap(),
-            None => 2,
-        };
-        let named = |h: &Hierarchy| h.leaves.iter().map(|l| (l.name.clone(), number(&l.name))).collect();
-        let wanted = |h: &Hierarchy, apart: &BTreeSet<u16>| {
-            Tree::wanted(h, &Numbers::given(named(h)).unwrap().with_flows_apart(apart.iter().copied())).unwrap()
-        };
-        let (first, second) = (wanted(&all.0, &apart.0), wanted(&all.1, &apart.1));
-        let mut there = done(None, &difference(&first, None)).unwrap();
-        prop_assert_eq!(&there, &in_force(&first));
-        for (minor, how) in hurt {
-            let class = there.classes[&ROOT_CLASS].class;
-            let queue = FoundQueue { kind: "tbf".into(), handle: 0x8001_0000, queue: None };
-            let stray = |parent| FoundClass { parent, class };
-            match how {
-                0 => drop(there.queues.remove(&minor)),
-                1 if there.classes.contains_key(&minor) => drop(there.queues.insert(minor, queue)),
-                2 => drop(there.classes.insert(minor + 90, stray(classid(ROOT_CLASS)))),
-                3 => drop(there.classes.insert(minor + 90, stray(AT_ROOT))),
-                4 => drop(there.classes.insert(minor + 90, stray(classid(minor)))),
-                _ => there.default = u32::from(minor),
-            }
-        }
-        let steps = difference(&second, Some(&there));
-        let reached = done(Some(there), &steps).unwrap();
-        prop_assert_eq!(difference(&second, Some(&reached)), []);
-        prop_assert_eq!(reached.classes.len(), second.leaves.len() + 1);
-        prop_assert_eq!(steps::mismatch(&second, &reached), None);
-    }
-
-    #[test]
-    fn classes_come_back_as_they_were_written(class in classes()) {
-        prop_assert_eq!(encode::class_of(encode::class(&class).bytes()), Ok(class));
-    }
-
-    #[test]
-    fn the_default_comes_back(default in any::<u16>()) {
-        prop_assert_eq!(encode::default_of(encode::qdisc(default).bytes()), Ok(u32::from(default)));
-    }
-
-    #[test]
-    fn hostile_options_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0u16..9) {
-        for options in [bytes.clone(), Attributes::new().with(kind, &bytes).bytes().to_vec()] {
-            let _ = (Queue::of("bfifo", &options), Queue::of("fq_codel", &options));
-            let _ = (encode::class_of(&options), encode::default_of(&options), encode::entries_of(&options));
-        }
-    }
-
-    #[test]
-    fn a_bucket_holds_what_was_asked_for_and_no_tick_more(rate in 8u64..400_000_000_000, burst in 1u32..16_000_000) {
-        let mut hierarchy = three();
-        let bits = BitRate::new(rate);
-        hierarchy.leaves[1] = Leaf { rate_bps: bits, ceil_bps: bits, burst_bytes: burst, ..leaf("web", 1, 1) };
-        let class = tree(&hierarchy).leaves[&3].class;
-        let whole = class.rate.bytes();
-        let bytes = |ticks: u32| u128::from(ticks) * 64 * u128::from(whole) / 1_000_000_000;
-        prop_assert!(bytes(class.burst) >= u128::from(burst) || class.burst == u32::MAX);
-        prop_assert!(class.burst == 1 || bytes(class.burst - 1) <= u128::from(burst));
-        prop_assert!(whole * 8 <= rate && rate < (whole + 1) * 8);
-    }
 }

@@ -1,5 +1,5 @@
-//! That something came, went or changed (rtnetlink(7), groups RTNLGRP_LINK and RTNLGRP_TC). What changed is looked at by
-//! whoever waits: an event may be lost when many come at once, and the kernel says so.
+//! The kernel's events of interfaces, qdiscs, classes and filters (rtnetlink(7), groups RTNLGRP_LINK and RTNLGRP_TC).
+//! Only the index of the interface is read. The kernel reports when events were lost.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -18,9 +18,9 @@ use super::{Netlink, refused, wire};
 const LINKS: u32 = 0x1;
 /// RTMGRP_TC: qdiscs, classes, filters.
 const QUEUES: u32 = 0x8;
-/// Datagrams that are thrown away in one go.
+/// Most datagrams that are read at once.
 const AT_ONCE: usize = 4096;
-/// Room for events that nobody has heard yet.
+/// Buffer for unread events.
 const ROOM: usize = 4 << 20;
 /// Where a message says which interface it is about: `ifi_index` of struct ifinfomsg, `tcm_ifindex` of struct tcmsg.
 const INDEX: usize = wire::HEADER + 4;
@@ -62,8 +62,8 @@ impl Events {
         Ok(Events { socket })
     }
 
-    /// Has the kernel leave out what was asked for by that port (`nlmsg_pid`), before it takes room here: a loop that changes
-    /// classes each period would fill it.
+    /// Has the kernel leave out what was asked for by that port (`nlmsg_pid`), before it takes room here: a loop that
+    /// changes classes each period would fill it.
     fn leave_out(&self, port: u32) -> io::Result<()> {
         let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         // A word is loaded as it would be in the network's order.
@@ -106,7 +106,8 @@ impl Events {
         Ok(Some(came))
     }
 
-    /// Whether one of the changes so far was at one of these interfaces, by index; also where the kernel had no room to tell.
+    /// Whether one of the changes so far was at one of these interfaces, by index; also where the kernel had no room to
+    /// tell.
     ///
     /// # Errors
     /// When the socket fails.
@@ -123,7 +124,7 @@ impl Events {
                 Err(e) => return Err(refused("hear of changes of interfaces", e.raw_os_error(), String::new())),
             }
         }
-        // There are more: as good as too many.
+        // There are more: treated as lost.
         Ok(true)
     }
 }

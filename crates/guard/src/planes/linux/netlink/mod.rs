@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const DATAGRAM: usize = 256 << 10;
 /// The most that one dump may hold: 10,000 classes with their statistics are 3 MB.
 const DUMP: usize = 256 << 20;
-/// How often a dump is begun anew because what it tells of changed meanwhile.
+/// Most repetitions of a dump that was inconsistent.
 const ATTEMPTS: usize = 16;
 /// Requests in one call, so that all their acknowledgements find room in the socket's buffer.
 const BATCH: usize = 128;
@@ -99,8 +99,7 @@ impl Netlink {
         self.changes
     }
 
-    /// All that a request for a list gives, each message by `take`. What `take` made of a list that changed while it
-    /// was given is thrown away, and the list asked for anew.
+    /// Runs a dump, and converts each message by `take`. An inconsistent dump is discarded and repeated.
     ///
     /// # Errors
     /// When the kernel refuses, or what it says makes no sense.
@@ -141,8 +140,8 @@ impl Netlink {
         }
     }
 
-    /// Has one thing taken away. One that is gone already, or whose interface is (ENODEV, ENOENT, EINVAL of filters
-    /// and qdiscs without a parent), is as good: interfaces go while they are looked at.
+    /// Removes an object. It or its interface may be gone already (ENODEV, ENOENT, EINVAL of filters and qdiscs without
+    /// a parent).
     ///
     /// # Errors
     /// When the kernel refuses otherwise.
@@ -157,8 +156,7 @@ impl Netlink {
         }
     }
 
-    /// Has all of these done, in their order. The kernel goes on behind one that it refuses; no further batch is
-    /// sent.
+    /// Sends changes, in their order. The kernel goes on after one that it refuses, but no further batch is sent.
     ///
     /// # Errors
     /// The first that was refused.

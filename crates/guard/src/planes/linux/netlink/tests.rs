@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::wire::*;
 
 #[test]
-fn a_request_is_laid_out_as_the_kernel_wants_it() {
+fn layout_of_a_request() {
     let inside = Attributes::new().with_u32(1, 0x0102_0304);
     let request =
         Request::new(36, flag::CREATE, &[9; 20], Attributes::new().with_text(1, "htb").with_nested(2, inside));
@@ -18,7 +18,7 @@ fn a_request_is_laid_out_as_the_kernel_wants_it() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_before_it_is_sent() {
+fn too_long_attribute_is_refused() {
     let longest = Attributes::new().with(3, &vec![0; 65_531]);
     assert!(Request::new(1, 0, &[], longest.clone()).encode(1).is_ok());
     let nested = Attributes::new().with_nested(4, longest);
@@ -27,7 +27,7 @@ fn what_does_not_fit_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn an_acknowledgement_says_why() {
+fn acknowledgement_has_the_reason() {
     let explained = |flags: u16, repeated: &[u8]| {
         let mut payload = (-22i32).to_ne_bytes().to_vec();
         payload.extend(repeated);
@@ -47,7 +47,7 @@ fn message(kind: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn attributes_come_back_as_they_were_written(
+    fn attributes_round_trip(
         all in prop::collection::vec((0u16..=0x3fff, prop::collection::vec(any::<u8>(), 0..300)), 0..20)
     ) {
         let written = all.iter().fold(Attributes::new(), |a, (kind, payload)| a.with(*kind, payload));
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn messages_come_back_as_they_were_written(
+    fn messages_round_trip(
         all in prop::collection::vec((any::<u16>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..100)), 0..10)
     ) {
         let bytes: Vec<u8> = all.iter().flat_map(|(kind, sequence, payload)| message(*kind, *sequence, payload)).collect();
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_are_an_error_or_an_answer_and_never_more(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn hostile_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(all) = messages(&bytes) {
             for message in all {
                 let _ = outcome(&message);
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_cut_off_is_told(
+    fn truncated_messages_are_errors(
         payload in prop::collection::vec(any::<u8>(), 1..50), cut in 1usize..20
     ) {
         let written = Attributes::new().with(5, &payload);

@@ -1,5 +1,4 @@
-//! Limits that an uplink's card has for its virtual functions. What a card refuses is told of the interface that it is
-//! for, and is nobody else's trouble.
+//! Limits in an uplink's card for its virtual functions. A refusal concerns only the interface that it is for.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,13 +10,13 @@ use vmio_model::policy::Direction;
 use super::super::functions::{self, Function, Rate};
 use super::super::{Device, Error, Netlink, links};
 use super::Linux;
-use crate::desired::{Carded, Desired, PoolKey};
+use crate::desired::{CardLimit, Desired, PoolKey};
 use crate::planes::{Count, NotHeld, PlaneError};
 
-/// How old counters of a card may be: its driver may have to ask its firmware for each function.
+/// Maximum age of a card's counters: its driver may have to ask the firmware for each function.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The cards of pools, with what their functions have sent.
+/// The cards of pools, with the counters of their functions.
 #[derive(Debug, Default)]
 pub(super) struct Cards(BTreeMap<PoolKey, CardState>);
 
@@ -26,12 +25,12 @@ pub(super) struct Cards(BTreeMap<PoolKey, CardState>);
 struct CardState {
     card: Device,
     at: Instant,
-    /// By function: what it has sent, or why its limit is not in force.
+    /// By function: its counters, or why its limit is not in force.
     functions: BTreeMap<u32, Result<Count, Arc<NotHeld>>>,
 }
 
 impl Linux {
-    /// Has the cards limit what is desired, and puts back what is not any more; how many changes that took.
+    /// Sets the desired limits, and restores those that are not desired any more; returns the number of changes.
     pub(super) fn cards(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
         let limited =
             |pool: &&crate::desired::DesiredPool| pool.key.direction == Direction::GuestTx && !pool.cards.is_empty();
@@ -40,30 +39,30 @@ impl Linux {
         for pool in desired.pools.iter().filter(limited) {
             let card = links::find(&mut self.netlink, &pool.key.uplink)?;
             let there = functions::of(&mut self.netlink, &card)?;
-            let mut seen = CardState { card: card.clone(), at: Instant::now(), functions: BTreeMap::new() };
+            let mut state = CardState { card: card.clone(), at: Instant::now(), functions: BTreeMap::new() };
             for carded in &pool.cards {
                 wanted.push((card.index, carded.function));
-                let done = self.limited(&card, carded, there.get(&carded.function))?;
+                let done = self.set_card_limit(&card, carded, there.get(&carded.function))?;
                 changes += usize::from(matches!(done, Ok(true)));
                 let count = there.get(&carded.function).map(|function| function.count).unwrap_or_default();
-                seen.functions.insert(carded.function, done.map(|_| count).map_err(Arc::new));
+                state.functions.insert(carded.function, done.map(|_| count).map_err(Arc::new));
             }
-            self.cards.0.insert(pool.key.clone(), seen);
+            self.cards.0.insert(pool.key.clone(), state);
         }
-        for (card, function) in self.past.log.carded() {
+        for (card, function) in self.past.log.card_limits() {
             if !wanted.contains(&(card.index, function)) {
-                self.unlimited(&card, function)?;
+                self.restore_card_limit(&card, function)?;
                 changes += 1;
             }
         }
         Ok(changes)
     }
 
-    /// Whether that was a change, or why the card does not.
-    fn limited(
+    /// Sets a limit; returns whether that was a change, or why the card did not take it.
+    fn set_card_limit(
         &mut self,
         card: &Device,
-        wanted: &Carded,
+        wanted: &CardLimit,
         now: Option<&Function>,
     ) -> Result<Result<bool, NotHeld>, PlaneError> {
         let Some(now) = now else {
@@ -83,45 +82,45 @@ impl Linux {
         })
     }
 
-    /// Puts back what a function had, unless somebody else has set something since.
-    fn unlimited(&mut self, card: &Device, function: u32) -> Result<(), Error> {
-        let Some((_, before, ours)) = self.past.log.carded_at(card.index, function) else { return Ok(()) };
+    /// Restores a function's limit, unless somebody else has set another one since.
+    fn restore_card_limit(&mut self, card: &Device, function: u32) -> Result<(), Error> {
+        let Some((_, before, ours)) = self.past.log.card_limit_at(card.index, function) else { return Ok(()) };
         let there = links::by_index(&mut self.netlink, card.index)?.is_some();
         let now = if there { functions::of(&mut self.netlink, card)?.get(&function).copied() } else { None };
         if now.is_some_and(|now| now.rate.max_mbit != before.max_mbit && ours.contains(&now.rate.max_mbit)) {
             functions::limit(&mut self.netlink, card, function, before)?;
         }
-        self.past.log.card_is_back(card.index, function)
+        self.past.log.strike_card_limit(card.index, function)
     }
 
-    /// Puts back what all functions had; the first error is given when all was tried.
+    /// Restores the limits of all functions. Tries all, and returns the first error.
     pub(super) fn cards_undo(&mut self) -> Result<(), Error> {
         self.cards.0.clear();
-        let all = self.past.log.carded();
+        let all = self.past.log.card_limits();
         let tried: Vec<Result<(), Error>> =
-            all.iter().map(|(card, function)| self.unlimited(card, *function)).collect();
+            all.iter().map(|(card, function)| self.restore_card_limit(card, *function)).collect();
         tried.into_iter().collect()
     }
 }
 
 impl Cards {
-    /// What each function of a pool has sent, or why its limit is not in force.
+    /// Counters of each function of a pool, or why its limit is not in force.
     pub(super) fn counted(
         &mut self,
         netlink: &mut Netlink,
         pool: &PoolKey,
     ) -> BTreeMap<u32, Result<Count, Arc<NotHeld>>> {
-        let Some(seen) = self.0.get_mut(pool) else { return BTreeMap::new() };
-        if seen.at.elapsed() > FRESH {
-            seen.at = Instant::now();
-            // What cannot be read now was read before.
-            let now = functions::of(netlink, &seen.card).unwrap_or_default();
-            for (number, count) in &mut seen.functions {
+        let Some(state) = self.0.get_mut(pool) else { return BTreeMap::new() };
+        if state.at.elapsed() > FRESH {
+            state.at = Instant::now();
+            // On failure the old counters stay.
+            let now = functions::of(netlink, &state.card).unwrap_or_default();
+            for (number, count) in &mut state.functions {
                 if let (Ok(count), Some(function)) = (count, now.get(number)) {
                     *count = function.count;
                 }
             }
         }
-        seen.functions.clone()
+        state.functions.clone()
     }
 }

@@ -1,6 +1,6 @@
-//! In whose queues flows are kept apart, so that a flood sheds its own packets there and leaves TCP its turns: those of members
-//! whose excess waits on this host because they send it. Who is held in the guest needs nothing of it. What guests
-//! receive has no socket on this host that could wait, and is dropped in the order in which it comes.
+//! Which members get fq_codel, in which a flood loses its own packets and TCP keeps its share: senders whose excess
+//! waits on this host. Those whose excess waits in the guest do not need it; received traffic has no socket on this
+//! host that could wait, and gets a bfifo.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use super::super::counters::Counts;
 use super::super::htb::{self, Numbers};
 use super::super::{Device, Error, counters};
 use super::{Linux, Netlink};
-use crate::desired::{DEFAULT_NUMBER, HOST_NUMBER, PoolKey, Seated};
+use crate::desired::{DEFAULT_NUMBER, DesiredMember, HOST_NUMBER, PoolKey};
 use crate::planes::PlaneError;
 
-/// Of what no kernel without fq_codel does.
+/// Note on kernels without fq_codel.
 const NO_FLOWS: &str = "this kernel has no fq_codel (CONFIG_NET_SCH_FQ_CODEL): where an interface's excess waits on this host, \
                         a flood of its own takes the room of its own TCP; what others get does not depend on it";
 
 impl Linux {
-    /// Whether the kernel can keep flows apart, as it answered the first time.
+    /// Whether the kernel has fq_codel; asks it once.
     pub(super) fn flows(&mut self) -> Result<bool, Error> {
         if self.flows.is_none() {
             self.flows = Some(htb::has_flows(&mut self.netlink)?);
@@ -27,7 +27,7 @@ impl Linux {
         Ok(self.flows == Some(true))
     }
 
-    /// That it cannot, where that matters.
+    /// The note, where fq_codel is missing and needed.
     pub(super) fn no_flows(&self) -> Option<String> {
         let sends = self.pools.iter().filter(|(key, _)| key.direction == Direction::GuestTx);
         let mut seats = sends.flat_map(|(_, installed)| &installed.seats);
@@ -35,8 +35,8 @@ impl Linux {
         matters.then(|| NO_FLOWS.to_owned())
     }
 
-    /// Of a member whose excess waits on this host: why that of one flow takes another's room.
-    pub(super) fn crowded(&self, pool: &PoolKey, seat: &Seated) -> Option<&'static str> {
+    /// Why one flow may take another's room in a member's queue on this host; `None` where it cannot.
+    pub(super) fn crowded(&self, pool: &PoolKey, seat: &DesiredMember) -> Option<&'static str> {
         match (pool.direction, waits(seat)?) {
             (Direction::GuestRx, QueueingPoint::Queued) => {
                 Some("a flood that it receives takes the room of its own TCP")
@@ -51,7 +51,7 @@ impl Linux {
         }
     }
 
-    /// What waits at a member goes, and counts as dropped: HTB itself counts only what it had no room for.
+    /// Drops what waits in a member's queue, and adds it to the drops, which HTB does not count.
     pub(super) fn throw_away(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
         let none = || PlaneError::NoMember { pool: pool.clone(), member };
         let installed = self.pools.get_mut(pool).ok_or_else(none)?;
@@ -68,39 +68,39 @@ impl Linux {
     }
 }
 
-fn waits(seat: &Seated) -> Option<QueueingPoint> {
+fn waits(seat: &DesiredMember) -> Option<QueueingPoint> {
     seat.holding.as_ref().map(|holding| holding.waits)
 }
 
-/// Numbers of a pool's members; with `flows` those of whoever's excess waits on this host keep them apart, the host's own and
-/// what nobody is for among them.
-pub(super) fn numbers(seats: &[Seated], flows: bool) -> Result<Numbers, Error> {
+/// Numbers of a pool's members; with `flows`, those whose excess waits on this host get fq_codel, and so do `host` and
+/// `default`.
+pub(super) fn numbers(seats: &[DesiredMember], flows: bool) -> Result<Numbers, Error> {
     let numbers = Numbers::given(seats.iter().map(|s| (s.name.clone(), s.number)).collect())?;
-    let queued = |seat: &&Seated| flows && waits(seat).is_none_or(|waits| waits == QueueingPoint::Queued);
+    let queued = |seat: &&DesiredMember| flows && waits(seat).is_none_or(|waits| waits == QueueingPoint::Queued);
     Ok(numbers.with_flows_apart(seats.iter().filter(queued).map(|seat| seat.number)))
 }
 
-/// What the classes of a hierarchy have counted.
+/// Counters of a hierarchy's classes.
 pub(super) fn counted(netlink: &mut Netlink, at: &Device, numbers: &Numbers) -> Result<BTreeMap<u16, Counts>, Error> {
     counters::read_with_flows(netlink, at, numbers.apart())
 }
 
-/// Of the uplink's three classes behind a stage those in which flows are kept apart: nothing is to wait in that of the guests.
+/// Of the uplink's three classes behind a stage, those with fq_codel: nothing should wait in that of the guests.
 pub(super) fn apart_behind(flows: bool) -> impl Iterator<Item = u16> {
     [HOST_NUMBER, DEFAULT_NUMBER].into_iter().filter(move |_| flows)
 }
 
-/// What a member has dropped, beyond the kernel's 32 bits.
+/// Dropped packets of a member, beyond the kernel's 32 bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
     dropped: u64,
-    /// As the class and the queue counted last.
+    /// Last counters of the class and of the queue.
     class: u32,
     queue: u32,
 }
 
 impl Tally {
-    /// All it has dropped, as of these counters: of a queue that keeps flows apart its own, else the class's.
+    /// Adds the difference of the counters (fq_codel's own, else the class's); returns all drops.
     pub(super) fn count(&mut self, counts: &Counts) -> u64 {
         let class = since(self.class, counts.dropped_packets);
         let queue = counts.flows_dropped.map(|dropped| since(self.queue, dropped));
@@ -109,15 +109,14 @@ impl Tally {
         self.dropped
     }
 
-    /// Its queue was made anew with so many packets in it, which the kernel counts nowhere.
+    /// Adds packets that were dropped with a replaced queue, which the kernel does not count.
     pub(super) fn throw_away(&mut self, packets: u32) {
         self.dropped += u64::from(packets);
         self.queue = 0;
     }
 }
 
-/// What a counter of 32 bits has counted since it was `last`: it begins anew at 0 when it is full, and when its class was made
-/// anew, which happens long before.
+/// Difference of a 32-bit counter, which wraps, and starts again at 0 when its class was made anew.
 pub(super) fn since(last: u32, now: u32) -> u32 {
     if now >= last || last > u32::MAX / 2 { now.wrapping_sub(last) } else { now }
 }
@@ -127,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_drop_counts_once_whatever_the_queue() {
+    fn drops_count_once_with_any_queue() {
         let counts = |class, queue| Counts { dropped_packets: class, flows_dropped: queue, ..Counts::default() };
         let mut tally = Tally::default();
         assert_eq!(tally.count(&counts(5, None)), 5);

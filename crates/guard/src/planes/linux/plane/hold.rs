@@ -1,14 +1,13 @@
-//! The send buffers of the taps that are to be held, kept in force by a thread of their own: a look at another process takes
-//! half a millisecond, and two seconds where that process is hostile or the host in trouble, which the guard's loop must not
-//! wait for. The thread is told what is to be held and says what is; it is in the network namespace of the plane.
+//! Limits the send buffers of taps, in a thread of their own: examining a process takes half a millisecond, but two
+//! seconds where the process is hostile or the host overloaded, and the control loop must not wait for that. The thread
+//! is in the plane's network namespace.
 //!
-//! What is set is in the ledger before it is set, under `taps`. Whoever opens the plane next gets it from there: what is
-//! still wanted stays in force, all else is put back.
+//! A buffer is recorded in the ledger, part `taps`, before it is set. The next plane keeps those that are still wanted
+//! and puts back the others.
 //!
-//! **What is looked at again**: a hypervisor restarts, a guest's driver switches queues on that were not set. Each tap is
-//! looked at once a second, or where there are many as seldom as costs 2 % of a processor's time; and at once when something
-//! else is wanted of it. Where one could not be held (its process did not answer in time), what that look took says nothing of
-//! its cost: the next one comes within some seconds.
+//! Each tap is checked once a second, since hypervisors restart and drivers switch queues on; more seldom where there
+//! are many, to use 2 % of a processor; and at once when its limit changes. After a failure the next check comes within
+//! some seconds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,62 +19,62 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use vmio_model::policy::Direction;
 
-use super::super::Device;
 use super::super::tap::{self, Held, Undone};
+use super::super::{Device, Error};
 use crate::desired::Desired;
 use crate::planes::{NotHeld, PlaneError};
 use crate::undo_log::{Entries, Entry, EntryId, UndoLog, UndoLogError};
 
-/// How often each tap is looked at.
+/// Period of checks,
 const LOOK: Duration = Duration::from_secs(1);
-/// The time between two looks is so many times what a look took.
+/// at least this multiple of what one took,
 const REST: u32 = 50;
-/// But no longer than this where a tap could not be held.
+/// but at most this where a tap could not be limited.
 const TRIED_AGAIN: Duration = Duration::from_secs(5);
 
-/// A tap that is to be held.
+/// A tap that is to be limited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Wanted {
     device: Device,
-    /// Who may have it open.
+    /// Processes that may have it open.
     pids: Vec<u32>,
     bytes: u32,
 }
 
 /// By index.
-type All = BTreeMap<u32, Wanted>;
-/// By index: what is in force, or why nothing is.
+type WantedTaps = BTreeMap<u32, Wanted>;
+/// Send buffer in force, or why there is none; by index.
 type TapStates = BTreeMap<u32, Result<u32, Arc<NotHeld>>>;
 
-enum Asked {
-    Hold(All),
+enum TapRequest {
+    Hold(WantedTaps),
     Undo(SyncSender<Vec<NotHeld>>),
 }
 
-/// A hold on the thread. Dropped, it ends the thread and leaves in force what is.
+/// Handle of the thread. Dropping it ends the thread and leaves the buffers as they are.
 #[derive(Debug)]
 pub(super) struct Taps {
     log: UndoLog,
     namespace: u64,
-    /// `None` before anything was told.
-    told: Option<All>,
-    seen: Arc<Mutex<TapStates>>,
+    /// Taps of the last request; `None` before there was one.
+    wanted_before: Option<WantedTaps>,
+    states: Arc<Mutex<TapStates>>,
     ended: Arc<AtomicBool>,
-    /// Started when the first tap is to be held, or one is in the ledger.
-    thread: Option<(Sender<Asked>, JoinHandle<()>)>,
+    /// Started with the first tap, or with the first one in the ledger.
+    thread: Option<(Sender<TapRequest>, JoinHandle<()>)>,
 }
 
 impl Taps {
-    /// With what the ledger has of this network namespace; nothing is touched yet.
+    /// For a network namespace; changes nothing.
     pub(super) fn new(log: UndoLog, namespace: u64) -> Taps {
-        let (told, seen, ended) = Default::default();
-        Taps { log, namespace, told, seen, ended, thread: None }
+        let (wanted_before, states, ended) = Default::default();
+        Taps { log, namespace, wanted_before, states, ended, thread: None }
     }
 
-    /// What is to be held from now on, of all that is desired; the rest is put back. Does not wait for it.
+    /// Requests the limits of the desired state, and that all other taps are put back. Does not wait.
     pub(super) fn hold(&mut self, desired: &Desired) -> Result<(), PlaneError> {
         let sending = desired.pools.iter().filter(|pool| pool.key.direction == Direction::GuestTx);
-        let wanted: All = sending
+        let wanted: WantedTaps = sending
             .flat_map(|pool| &pool.seats)
             .filter_map(|seat| {
                 let (interface, holding) = (seat.interface.as_ref()?, seat.holding.as_ref()?);
@@ -84,38 +83,38 @@ impl Taps {
                 Some((interface.index, Wanted { device, pids: seat.pids.clone(), bytes }))
             })
             .collect();
-        if self.told.as_ref() == Some(&wanted) && (self.runs() || wanted.is_empty()) {
+        if self.wanted_before.as_ref() == Some(&wanted) && (self.runs() || wanted.is_empty()) {
             return Ok(());
         }
-        let before = self.told.take().unwrap_or_default();
-        lock(&self.seen).retain(|index, _| wanted.get(index) == before.get(index));
+        let before = self.wanted_before.take().unwrap_or_default();
+        lock(&self.states).retain(|index, _| wanted.get(index) == before.get(index));
         if !wanted.is_empty() || self.runs() || !self.entries()?.is_empty() {
-            self.ask(Asked::Hold(wanted.clone()))?;
+            self.send(TapRequest::Hold(wanted.clone()))?;
         }
-        self.told = Some(wanted);
+        self.wanted_before = Some(wanted);
         Ok(())
     }
 
-    /// What is in force at a tap that is to be held, or why nothing is.
-    pub(super) fn seen(&self, index: u32) -> Result<u32, Arc<NotHeld>> {
-        let seen = lock(&self.seen).get(&index).cloned();
-        seen.unwrap_or_else(|| Err(Arc::new(NotHeld::NotYet)))
+    /// Send buffer in force at a tap, or why there is none.
+    pub(super) fn state(&self, index: u32) -> Result<u32, Arc<NotHeld>> {
+        let states = lock(&self.states).get(&index).cloned();
+        states.unwrap_or_else(|| Err(Arc::new(NotHeld::NotYet)))
     }
 
-    /// Puts all back, also what the ledger has of others before.
+    /// Puts all taps back, also those of earlier guards in the ledger.
     pub(super) fn undo(&mut self) -> Result<(), PlaneError> {
-        self.told = None;
-        lock(&self.seen).clear();
+        self.wanted_before = None;
+        lock(&self.states).clear();
         if !self.runs() && self.entries()?.is_empty() {
             return Ok(());
         }
-        let (tell, told) = mpsc::sync_channel(1);
-        self.ask(Asked::Undo(tell))?;
-        let stays = told.recv().map_err(|_| PlaneError::ThreadEnded)?;
+        let (reply, stays) = mpsc::sync_channel(1);
+        self.send(TapRequest::Undo(reply))?;
+        let stays = stays.recv().map_err(|_| PlaneError::ThreadEnded)?;
         if stays.is_empty() { Ok(()) } else { Err(PlaneError::Stays(stays)) }
     }
 
-    fn entries(&self) -> Result<Entries<Written>, UndoLogError> {
+    fn entries(&self) -> Result<Entries<TapEntry>, UndoLogError> {
         Entries::read(&self.log, self.namespace)
     }
 
@@ -123,42 +122,42 @@ impl Taps {
         self.thread.as_ref().is_some_and(|(_, thread)| !thread.is_finished())
     }
 
-    fn ask(&mut self, what: Asked) -> Result<(), PlaneError> {
+    fn send(&mut self, what: TapRequest) -> Result<(), PlaneError> {
         if !self.runs() {
             let held = self.entries()?;
-            let (ask, asked) = mpsc::channel();
-            // Before the thread runs: one that finds nothing asked takes nothing for wanted, and puts back all that the ledger has.
-            ask.send(what).map_err(|_| PlaneError::ThreadEnded)?;
-            let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
-            let mut turn = Turn { held, wanted: All::new(), seen, ended };
-            let thread = thread::Builder::new().name("guard-taps".into()).spawn(move || turn.run(&asked));
-            self.thread = Some((ask, thread.map_err(PlaneError::NoThread)?));
+            let (send, requests) = mpsc::channel();
+            // Sent before the thread starts: without a request it would put back everything in the ledger.
+            send.send(what).map_err(|_| PlaneError::ThreadEnded)?;
+            let (states, ended) = (Arc::clone(&self.states), Arc::clone(&self.ended));
+            let mut tap_thread = TapThread { held, wanted: WantedTaps::new(), states, ended };
+            let thread = thread::Builder::new().name("guard-taps".into()).spawn(move || tap_thread.run(&requests));
+            self.thread = Some((send, thread.map_err(PlaneError::NoThread)?));
             return Ok(());
         }
-        let (ask, _) = self.thread.as_ref().ok_or(PlaneError::ThreadEnded)?;
-        ask.send(what).map_err(|_| PlaneError::ThreadEnded)
+        let (send, _) = self.thread.as_ref().ok_or(PlaneError::ThreadEnded)?;
+        send.send(what).map_err(|_| PlaneError::ThreadEnded)
     }
 }
 
 impl Drop for Taps {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        if let Some((ask, thread)) = self.thread.take() {
-            drop(ask);
-            // It panicked: there is nothing left of it to wait for.
+        if let Some((send, thread)) = self.thread.take() {
+            drop(send);
+            // It may have panicked.
             let _ = thread.join();
         }
     }
 }
 
-/// As it is written down, by the tap's index: with the inode of the network namespace that it is in.
+/// Entry in the ledger, with the inode of the tap's network namespace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Written {
+struct TapEntry {
     namespace: u64,
     held: Held,
 }
 
-impl Entry for Written {
+impl Entry for TapEntry {
     const PART: &'static str = "taps";
     type Subject = u32;
 
@@ -171,32 +170,32 @@ impl Entry for Written {
     }
 }
 
-fn lock(seen: &Mutex<TapStates>) -> MutexGuard<'_, TapStates> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(states: &Mutex<TapStates>) -> MutexGuard<'_, TapStates> {
+    states.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Turn {
-    held: Entries<Written>,
-    wanted: All,
-    seen: Arc<Mutex<TapStates>>,
+struct TapThread {
+    held: Entries<TapEntry>,
+    wanted: WantedTaps,
+    states: Arc<Mutex<TapStates>>,
     ended: Arc<AtomicBool>,
 }
 
-impl Turn {
-    fn run(&mut self, asked: &Receiver<Asked>) {
+impl TapThread {
+    fn run(&mut self, requests: &Receiver<TapRequest>) {
         let mut rest = Duration::ZERO;
         loop {
-            match asked.recv_timeout(rest) {
-                Ok(Asked::Hold(wanted)) => self.wanted = wanted,
-                Ok(Asked::Undo(tell)) => {
+            match requests.recv_timeout(rest) {
+                Ok(TapRequest::Hold(wanted)) => self.wanted = wanted,
+                Ok(TapRequest::Undo(reply)) => {
                     self.wanted.clear();
-                    let _ = tell.send(self.release());
+                    let _ = reply.send(self.release());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let began = Instant::now();
-            // What stays is tried again at the next look, and told when somebody asks for it.
+            // Failures are tried again at the next check.
             let _ = self.release();
             let mut all_held = true;
             for wanted in self.wanted.clone().into_values() {
@@ -204,9 +203,9 @@ impl Turn {
                     return;
                 }
                 let index = wanted.device.index;
-                let in_force = self.look(&wanted);
+                let in_force = self.hold_tap(&wanted);
                 all_held &= in_force.is_ok();
-                lock(&self.seen).insert(index, in_force.map_err(Arc::new));
+                lock(&self.states).insert(index, in_force.map_err(Arc::new));
             }
             rest = LOOK.max(began.elapsed().saturating_mul(REST));
             if !all_held {
@@ -215,37 +214,33 @@ impl Turn {
         }
     }
 
-    /// Puts back what is not wanted any more; what stays, and why.
+    /// Puts back taps that are not wanted any more; returns the failures.
     fn release(&self) -> Vec<NotHeld> {
         let gone = self.held.subjects().into_iter().filter(|index| !self.wanted.contains_key(index));
-        gone.filter_map(|index| self.put_back(index).err()).collect()
+        gone.flat_map(|index| self.put_back(index, tap::undo)).collect()
     }
 
-    /// Puts a tap back as it was, and strikes it out.
-    fn put_back(&self, index: u32) -> Result<(), NotHeld> {
-        // Where a change was cut off, one before the last may be in force.
-        for (id, Written { held, .. }) in self.held.all(index).iter().rev() {
-            match tap::undo(held)? {
-                Undone::Restored | Undone::Gone | Undone::Others(_) => self.strike(*id, index)?,
-                Undone::Except(queues) => {
-                    return Err(NotHeld::SwitchedOff { tap: held.interface.clone(), queues, bytes: held.bytes });
+    /// Undoes all entries of a tap, the last one first, since after a crash an older one may be in force. Strikes out
+    /// those that are undone; returns why the others are not.
+    fn put_back(&self, index: u32, undo: impl Fn(&Held) -> Result<Undone, Error>) -> Vec<NotHeld> {
+        let undo_entry = |(id, TapEntry { held, .. }): (EntryId, TapEntry)| -> Result<(), NotHeld> {
+            match undo(&held)? {
+                Undone::Restored | Undone::Gone | Undone::Others(_) => {
+                    Ok(self.held.strike_where(index, |other, _| other == id)?)
                 }
+                Undone::Except(queues) => Err(NotHeld::SwitchedOff { tap: held.interface, queues, bytes: held.bytes }),
             }
-        }
-        Ok(())
+        };
+        self.held.all(index).into_iter().rev().filter_map(|entry| undo_entry(entry).err()).collect()
     }
 
-    fn strike(&self, id: EntryId, index: u32) -> Result<(), UndoLogError> {
-        self.held.strike_where(index, |other, _| other == id)
-    }
-
-    /// Has a tap held: what is in force there.
-    fn look(&self, wanted: &Wanted) -> Result<u32, NotHeld> {
+    /// Limits a tap; returns the buffer in force.
+    fn hold_tap(&self, wanted: &Wanted) -> Result<u32, NotHeld> {
         let index = wanted.device.index;
         let entries = self.held.all(index);
-        // The last one, but where a change was cut off.
+        // Usually the last one; after an interrupted change it may be an older one.
         let mut in_force = None;
-        for (_, Written { held, .. }) in entries.iter().rev() {
+        for (_, TapEntry { held, .. }) in entries.iter().rev() {
             if tap::in_force(held)? {
                 in_force = Some(held);
                 break;
@@ -254,10 +249,12 @@ impl Turn {
         let last = in_force.or(entries.last().map(|(_, written)| &written.held));
         let Some(last) = last else { return self.begin(wanted) };
         if in_force.is_none() {
-            // Another process may have it by now, or another tap its index.
+            // Another process may have the tap now, or another tap its index.
             if tap::find(&wanted.device, &[last.process.pid])? != Some(last.process) {
-                self.put_back(index)?;
-                return self.begin(wanted);
+                return match self.put_back(index, tap::undo).into_iter().next() {
+                    Some(why) => Err(why),
+                    None => self.begin(wanted),
+                };
             }
             if last.bytes == wanted.bytes {
                 return self.set(index, last);
@@ -279,20 +276,20 @@ impl Turn {
 
     fn record(&self, held: &Held) -> Result<(), UndoLogError> {
         if self.held.last(held.index).is_some_and(|last| last.held == *held) {
-            // It was tried before, and could not be set: a guest in whose way that is must not fill the ledger.
+            // A guest that prevents the change must not fill the ledger.
             return Ok(());
         }
-        self.held.record(Written { namespace: self.held.namespace(), held: held.clone() })?;
+        self.held.record(TapEntry { namespace: self.held.namespace(), held: held.clone() })?;
         Ok(())
     }
 
-    /// Sets what is written down. Where that fails, what is written down before it stays, too.
+    /// Sets a recorded buffer. Where that fails, older entries stay.
     fn set(&self, index: u32, held: &Held) -> Result<u32, NotHeld> {
         tap::hold(held)?;
         self.settle(index, held)
     }
 
-    /// This one is in force: no other is needed any more.
+    /// Strikes out the other entries of a tap, since this one is in force.
     fn settle(&self, index: u32, held: &Held) -> Result<u32, NotHeld> {
         self.held.strike_where(index, |_, other| other.held != *held)?;
         Ok(held.bytes)
@@ -301,8 +298,31 @@ impl Turn {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::super::tap::Process;
     use super::*;
     use crate::testing::form_stays;
+
+    #[test]
+    fn put_back_tries_every_entry() {
+        let (states, ended) = Default::default();
+        let tap_thread =
+            TapThread { held: Entries::read(&UndoLog::memory(), 1).unwrap(), wanted: WantedTaps::new(), states, ended };
+        for bytes in [5000, 6000, 7000] {
+            let (process, interface) = (Process { pid: 2, start_ticks: 3 }, "tap4".to_owned());
+            tap_thread
+                .record(&Held { process, index: 4, interface, before_bytes: 9, replaces_bytes: 9, bytes })
+                .unwrap();
+        }
+        let undo = |held: &Held| match held.bytes {
+            6000 => Ok(Undone::Restored),
+            _ => Err(Error::NoInterface(held.bytes.to_string())),
+        };
+        let failed: Vec<String> = tap_thread.put_back(4, undo).iter().map(ToString::to_string).collect();
+        assert!(failed.len() == 2 && failed[0].contains("7000") && failed[1].contains("5000"), "{failed:?}");
+        let kept: Vec<u32> = tap_thread.held.all(4).into_iter().map(|(_, written)| written.held.bytes).collect();
+        assert_eq!(kept, [5000, 7000]);
+    }
 
     #[test]
     fn the_form_of_entries_stays() {
@@ -310,6 +330,6 @@ mod tests {
             r#"{"process":{"pid":2,"start_ticks":3},"index":4,"interface":"tap4","#,
             r#""before_bytes":5,"replaces_bytes":6,"bytes":7}"#
         );
-        form_stays::<Written>("taps", &format!(r#"{{"namespace":1,"held":{held}}}"#));
+        form_stays::<TapEntry>("taps", &format!(r#"{{"namespace":1,"held":{held}}}"#));
     }
 }

@@ -1,4 +1,4 @@
-//! What is read of a pool: what its members have counted, where their excess waits, and what arrives for them.
+//! Reads a pool: counters of its members, where their excess waits, and arriving traffic.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use vmio_model::policy::Direction;
 
 use super::super::classifier::Tenant;
 use super::super::{Device, links};
-use super::rest::Counted;
+use super::read_cache::Counted;
 use super::{Linux, flows, framed, stage};
-use crate::desired::{PoolKey, Seated};
+use crate::desired::{DesiredMember, PoolKey};
 use crate::planes::{Count, MemberQueue, Observation, PlaneError};
 
 impl Linux {
-    /// What the members of a pool have counted, which is read where something has passed since.
+    /// Counters of a pool's members, read again if packets passed since.
     pub(super) fn counted(&mut self, pool: &PoolKey) -> Result<Observation, PlaneError> {
         let still = self.is_still(pool);
         if !still {
@@ -25,7 +25,7 @@ impl Linux {
     }
 
     fn count(&mut self, pool: &PoolKey) -> Result<(), PlaneError> {
-        let began = self.hush(pool)?;
+        let began = self.clear_traffic_mark(pool)?;
         let arrived = self.came_in(pool);
         let (flows, none) = (self.flows == Some(true), || PlaneError::NoPool(pool.clone()));
         let installed = self.pools.get_mut(pool).ok_or_else(none)?;
@@ -38,7 +38,7 @@ impl Linux {
             installed.count_backlog(&mut all, &at_uplink);
         }
         let framing = installed.compiled.framing;
-        // A number that is given again counts anew.
+        // A reused number starts at zero.
         installed.tallies.retain(|number, _| installed.order.contains(number));
         let tallies = &mut installed.tallies;
         let count = |number: &u16| {
@@ -56,7 +56,7 @@ impl Linux {
         Ok(())
     }
 
-    /// Bytes that came in at its members' interfaces, by number, where what is asked for are limits alone.
+    /// Bytes that came in at the members' interfaces, by number; only where each member has a limit of its own.
     fn came_in(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
         let (Some(installed), Some(classifier)) =
             (self.pools.get(key).filter(|installed| installed.capped), &self.classifier)
@@ -68,7 +68,7 @@ impl Linux {
         installed.tenants.iter().filter_map(count).collect()
     }
 
-    /// Bytes that have arrived at the uplink of a pool of what guests receive.
+    /// Bytes that arrived at the uplink of a pool of received traffic.
     pub(super) fn arrived(&mut self, pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
         if pool.direction != Direction::GuestRx {
             return Ok(None);
@@ -82,9 +82,9 @@ impl Linux {
     /// Where the excess of each interface waits, by its index.
     pub(super) fn queues(&self, pool: &PoolKey) -> BTreeMap<u32, MemberQueue> {
         let seats = self.pools.get(pool).into_iter().flat_map(|installed| &installed.seats);
-        let queue = |seat: &Seated| {
+        let queue = |seat: &DesiredMember| {
             let (index, holding) = (seat.interface.as_ref()?.index, seat.holding.as_ref()?);
-            let held = holding.send_buffer_bytes.map(|_| self.taps.seen(index));
+            let held = holding.send_buffer_bytes.map(|_| self.taps.state(index));
             Some((index, MemberQueue { held, crowds: self.crowded(pool, seat) }))
         };
         seats.filter_map(queue).collect()

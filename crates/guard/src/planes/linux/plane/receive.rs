@@ -1,5 +1,5 @@
-//! What guests receive: all that arrives at an uplink is led through an IFB of ours, where the pool's queues are, and
-//! goes on from there as it came.
+//! Pools of received traffic: all packets that arrive at the uplink are redirected through an IFB with the pool's
+//! queues.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use vmio_model::policy::program::Hierarchy;
 use super::super::classifier::Receive;
 use super::super::{Device, Error, htb, ifb, links};
 use super::{InstalledPool, Linux, address, numbers, put};
-use crate::desired::{DEFAULT_NUMBER, DesiredPool, HOST_NUMBER, Seated};
+use crate::desired::{DEFAULT_NUMBER, DesiredMember, DesiredPool, HOST_NUMBER};
 use crate::planes::PlaneError;
 
 impl Linux {
@@ -24,7 +24,7 @@ impl Linux {
         let what = format!("what guests receive from {uplink}");
         let at = ifb::make(&mut self.netlink, &ifb::name("rx", &uplink), &what, ifb::QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
-        // What was reached is kept also when something fails: it is what there is to take off.
+        // Recorded before the rest, so that it can be removed after a failure.
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
         let installed = InstalledPool {
             uplink: uplink.clone(),
@@ -52,21 +52,20 @@ impl Linux {
         Ok(made + applied.steps.len() + usize::from(led))
     }
 
-    /// Takes it off; gone with its interface is as good.
-    pub(super) fn receive_no_more(&mut self, installed: &InstalledPool) -> Result<(), Error> {
+    /// Removes the program and the IFB, if they exist.
+    pub(super) fn remove_receive(&mut self, installed: &InstalledPool) -> Result<(), Error> {
         if let Some(classifier) = &mut self.classifier {
             classifier.detach_receive(&mut self.netlink, &installed.uplink)?;
         }
-        // With the IFB goes whatever hung there.
-        self.past.log.is_back(installed.at.index)?;
+        self.past.log.strike_replaced(installed.at.index)?;
         match ifb::remove(&mut self.netlink, &installed.at.name) {
-            // Ours is gone, and another's has its name.
+            // The name is a foreign interface's.
             Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
             Err(e) => Err(e),
         }
     }
 
-    /// The uplink's, and that of the bridge, bond or switch that it is a port of.
+    /// Addresses of the uplink, and of the bridge, bond or switch that it is a port of.
     fn own_addresses(&mut self, uplink: &Device) -> Result<Vec<[u8; 6]>, Error> {
         let Some(link) = links::look(&mut self.netlink, &uplink.name)? else { return Ok(Vec::new()) };
         self.beside.extend(link.master);
@@ -78,11 +77,11 @@ impl Linux {
     }
 }
 
-/// Classes by destination. What two claim is the host's own, or the first one's.
-fn classes(seats: &[Seated], own: &[[u8; 6]]) -> BTreeMap<[u8; 6], u32> {
+/// Class by destination address. Where two members have an address, the host or the first one gets it.
+fn classes(seats: &[DesiredMember], own: &[[u8; 6]]) -> BTreeMap<[u8; 6], u32> {
     let mut classes: BTreeMap<[u8; 6], u32> = own.iter().map(|mac| (*mac, htb::classid(HOST_NUMBER))).collect();
     for (seat, interface) in seats.iter().filter_map(|s| Some((s, s.interface.as_ref()?))) {
-        // Groups are nobody's, whatever a guest calls itself.
+        // A multicast address is no member's.
         for mac in interface.macs.iter().filter_map(|mac| address(mac)).filter(|mac| mac[0] & 1 == 0) {
             classes.entry(mac).or_insert(htb::classid(seat.number));
         }
@@ -97,10 +96,10 @@ mod tests {
     use vmio_model::policy::assign::Interface;
     use vmio_model::policy::pool::MemberKind;
 
-    fn seat(number: u16, macs: &[&str]) -> Seated {
+    fn seat(number: u16, macs: &[&str]) -> DesiredMember {
         let macs = macs.iter().map(|m| (*m).to_owned()).collect();
         let interface = Interface { index: u32::from(number), macs, ..Interface::default() };
-        Seated {
+        DesiredMember {
             name: format!("t{number}"),
             who: MemberKind::Interface,
             class: "x".into(),
@@ -113,8 +112,8 @@ mod tests {
 
     #[test]
     fn each_address_has_one_class() {
-        let host = Seated { interface: None, who: MemberKind::Host, ..seat(HOST_NUMBER, &[]) };
-        let rest = Seated { interface: None, who: MemberKind::Default, ..seat(DEFAULT_NUMBER, &[]) };
+        let host = DesiredMember { interface: None, who: MemberKind::Host, ..seat(HOST_NUMBER, &[]) };
+        let rest = DesiredMember { interface: None, who: MemberKind::Default, ..seat(DEFAULT_NUMBER, &[]) };
         let seats = [
             host,
             seat(16, &["02:00:00:00:01:01", "02:00:00:00:01:0A"]),

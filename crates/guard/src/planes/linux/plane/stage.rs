@@ -1,7 +1,7 @@
-//! Guests that must be held behind their own interfaces: the pool's hierarchy stands on an IFB through which all its
-//! interfaces' packets are led, where each is still charged to its tap, and they share there exactly as on an uplink. The
-//! uplink has three leaves: `host`, `default`, and one for all that was in the IFB, which is to find no queue there:
-//! the loop keeps the IFB's root at what the others leave (`vmio_model::control`).
+//! Pools of sent traffic whose queues must be before the uplink: the hierarchy is on an IFB through which the members'
+//! packets are redirected, where each is still charged to its tap. The uplink has three leaves: `host`, `default`, and
+//! one for all packets from the IFB, in which none should wait: the loop keeps the IFB's root rate at what the other
+//! two leave (`vmio_model::control`).
 
 use vmio_model::control::AppliedLimits;
 use vmio_model::policy::pool::MemberKind;
@@ -10,12 +10,12 @@ use vmio_model::rate::BitRate;
 
 use super::super::{Device, Error, counters, htb, ifb};
 use super::{InstalledPool, Linux, flows, put};
-use crate::desired::{DEFAULT_NUMBER, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, Seated};
+use crate::desired::{DEFAULT_NUMBER, DesiredMember, DesiredPool, GUESTS_NUMBER, HOST_NUMBER};
 use crate::planes::{PlaneError, StageBacklog};
 
 /// Name of the uplink's leaf for what comes out of the IFB.
 const GUESTS: &str = "guests";
-/// Of the uplink's rate they have at least this part as their own, as the loop lets the IFB always have.
+/// Their own rate is at least this part of the uplink's, which is also the loop's least rate of the IFB.
 const LEAST_PART: u64 = 50;
 
 /// The stage of a pool that is in force.
@@ -32,7 +32,7 @@ pub(super) struct Stage {
 }
 
 impl Linux {
-    /// Makes the IFB of a pool that needs one, with its queues; `None` of others. Nothing is led there yet.
+    /// Makes the IFB of a staged pool, with its queues; `None` of others. Redirects nothing yet.
     pub(super) fn stage(
         &mut self,
         pool: &DesiredPool,
@@ -68,16 +68,16 @@ impl Linux {
         }
     }
 
-    /// Removes the IFB of an uplink, with what waits in it; gone already is as good.
-    pub(super) fn stage_no_more(&mut self, uplink: &Device) -> Result<(), Error> {
+    /// Removes the IFB of an uplink, if it exists.
+    pub(super) fn remove_stage(&mut self, uplink: &Device) -> Result<(), Error> {
         match ifb::remove(&mut self.netlink, &ifb::name("tx", uplink)) {
-            // Ours is gone, and another's has its name.
+            // The name is a foreign interface's.
             Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
             Err(e) => Err(e),
         }
     }
 
-    /// Sets what the uplink of a staged pool has, as the loop found it.
+    /// Sets the loop's limits at the uplink of a staged pool.
     pub(super) fn adjust_uplink(
         &mut self,
         key: &crate::desired::PoolKey,
@@ -86,11 +86,11 @@ impl Linux {
         let (takeover, flows) = (self.takeover, self.flows()?);
         let installed = self.installed(key)?;
         let Some(stage) = &installed.stage else { return Ok(()) };
-        // With what its members have now, since all that is a member's own may be the loop's.
+        // With the members' current rates, which the loop may have set.
         let now = Hierarchy { rate_bps: installed.compiled.rate_bps, ..installed.hierarchy.clone() };
         let mut hierarchy = uplinks(&now, &installed.seats);
         hierarchy.rate_bps = limits.root;
-        // The first member is the host, the last one all that nobody knows.
+        // The first member is `host`, the last one `default`.
         let caps = [limits.caps.first(), None, limits.caps.last()];
         for (leaf, cap) in hierarchy.leaves.iter_mut().zip(caps) {
             let set = cap.filter(|_| !installed.capped);
@@ -109,7 +109,7 @@ impl Linux {
 }
 
 impl InstalledPool {
-    /// Puts what the uplink of a staged pool has counted in the place of what its IFB has of the same.
+    /// Replaces the IFB's counters of `host` and `default` by the uplink's, and updates the backlog.
     pub(super) fn count_backlog(
         &mut self,
         all: &mut std::collections::BTreeMap<u16, counters::Counts>,
@@ -133,9 +133,9 @@ pub(super) fn numbers(flows: bool) -> Result<htb::Numbers, Error> {
     Ok(numbers.with_flows_apart(flows::apart_behind(flows)))
 }
 
-/// What an uplink has whose guests' queues stand elsewhere: `host`, all guests as one, `default`. Guests' own rate is the
-/// sum of theirs; they are served as the most important of them, since the IFB lets no more through than is theirs.
-fn uplinks(compiled: &Hierarchy, seats: &[Seated]) -> Hierarchy {
+/// The uplink's hierarchy of a staged pool: `host`, all guests as one, `default`. The guests' rate is their sum, and
+/// their priority the highest of theirs, since the IFB passes no more than they are allowed.
+fn uplinks(compiled: &Hierarchy, seats: &[DesiredMember]) -> Hierarchy {
     let of = |who: MemberKind| {
         let mut all = compiled.leaves.iter().zip(seats).filter(move |(_, seat)| seat.who == who);
         all.next().map(|(leaf, _)| leaf.clone())
@@ -154,10 +154,10 @@ fn uplinks(compiled: &Hierarchy, seats: &[Seated]) -> Hierarchy {
         rate_bps: own.max(least),
         ceil_bps: compiled.rate_bps.max(own),
         priority,
-        // In HTB it is an int, and one turn of all guests need not be longer than some seconds.
+        // HTB's quantum is an int; larger turns than this have no use.
         quantum_bytes: u32::try_from(quantum).unwrap_or(u32::MAX).clamp(1, 1 << 26),
         burst_bytes: compiled.burst_bytes,
-        // Room for what the IFB lets through until the loop has seen that the host wants more.
+        // Room for what the IFB passes until the loop has noticed the host's demand.
         queue_bytes: most.saturating_mul(2),
     };
     Hierarchy { leaves: host.into_iter().chain([all]).chain(default).collect(), ..compiled.clone() }
@@ -169,9 +169,10 @@ mod tests {
     use super::*;
     use crate::desired::{Numbers, Strictness, desired};
     use crate::interface::DiscoveredInterface;
+    use crate::testing::policy;
+    use vmio_model::policy::Abilities;
     use vmio_model::policy::assign::Interface;
     use vmio_model::policy::program::Program;
-    use vmio_model::policy::{Abilities, Links, Policy};
 
     const POLICY: &str = "\
 [uplink.eth0]
@@ -190,20 +191,19 @@ class = \"rest\"
 ";
 
     fn at_uplink(names: &[&str]) -> Hierarchy {
-        let policy = Policy::read(&[("guard.toml", POLICY)], &Links::default()).unwrap().policy;
         let there: Vec<DiscoveredInterface> = (1..)
             .zip(names)
             .map(|(index, name)| Interface { index, name: (*name).into(), ..Interface::default() }.into())
             .collect();
         let numbers = Numbers::default().of(there.iter().map(|f| &f.interface)).unwrap();
-        let desired = desired(&policy, &there, &numbers, &Abilities::HTB, Strictness::Policy).unwrap();
+        let desired = desired(&policy(POLICY), &there, &numbers, &Abilities::HTB, Strictness::Policy).unwrap();
         let pool = &desired.pools[0];
         let Program::Hierarchy(compiled) = &pool.compiled.program.program else { panic!("a hierarchy") };
         uplinks(compiled, &pool.seats)
     }
 
     #[test]
-    fn the_uplink_has_the_guests_as_one_with_all_that_is_their_own() {
+    fn uplink_has_one_leaf_for_all_guests() {
         let uplink = at_uplink(&["g1", "g2", "r1"]);
         let names: Vec<&str> = uplink.leaves.iter().map(|leaf| leaf.name.as_str()).collect();
         assert_eq!(names, ["host", "guests", "default"]);
@@ -211,7 +211,7 @@ class = \"rest\"
         assert_eq!((guests.rate_bps.bits(), guests.ceil_bps.bits(), guests.priority), (60_008_000, 100_000_000, 1));
         assert_eq!(uplink.rate_bps.bits(), 100_000_000);
         assert!(uplink.leaves.iter().map(|leaf| leaf.rate_bps).sum::<BitRate>() <= uplink.rate_bps);
-        // Who has no minimum keeps a little all the same.
+        // A little also without a minimum.
         assert_eq!(at_uplink(&["r1"]).leaves[1].rate_bps.bits(), 2_000_000);
         assert!(htb::Tree::wanted(&uplink, &numbers(true).unwrap()).is_ok());
     }

@@ -1,39 +1,39 @@
-//! Takes over from an earlier owner, and takes off what it has left: what is ours in the namespace is found by looking, and
-//! what cannot be is in the ledger.
+//! Takes over from an earlier guard, and removes what it left: the kernel shows which objects in the namespace are a
+//! guard's, and the ledger has the rest.
 
 use std::collections::BTreeSet;
 
-use super::super::classifier::{self, Bond, Classifier, Shelf};
+use super::super::classifier::{self, Bond, Classifier, PinDirectory};
 use super::super::htb::{self, Placed, Tree, Undone};
 use super::super::undo_log::PlaneLog;
 use super::super::{Device, Error, Netlink, ifb, links};
 use super::Linux;
 use vmio_model::policy::program::Hierarchy;
 
-/// What the plane knows of earlier owners, and how its own programs are held.
+/// The traces of earlier guards, and where links are pinned.
 #[derive(Debug)]
 pub(super) struct Past {
     pub(super) log: PlaneLog,
-    /// Where links are pinned; `None` where they are not.
-    shelf: Option<Shelf>,
-    /// Whether what is put in force is to outlive the process.
+    /// Where links are pinned, if they are.
+    pin_directory: Option<PinDirectory>,
+    /// Whether limits outlive the process.
     outlives: bool,
-    /// Whether the ledger was asked what it has, and something was found that it has nothing of.
+    /// Whether limits were found that the ledger lacks; None before it was checked.
     lost: Option<bool>,
-    /// Whether what earlier owners have left is off.
+    /// Whether an earlier guard's leftovers were removed.
     settled: bool,
-    /// Why programs are not held in the better way.
+    /// Why links are not pinned.
     pub(super) held_by: Option<String>,
-    /// What could not be known.
+    /// Notes on what could not be determined.
     pub(super) notes: Vec<String>,
 }
 
 impl Past {
-    /// Nothing is touched. In a ledger that goes with its process nothing is pinned.
+    /// Changes nothing. Without a ledger on disk nothing is pinned.
     pub(super) fn look(log: PlaneLog, outlives: bool) -> Past {
         let mut held_by = None;
-        let shelf = match Shelf::find(log.namespace()) {
-            Ok(shelf) => Some(shelf),
+        let pin_directory = match PinDirectory::find(log.namespace()) {
+            Ok(pin_directory) => Some(pin_directory),
             Err(why) => {
                 if outlives {
                     held_by = Some(format!(
@@ -44,19 +44,19 @@ impl Past {
                 None
             }
         };
-        Past { log, shelf, outlives, lost: None, settled: false, held_by, notes: Vec::new() }
+        Past { log, pin_directory, outlives, lost: None, settled: false, held_by, notes: Vec::new() }
     }
 
-    /// How programs are to be held that are attached now.
+    /// How new programs are attached.
     pub(super) fn bond(&self) -> Result<Bond, Error> {
-        match &self.shelf {
+        match &self.pin_directory {
             _ if !self.outlives => Ok(Bond::Process),
-            Some(shelf) => Ok(Bond::Pinned(shelf.begin()?)),
+            Some(pin_directory) => Ok(Bond::Pinned(pin_directory.begin()?)),
             None => Ok(Bond::Clsact),
         }
     }
 
-    /// The classifier, which is loaded when it is first needed.
+    /// The classifier; loads it at the first call.
     pub(super) fn loaded<'c>(&self, classifier: &'c mut Option<Classifier>) -> Result<&'c mut Classifier, Error> {
         match classifier {
             Some(classifier) => Ok(classifier),
@@ -66,18 +66,18 @@ impl Past {
 }
 
 impl Linux {
-    /// Whether something of an earlier owner is in force.
+    /// Whether limits of an earlier guard are in force.
     pub(super) fn finds(&mut self) -> Result<bool, Error> {
         if self.past.log.has_begun() || !htb::placed(&mut self.netlink, Placed::Ours)?.is_empty() {
             return Ok(true);
         }
-        if self.past.shelf.as_ref().map(Shelf::is_used).transpose()? == Some(true) {
+        if self.past.pin_directory.as_ref().map(PinDirectory::is_used).transpose()? == Some(true) {
             return Ok(true);
         }
         Ok(links::all(&mut self.netlink)?.iter().any(ifb::is_ours))
     }
 
-    /// Before the first change: that there are changes is written down.
+    /// Checks the ledger once, and records that limits are in force if there will be `changes`.
     pub(super) fn begin_past(&mut self, changes: bool) -> Result<(), Error> {
         if self.past.lost.is_none() {
             let lost = !self.past.log.has_begun() && self.finds()?;
@@ -89,7 +89,7 @@ impl Linux {
                         .to_owned(),
                 );
             }
-            if let (Some(pins), None) = (self.past.log.pins(), &self.past.shelf) {
+            if let (Some(pins), None) = (self.past.log.pins(), &self.past.pin_directory) {
                 self.past.notes.push(format!(
                     "links were pinned below {pins}, where no bpffs is to be found: where it was unmounted they are off, \
                      else they stay until vmio sees it again"
@@ -97,13 +97,13 @@ impl Linux {
             }
         }
         if changes {
-            let pins = self.past.shelf.as_ref().filter(|_| self.past.outlives).map(Shelf::path);
+            let pins = self.past.pin_directory.as_ref().filter(|_| self.past.outlives).map(PinDirectory::path);
             self.past.log.begin(pins)?;
         }
         Ok(())
     }
 
-    /// Takes off what earlier owners have left and is not this one's now; how much that was.
+    /// Removes, once, what earlier guards left and this one does not use; returns the number of objects.
     pub(super) fn settle(&mut self) -> Result<usize, Error> {
         if std::mem::replace(&mut self.past.settled, true) {
             return Ok(0);
@@ -113,12 +113,12 @@ impl Linux {
         done
     }
 
-    /// Programs first, then queues, then IFBs with what waits in them. The first error is given when all was tried.
+    /// Removes programs first, then queues, then IFBs. Tries all, and returns the first error.
     pub(super) fn sweep(&mut self) -> Result<usize, Error> {
         let mut failed = None;
         let mut gone = 0;
         let log = self.past.log.clone();
-        match classifier::sweep(&mut self.netlink, self.past.shelf.as_ref(), &log, self.classifier.as_ref()) {
+        match classifier::sweep(&mut self.netlink, self.past.pin_directory.as_ref(), &log, self.classifier.as_ref()) {
             Ok(swept) => {
                 gone += swept.gone;
                 self.past.notes.extend(swept.unknown.iter().map(|device| {
@@ -143,7 +143,7 @@ impl Linux {
         at.sort_unstable();
         at.dedup();
         for index in at {
-            match self.take_off(index) {
+            match self.remove_queues(index) {
                 Ok(done) => gone += usize::from(done),
                 Err(e) => failed = failed.or(Some(e)),
             }
@@ -162,16 +162,16 @@ impl Linux {
         failed.map_or(Ok(gone), Err)
     }
 
-    /// Takes our queues off an interface, whatever it is called now, and puts back what had to go for them. One that is gone
-    /// has taken them with it.
-    pub(super) fn take_off(&mut self, index: u32) -> Result<bool, Error> {
+    /// Removes our queues from an interface, by its index, and restores the qdisc that was replaced. The interface may
+    /// be gone.
+    pub(super) fn remove_queues(&mut self, index: u32) -> Result<bool, Error> {
         let log = &self.past.log;
         let Some(link) = links::by_index(&mut self.netlink, index)? else {
-            log.is_back(index)?;
+            log.strike_replaced(index)?;
             return Ok(false);
         };
         let device = link.device;
-        // Renamed, it has ours; another under its index has not, and gets nothing that was never there.
+        // Another interface may have the index by now; it must not get the replaced qdisc.
         let ours = matches!(htb::read(&mut self.netlink, &device)?, htb::Root::Ours(_));
         let foreign = log.replaced(index).filter(|(was, _)| ours || *was == device).map(|(_, foreign)| foreign);
         match htb::undo(&mut self.netlink, &device, foreign.as_ref())? {
@@ -180,19 +180,19 @@ impl Linux {
             }
             _ => {}
         }
-        log.is_back(index)?;
+        log.strike_replaced(index)?;
         Ok(ours)
     }
 
-    /// Interfaces that have something of this plane's now: its queues, or packets led through them.
+    /// Indexes of interfaces with queues of this plane, or with a redirect to them.
     fn kept(&self) -> BTreeSet<u32> {
-        let led = |installed: &super::InstalledPool| -> Vec<u32> {
+        let redirects = |installed: &super::InstalledPool| -> Vec<u32> {
             installed.tenants.values().filter_map(|t| t.redirect).collect()
         };
         self.pools
             .values()
             .flat_map(|installed| {
-                led(installed)
+                redirects(installed)
                     .into_iter()
                     .chain([installed.at.index])
                     .chain(installed.stage.as_ref().map(|_| installed.uplink.index))
@@ -201,8 +201,8 @@ impl Linux {
     }
 }
 
-/// Puts a program in force there. Another's qdisc that has to go is written down before, and forgotten where it is back or was
-/// never gone.
+/// Puts a hierarchy in force at an interface. A foreign qdisc is recorded before it is replaced, and struck out if the
+/// change failed and it is still or again there.
 pub(super) fn put(
     netlink: &mut Netlink,
     log: &PlaneLog,
@@ -215,7 +215,7 @@ pub(super) fn put(
     let done = htb::put_over(netlink, at, &tree, takeover, |foreign| log.begin_replacing(at, foreign));
     if done.is_err() && log.replaced(at.index).is_some() && matches!(htb::read(netlink, at), Ok(htb::Root::Foreign(_)))
     {
-        log.is_back(at.index)?;
+        log.strike_replaced(at.index)?;
     }
     done
 }

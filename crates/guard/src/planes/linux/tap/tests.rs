@@ -13,7 +13,7 @@ fn held() -> Held {
 }
 
 #[test]
-fn another_size_keeps_what_was_there_before_vmio() {
+fn resized_keeps_the_size_before() {
     let wider = held().resized(100_000).unwrap();
     assert_eq!((wider.before_bytes, wider.replaces_bytes, wider.bytes), (UNLIMITED, 25_000, 100_000));
     assert!([UNLIMITED, 25_000, 100_000].into_iter().all(|bytes| wider.is_known(bytes)) && !wider.is_known(30_000));
@@ -28,7 +28,7 @@ fn another_size_keeps_what_was_there_before_vmio() {
 }
 
 #[test]
-fn who_does_not_hold_it_is_refused_and_nothing_is_there_to_undo() {
+fn process_that_does_not_hold_the_tap() {
     let held = held();
     let device = held.device();
     let error = plan(&device, held.process, 25_000).unwrap_err().to_string();
@@ -42,9 +42,9 @@ fn who_does_not_hold_it_is_refused_and_nothing_is_there_to_undo() {
 }
 
 #[test]
-fn what_could_not_be_looked_at_to_the_end_is_said() {
+fn process_that_was_not_examined_completely() {
     let said = |descriptors| {
-        let found = Found::Without { descriptors, all: false };
+        let found = HolderState::Without { descriptors, all: false };
         refused(&held().device(), held().process, found).to_string()
     };
     assert!(said(65_536).contains("not among the first 65536"), "{}", said(65_536));

@@ -1,4 +1,4 @@
-//! What a disk's device and its controller say of themselves (`qom-get`).
+//! Properties of a disk's device and its controller (`qom-get`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,25 +8,25 @@ use vmio_node::qmp::ReadOnly;
 
 use super::super::plain;
 
-/// Since this version of QEMU queues can be spread over I/O threads.
+/// QEMU version since which queues can be spread over I/O threads.
 const MAPS_SINCE: u32 = 9;
 
-/// What a disk's device and its controller say.
+/// Properties of a disk's device and its controller.
 #[derive(Debug, Default, Clone)]
 pub struct Device {
     kind: Option<String>,
     controller: Option<String>,
-    /// The bus that it is on.
+    /// Its bus.
     bus: Option<String>,
-    /// Id of its I/O thread, empty for none; `None` where it can have none.
+    /// Id of its I/O thread, empty for none; `None` where it cannot have one.
     iothread: Option<String>,
     mapped: Vec<String>,
     queues: Option<u32>,
 }
 
 impl Device {
-    /// The devices at these paths, in two rounds: themselves, then the controllers of those that have
-    /// no I/O thread and queues of their own.
+    /// Queries devices by path in two rounds: the devices, then the controllers of those without I/O thread and queues
+    /// of their own.
     pub fn ask(monitor: &mut ReadOnly, paths: &[String], version: &str) -> BTreeMap<String, Device> {
         let own = Device::all(monitor, paths, version, "num-queues");
         let controller =
@@ -44,7 +44,7 @@ impl Device {
         own.into_iter().map(with_controller).collect()
     }
 
-    /// What these objects say, asked all at once.
+    /// Queries all properties of these objects at once.
     fn all(monitor: &mut ReadOnly, paths: &[String], version: &str, queues: &'static str) -> BTreeMap<String, Device> {
         let major: u32 = version.split('.').next().and_then(|m| m.parse().ok()).unwrap_or(0);
         let mut names = vec!["type", "iothread", "parent_bus", queues];
@@ -65,7 +65,7 @@ impl Device {
             mapped: of.get(4).and_then(Option::as_ref).map(ids).unwrap_or_default(),
             controller: None,
         };
-        // What gave no answer at all was not reached in time.
+        // A device without any reply was not reached in time.
         let known = |of: &&[Option<Value>]| of.iter().any(Option::is_some);
         let found = paths.iter().zip(answers.chunks(names.len())).filter(|(_, of)| known(of));
         found.map(|(path, of)| (path.clone(), device(of))).collect()
@@ -84,7 +84,7 @@ impl Device {
         }
     }
 
-    /// Its driver by vmio's entry, else by QEMU's name.
+    /// Its driver by vmio's name, else by QEMU's.
     pub fn driver(&self) -> Option<String> {
         let kind = self.kind.as_deref()?;
         let on_controller = kind.starts_with("scsi-") || kind.starts_with("ide-");
@@ -98,7 +98,7 @@ impl Device {
     }
 }
 
-/// `sd1`, `/machine/peripheral/vd0/virtio-backend` as the path of the device.
+/// The device's path, from `sd1` or `/machine/peripheral/vd0/virtio-backend`.
 pub fn device_path(qdev: &str) -> Option<String> {
     if qdev.is_empty() {
         return None;

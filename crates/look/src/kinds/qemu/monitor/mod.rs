@@ -1,19 +1,19 @@
-//! Asks the monitor of a QEMU that runs (QMP: docs/interop/qmp-spec.rst of QEMU), where nobody else
-//! uses it and asking changes nothing:
+//! Queries the monitor of a running QEMU (QMP: docs/interop/qmp-spec.rst of QEMU), where nobody else uses it and a
+//! query changes nothing:
 //! - only a socket that `/proc/PID/net/unix` shows as listening and without a connection;
-//! - not where QEMU may still wait for its first connection (`wait=on`): that would start the guest;
-//! - not where descriptors were passed with `-add-fd`: QEMU closes those that are not yet in use
-//!   when the last monitor is left (monitor/fds.c, `monitor_fdsets_cleanup`);
-//! - not where a file of the guest lies on a server: `query-block` asks for the sizes of images in
-//!   QEMU's main loop, and where the server is dead that halts the guest;
-//! - for [`MONITOR_LIMIT`](crate::host_view::MONITOR_LIMIT) at most; what came until then counts.
+//! - not where QEMU may still wait for its first connection (`wait=on`): connecting would start the guest;
+//! - not where descriptors were passed with `-add-fd`: QEMU closes the unused ones when the last monitor disconnects
+//!   (monitor/fds.c, `monitor_fdsets_cleanup`);
+//! - not where a file of the guest lies on a server: `query-block` reads the sizes of images in QEMU's main loop, and a
+//!   dead server would halt the guest;
+//! - for [`MONITOR_LIMIT`](crate::host_view::MONITOR_LIMIT) at most; replies up to then are used.
 //!
-//! What the monitor says is in force, so it takes the place of what the command line says.
+//! The monitor knows what is in force, so its replies replace facts of the command line.
 
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Guest, Unread};
-use vmio_node::linux::{mounts, net, process};
+use vmio_node::linux::{mounts, process, sockets};
 
 use crate::host_view::HostView;
 use crate::qemu::options::{CommandLine, Opt};
@@ -24,33 +24,33 @@ mod replies;
 
 use replies::QmpReplies;
 
-/// Protocols of file servers that QEMU itself speaks, by the start of their names.
+/// File server protocols that QEMU itself speaks, by the start of their names.
 const SERVERS: [&str; 4] = ["nfs", "gluster", "ssh", "cifs"];
 
 /// Fills in what the guest's monitor knows better than its command line.
-pub fn ask(look: &HostView<'_>, guest: &mut Guest) {
+pub fn ask(host: &HostView<'_>, guest: &mut Guest) {
     let Some(pid) = guest.pid else { return };
-    let Some(args) = look.processes().iter().find(|p| p.pid == pid).and_then(|p| p.args.as_ref()) else { return };
+    let Some(args) = host.processes().iter().find(|p| p.pid == pid).and_then(|p| p.args.as_ref()) else { return };
     let line = CommandLine::parse(args);
     let mut refused = Vec::new();
     for monitor in monitors(&line) {
         let what = format!("monitor {}", monitor.name());
-        let usable = usable(look, pid, &line, &monitor).and_then(|path| match on_server(look, guest, Some(pid)) {
+        let usable = usable(host, pid, &line, &monitor).and_then(|path| match on_server(host, guest, Some(pid)) {
             None => Ok(path),
             Some(why) => Err((why, Fix::Do("its command line was read; query it by hand"))),
         });
         match usable {
-            Ok(path) => return session(look, guest, &what, &path),
-            Err((why, fix)) => refused.push(Unread { what, why, mend: fix.words(look.reader()) }),
+            Ok(path) => return session(host, guest, &what, &path),
+            Err((why, fix)) => refused.push(Unread { what, why, mend: fix.remedy(host.reader()) }),
         }
     }
     guest.unread.extend(refused);
 }
 
-fn session(look: &HostView<'_>, guest: &mut Guest, what: &str, path: &Path) {
-    let held = match look.monitor(&guest.name, path, QmpReplies::ask) {
+fn session(host: &HostView<'_>, guest: &mut Guest, what: &str, path: &Path) {
+    let held = match host.monitor(&guest.name, path, QmpReplies::ask) {
         Ok((replies, held)) => {
-            replies.put(look, guest, what);
+            replies.put(host, guest, what);
             held
         }
         Err((unread, held)) => {
@@ -61,12 +61,12 @@ fn session(look: &HostView<'_>, guest: &mut Guest, what: &str, path: &Path) {
     guest.ids.insert("monitor_held_ms".into(), format!("{:.1}", held.as_secs_f64() * 1e3));
 }
 
-/// A monitor that speaks QMP on a socket on which QEMU listens.
+/// A QMP monitor on a socket that QEMU listens on.
 #[derive(Debug, PartialEq, Eq)]
 struct Monitor {
-    /// Path as QEMU has it; `None` for a descriptor that was passed to it.
+    /// Path as QEMU has it; `None` for a descriptor passed to it.
     path: Option<String>,
-    /// Whether QEMU waits with all else until somebody connects.
+    /// Whether QEMU waits for a connection before it starts the guest.
     waits: bool,
 }
 
@@ -85,7 +85,7 @@ fn monitors(line: &CommandLine) -> Vec<Monitor> {
     };
     let by_chardev = |mon: &Opt| {
         let device = line.find("chardev", mon.get("chardev")?).filter(|_| mon.get("mode") == Some("control"))?;
-        // In JSON (QAPI `ChardevSocket`) `wait` is off where it is not said, and `server` on.
+        // In JSON (QAPI `ChardevSocket`) the default of `wait` is off, and that of `server` on.
         let json = device.get("backend.type") == Some("socket");
         let (path, fd, server, waits) = if json {
             let inner = device.below("backend.data");
@@ -105,22 +105,21 @@ fn monitors(line: &CommandLine) -> Vec<Monitor> {
     line.all("qmp").filter_map(by_address).chain(mons).collect()
 }
 
-/// Why a monitor is not asked, and what would help.
+/// Why a monitor is not queried, and the fix.
 type Refusal = (String, Fix);
 
-/// Path of a socket to which commands may be sent by hand: absolute, and not one of Proxmox's or libvirt's, which
-/// ask there themselves.
+/// Path of a socket for commands by hand: absolute, and not Proxmox's or libvirt's, which use theirs.
 pub(super) fn socket(line: &CommandLine) -> Option<String> {
     let managed = |path: &str| path.contains("/qemu-server/") || path.contains("/libvirt/");
     monitors(line).into_iter().filter_map(|m| m.path).find(|path| path.starts_with('/') && !managed(path))
 }
 
-/// Where the socket of a monitor is for us, if it may be asked.
-fn usable(look: &HostView<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> Result<PathBuf, Refusal> {
+/// Path of a monitor's socket on this machine, if it may be queried.
+fn usable(host: &HostView<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> Result<PathBuf, Refusal> {
     let Some(path) = &monitor.path else {
         return Err(("libvirt uses the monitor".into(), Fix::Do("--monitor queries it through libvirt")));
     };
-    let stat = look.reader().read_text(&process::file(pid, "stat")).unwrap_or_default();
+    let stat = host.reader().read_text(&process::file(pid, "stat")).unwrap_or_default();
     if process::Stat::parse(&stat).is_some_and(|stat| stat.is_stopped()) {
         return Err(("its process is stopped (SIGSTOP, or a debugger)".into(), Fix::Do("scan again when it runs")));
     }
@@ -128,12 +127,12 @@ fn usable(look: &HostView<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) 
         let why = "QEMU was given descriptors, and may close some of them when a monitor is left";
         return Err((why.into(), Fix::Do("query it by hand")));
     }
-    let inode = free(look, pid, path)?;
-    let links = descriptors(look, pid)?;
+    let inode = free(host, pid, path)?;
+    let links = descriptors(host, pid)?;
     if !links.iter().any(|to| *to == format!("socket:[{inode}]")) {
         return Err(("another process listens on it".into(), Fix::Do("query it by hand")));
     }
-    if monitor.waits && !has_processors(look, pid, &links) {
+    if monitor.waits && !has_processors(host, pid, &links) {
         let why = "QEMU may still wait for its first connection (wait=on), which would start the guest";
         return Err((why.into(), Fix::Do("start QEMU with wait=off, or -name NAME,debug-threads=on")));
     }
@@ -141,29 +140,29 @@ fn usable(look: &HostView<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) 
     Ok(process::file(pid, below).join(path.trim_start_matches('/')))
 }
 
-/// Why asking this guest for its disks might halt it: a server that may be dead, or files of which
-/// that cannot be told. `None` where all are of this host.
-pub(crate) fn on_server(look: &HostView<'_>, guest: &Guest, pid: Option<u32>) -> Option<String> {
+/// Why querying this guest's disks might halt it: a file server that may be dead, or files that are unknown. `None`
+/// where all storage is local.
+pub(crate) fn on_server(host: &HostView<'_>, guest: &Guest, pid: Option<u32>) -> Option<String> {
     let by_qemu = |kind: &&str| SERVERS.iter().any(|server| kind.starts_with(server));
     if let Some(kind) = guest.disks.iter().filter_map(|d| d.details.storage.as_deref()).find(by_qemu) {
         return Some(format!("a disk is read by {kind}, and a dead server would stall the guest"));
     }
-    let table = |pid: u32| look.reader().read_start(&process::file(pid, "mountinfo"), mounts::MOST_BYTES).ok();
-    let of_process = pid.and_then(|pid| Some((table(pid)?, process::descriptors(look.reader(), pid).ok()?)));
+    let table = |pid: u32| host.reader().read_start(&process::file(pid, "mountinfo"), mounts::MOST_BYTES).ok();
+    let of_process = pid.and_then(|pid| Some((table(pid)?, process::descriptors(host.reader(), pid).ok()?)));
     let cut = |(table, open): &(Vec<u8>, Vec<_>)| {
         table.len() >= mounts::MOST_BYTES || open.len() >= process::MOST_DESCRIPTORS
     };
     if of_process.as_ref().is_some_and(cut) {
         return Some("it has more mounts or open files than are looked at, and any may be on a file server".to_owned());
     }
-    // Images and all that they are based on are open. Names of other things have no slash in front.
+    // Images and their backing files are open. Only names of files begin with a slash.
     let (mounts, files) = match of_process {
         Some((table, open)) => {
             (mounts::parse(&table), open.into_iter().map(|(_, to)| to.display().to_string()).collect())
         }
-        // Of another user's process only what is said of its disks is known.
+        // For another user's process only the disks' configuration is known.
         None => match (
-            mounts::own(look.reader()),
+            mounts::own(host.reader()),
             guest.disks.iter().map(|d| d.place.source.value().clone()).collect::<Option<Vec<String>>>(),
         ) {
             (Ok(mounts), Some(sources)) => (mounts, sources),
@@ -176,10 +175,10 @@ pub(crate) fn on_server(look: &HostView<'_>, guest: &Guest, pid: Option<u32>) ->
     })
 }
 
-/// The inode of the socket that listens, where nobody is connected to it.
-fn free(look: &HostView<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
-    let text = look.reader().read_text(&process::file(pid, "net/unix")).map_err(|e| (e.to_string(), Fix::Root))?;
-    let of_path = net::unix_sockets(&text).filter(|socket| socket.path == path);
+/// Inode of the listening socket, where nobody is connected.
+fn free(host: &HostView<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
+    let text = host.reader().read_text(&process::file(pid, "net/unix")).map_err(|e| (e.to_string(), Fix::Root))?;
+    let of_path = sockets::unix_sockets(&text).filter(|socket| socket.path == path);
     let (listening, others): (Vec<_>, Vec<_>) = of_path.partition(|socket| socket.listens);
     match &listening[..] {
         _ if !others.is_empty() => Err(("it is in use".into(), Fix::Do("scan again when it is free"))),
@@ -189,9 +188,9 @@ fn free(look: &HostView<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
     }
 }
 
-/// All that the process has open.
-fn descriptors(look: &HostView<'_>, pid: u32) -> Result<Vec<String>, Refusal> {
-    let open = process::descriptors(look.reader(), pid);
+/// All open descriptors of the process.
+fn descriptors(host: &HostView<'_>, pid: u32) -> Result<Vec<String>, Refusal> {
+    let open = process::descriptors(host.reader(), pid);
     let open = open.map_err(|_| ("no permission to read its open files".to_owned(), Fix::Root))?;
     if open.len() >= process::MOST_DESCRIPTORS {
         return Err(("it has more files open than are looked at".to_owned(), Fix::Do("query it by hand")));
@@ -199,15 +198,15 @@ fn descriptors(look: &HostView<'_>, pid: u32) -> Result<Vec<String>, Refusal> {
     Ok(open.into_iter().map(|(_, to)| to.display().to_string()).collect())
 }
 
-/// Whether virtual CPUs are there, so that QEMU is past its start: KVM's descriptors, or the names
-/// that QEMU gives its threads (`CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG`).
-fn has_processors(look: &HostView<'_>, pid: u32, links: &[String]) -> bool {
+/// Whether the vCPUs exist, so that QEMU has started: KVM's descriptors, or the names of threads (`CPU 0/KVM`, `CPU
+/// 0/TCG`, `ALL CPUs/TCG`).
+fn has_processors(host: &HostView<'_>, pid: u32, links: &[String]) -> bool {
     let named = |tid: &u32| {
-        let name = process::thread_comm(look.reader(), pid, *tid).unwrap_or_default();
+        let name = process::thread_comm(host.reader(), pid, *tid).unwrap_or_default();
         name.starts_with("CPU ") || name.starts_with("ALL CPUs")
     };
     links.iter().any(|to| to.starts_with("anon_inode:kvm-vcpu"))
-        || process::threads(look.reader(), pid).unwrap_or_default().iter().any(named)
+        || process::threads(host.reader(), pid).unwrap_or_default().iter().any(named)
 }
 
 #[cfg(test)]

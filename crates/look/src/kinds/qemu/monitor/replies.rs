@@ -1,5 +1,5 @@
-//! The replies of a guest's monitor (QMP), and the facts that are filled in from them. Forms of the answers: QEMU's
-//! qapi/block-core.json (`BlockInfo`, `BlockDeviceInfo`, `ImageInfo`), qapi/machine.json.
+//! Replies of a guest's monitor (QMP), and the facts filled in from them. Schemas: QEMU's qapi/block-core.json
+//! (`BlockInfo`, `BlockDeviceInfo`, `ImageInfo`), qapi/machine.json.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use vmio_node::qmp::ReadOnly;
 use super::device::{Device, device_path};
 use crate::host_view::HostView;
 
-/// Nodes that hand requests on.
+/// Nodes that pass requests on.
 const FILTERS: [&str; 6] = ["throttle", "copy-on-read", "preallocate", "compress", "copy-before-write", "blkdebug"];
 /// Nodes that open a local file or device.
 const LOCAL: [&str; 2] = ["file", "host_device"];
-/// Replies of a QMP monitor; `Null` where there is none.
+/// Replies of a QMP monitor; `Null` for a missing one.
 #[derive(Debug, Default)]
 pub struct QmpReplies {
     version: String,
@@ -29,23 +29,23 @@ pub struct QmpReplies {
     devices: BTreeMap<String, Device>,
     /// Limits of throttle groups by id.
     groups: BTreeMap<String, Value>,
-    /// What was not answered, and why the first of it was not.
+    /// Queries without a reply, and the reason of the first.
     missing: Option<(Vec<String>, String)>,
 }
 
-/// Which disk of the guest a block of `query-block` belongs to.
+/// The disk that a block of `query-block` belongs to.
 #[derive(Debug, PartialEq)]
-enum Met {
-    /// The disk at this place.
+enum BlockMatch {
+    /// The disk at this index.
     Disk(usize),
-    /// A disk that no command line named.
+    /// A disk without a name on the command line.
     Nameless,
-    /// A drive, or a disk that was plugged in under a name of its own.
+    /// A removable drive, or a disk plugged in under another name.
     Other,
 }
 
 impl QmpReplies {
-    /// Asks everything, what matters most first.
+    /// Queries everything, the most important first.
     pub fn ask(monitor: &mut ReadOnly) -> Self {
         let mut replies = QmpReplies { version: monitor.version().to_owned(), ..QmpReplies::default() };
         let mut missing = Vec::new();
@@ -87,30 +87,30 @@ impl QmpReplies {
     }
 
     /// Replaces facts from the command line by those from the replies; `what` names the monitor.
-    pub fn put(&self, look: &HostView<'_>, guest: &mut Guest, what: &str) {
+    pub fn put(&self, host: &HostView<'_>, guest: &mut Guest, what: &str) {
         guest.version = Some(format!("QEMU {}", self.version));
         let started = guest.disks.len();
-        let met: Vec<Met> = list(&self.blocks).iter().map(|block| self.disk(look, guest, block, what)).collect();
-        // A disk without a block was unplugged since the start, unless it is a server's (vhost-user), which never has
-        // one. A block without a known name may be that of any disk: then none is removed.
-        if self.blocks.is_array() && !met.contains(&Met::Nameless) {
+        let met: Vec<BlockMatch> = list(&self.blocks).iter().map(|block| self.disk(host, guest, block, what)).collect();
+        // A disk without a block was unplugged since the start, unless it is vhost-user, which never has one. A
+        // nameless block may be any disk: then none is removed.
+        if self.blocks.is_array() && !met.contains(&BlockMatch::Nameless) {
             let mut at = 0;
             guest.disks.retain(|disk| {
-                let here = at >= started || met.contains(&Met::Disk(at));
+                let here = at >= started || met.contains(&BlockMatch::Disk(at));
                 at += 1;
                 here || disk.details.storage.as_deref() == Some("vhost-user")
             });
         }
-        self.processors(look, guest, what);
+        self.processors(host, guest, what);
         if let Some((missing, why)) = &self.missing {
             let what = format!("{what}: {}", missing.join(", "));
-            let mend = "scan again when the guest is less busy".to_owned();
+            let mend = "scan again when the guest is less busy".into();
             guest.unread.push(Unread { what, why: why.clone(), mend });
         }
     }
 
-    /// Fills in the disk that a block belongs to, or adds a new one; which it was.
-    fn disk(&self, look: &HostView<'_>, guest: &mut Guest, block: &Value, what: &str) -> Met {
+    /// Fills in the disk of a block, or adds a new one; returns which.
+    fn disk(&self, host: &HostView<'_>, guest: &mut Guest, block: &Value, what: &str) -> BlockMatch {
         let inserted = &block["inserted"];
         let path = block["qdev"].as_str().and_then(device_path);
         let id = path.as_deref().and_then(|p| p.strip_prefix("/machine/peripheral/"));
@@ -125,45 +125,47 @@ impl QmpReplies {
         let device = path.as_ref().and_then(|p| self.devices.get(p));
         let nameless = path.is_some() && id.is_none_or(|id| id.contains('/'));
         if inserted.is_null() {
-            return at.map_or(Met::Other, Met::Disk); // nothing in the drive
+            return at.map_or(BlockMatch::Other, BlockMatch::Disk); // nothing in the drive
         }
         let at = match at {
             Some(at) => at,
-            // What is only read is no disk to judge, as on the command line.
-            None if inserted["ro"] == true => return Met::Other,
-            // Plugged in since the start; CD-ROMs and floppies can be taken out and are no disks.
+            // A read-only disk is left out, as on the command line.
+            None if inserted["ro"] == true => return BlockMatch::Other,
+            // Plugged in since the start; removable media are no disks.
             None if block["removable"] == false && path.is_some() => {
-                let Some(device) = device else { return if nameless { Met::Nameless } else { Met::Other } };
+                let Some(device) = device else {
+                    return if nameless { BlockMatch::Nameless } else { BlockMatch::Other };
+                };
                 let name = id.or(drive).or(path.as_deref()).unwrap_or_default();
-                let from = look.from(&guest.name, format!("{what}, query-block"));
+                let from = host.from(&guest.name, format!("{what}, query-block"));
                 let mut disk = Disk::unknown(Subject::disk(&guest.name, name), from);
                 disk.place.device_id = id.or(drive).map(str::to_owned);
                 disk.driver = device.driver().into();
                 guest.disks.push(disk);
                 let at = guest.disks.len() - 1;
                 self.fill(&mut guest.disks[at], inserted, live, Some(device), what);
-                return if nameless { Met::Nameless } else { Met::Other };
+                return if nameless { BlockMatch::Nameless } else { BlockMatch::Other };
             }
-            None => return if nameless { Met::Nameless } else { Met::Other },
+            None => return if nameless { BlockMatch::Nameless } else { BlockMatch::Other },
         };
         let disk = &mut guest.disks[at];
         disk.place.drive = drive.map(str::to_owned);
         disk.place.qom = block["qdev"].as_str().map(str::to_owned).or(disk.place.qom.take());
-        // Names that QEMU makes up are not those of the next start; a filter's is not the image's.
+        // Generated node names change with the next start; a filter's name is not the image's.
         let of_image = |_: &&str| !inserted["drv"].as_str().is_some_and(|drv| FILTERS.contains(&drv));
         if let Some(node) = node.filter(|n| !n.starts_with('#')).filter(of_image) {
             disk.place.node = Some(node.to_owned());
         }
         if live.path.is_some() && disk.place.source != live.path {
-            // A snapshot, another image, or another device of the same name since the start: how
-            // the new one was opened is not told.
+            // A snapshot, another image, or another device of the same name since the start: how it was opened is not
+            // known.
             let driver = device.and_then(Device::driver);
             disk.driver = driver.map_or_else(Fact::default, |d| Fact::read(Some(d), format!("{what}, qom-get")));
             disk.aio = Fact::default();
             (disk.details.discard, disk.details.l2_cache_bytes) = (Fact::default(), Fact::default());
         }
         self.fill(disk, inserted, live, device, what);
-        Met::Disk(at)
+        BlockMatch::Disk(at)
     }
 
     fn fill(&self, disk: &mut Disk, inserted: &Value, live: Live<'_>, device: Option<&Device>, what: &str) {
@@ -187,7 +189,7 @@ impl QmpReplies {
             disk.details.format = Fact::read(Some(format), &from);
         }
         if live.path.is_some() && disk.place.source != live.path {
-            // A snapshot, or another image, since the start: what was known of the old one is past.
+            // Another image since the start: facts of the old one no longer hold.
             disk.place.source = Fact::read(live.path, &from);
             disk.place.block_device = bottom.map(|b| b["drv"] == "host_device");
             let storage = bottom.map(|b| (if b["drv"] == "file" { "file" } else { "block" }).to_owned());
@@ -206,7 +208,7 @@ impl QmpReplies {
         }
         let group = throttle_group(inserted).and_then(|g| self.groups.get(&g));
         let own: Vec<String> = [Some(inserted), group].into_iter().flatten().flat_map(limits).collect();
-        // Throttle nodes further down are not seen from here: then the command line may know of one.
+        // Throttle nodes further down are not visible here: the command line may name one.
         let hidden = group.is_none() && list(&self.nodes).iter().any(|n| n["drv"] == "throttle");
         if !own.is_empty() || !hidden {
             disk.details.throttle_group = throttle_group(inserted).filter(|_| group.is_some());
@@ -214,12 +216,12 @@ impl QmpReplies {
         }
     }
 
-    fn processors(&self, look: &HostView<'_>, guest: &mut Guest, what: &str) {
+    fn processors(&self, host: &HostView<'_>, guest: &mut Guest, what: &str) {
         if self.cpus.is_null() && self.kvm.is_null() {
             return;
         }
         let subject = Subject::guest(&guest.name);
-        let from = look.from(&guest.name, what);
+        let from = host.from(&guest.name, what);
         let own = guest.processors.get_or_insert_with(|| Processors::unknown(subject, from));
         if let Some(enabled) = self.kvm["enabled"].as_bool() {
             let accel = if enabled { Accel::Kvm } else { Accel::Tcg };
@@ -239,7 +241,7 @@ impl QmpReplies {
             match all.iter_mut().find(|t| t.tid == tid) {
                 Some(thread) => (thread.role, thread.name) = (role.to_owned(), name),
                 None => {
-                    let status = Status::of_thread(look.reader(), guest.pid.unwrap_or(tid), tid);
+                    let status = Status::of_thread(host.reader(), guest.pid.unwrap_or(tid), tid);
                     let cpus = status.ok().and_then(|s| s.cpus()).unwrap_or_default();
                     all.push(PlacedThread { role: role.to_owned(), name, tid, cpus });
                 }
@@ -249,17 +251,17 @@ impl QmpReplies {
     }
 }
 
-/// The image that a device is on now, below the nodes that only hand requests on.
+/// The image that a device is on now, below the filter nodes.
 struct Live<'a> {
-    /// `ImageInfo`; `Null` where QEMU does not tell it.
+    /// `ImageInfo`; `Null` where QEMU does not report it.
     image: &'a Value,
-    /// Path of its file; `None` where it is none.
+    /// Path of its file; `None` where it is no file.
     path: Option<String>,
     /// Its format.
     format: Option<String>,
 }
 
-/// The images of a chain that are none of a filter's, the top first.
+/// The images of a chain without filters, the top first.
 fn images(top: &Value) -> impl Iterator<Item = &Value> {
     let chain = std::iter::successors(Some(top).filter(|i| i.is_object()), |i| i.get("backing-image"));
     chain.filter(|i| i["format"].as_str().is_some_and(|f| !FILTERS.contains(&f)))
@@ -272,13 +274,13 @@ impl<'a> Live<'a> {
         let top = if filtered { &Value::Null } else { &inserted["file"] };
         let path = [top, &image["filename"]].into_iter().find_map(|v| v.as_str().filter(|f| f.starts_with('/')));
         let format = image["format"].as_str().or(inserted["drv"].as_str().filter(|_| !filtered));
-        // A node that opens the storage itself shows it as it is.
+        // A node that opens the storage itself is raw.
         let format = format.map(|f| (if LOCAL.contains(&f) { "raw" } else { f }).to_owned());
         Self { image, path: path.map(str::to_owned), format }
     }
 }
 
-/// Group of the throttle node that a device is on.
+/// Group of the device's throttle node.
 fn throttle_group(inserted: &Value) -> Option<String> {
     let described: Value = serde_json::from_str(inserted["file"].as_str()?.strip_prefix("json:")?).ok()?;
     (described["driver"] == "throttle").then(|| described["throttle-group"].as_str().map(str::to_owned)).flatten()
@@ -301,10 +303,10 @@ fn limits(of: &Value) -> Vec<String> {
     NAMES.iter().filter_map(value).collect()
 }
 
-/// Cache mode: how the storage was opened (`bottom` is the node that did it; what is above it may
-/// have been told otherwise), and the write cache that the device was given (`before`, the mode by
-/// the command line). That a write cache is off now says little: a guest turns it off by itself,
-/// its firmware does, and virtio-blk without `VIRTIO_BLK_F_WCE` has none. `None` where nobody knows.
+/// Cache mode, from how the storage was opened (`bottom` is the node that opened it; nodes above it may have other
+/// flags) and from the write cache that the device was given (`before`, the mode by the command line). A write cache
+/// that is off now says little: guests and firmware turn it off, and virtio-blk without `VIRTIO_BLK_F_WCE` has none.
+/// `None` where unknown.
 fn cache(top: &Value, bottom: &Value, before: Option<&str>) -> Option<&'static str> {
     let (direct, no_flush) = (bottom["cache"]["direct"].as_bool()?, top["cache"]["no-flush"].as_bool()?);
     let given = before.map(|mode| !matches!(mode, "writethrough" | "directsync"));

@@ -51,7 +51,7 @@ const ARGS: &[&str] = &[
     "unix:/run/web1.qmp,server=on,wait=off",
 ];
 
-/// A machine on which this QEMU runs; `table` is its sockets.
+/// A machine that runs this QEMU; `table` is its socket table.
 fn host(args: &[&str], table: &str) -> Fake {
     Fake::new("fake")
         .file("/proc/8/comm", "qemu-system-x86\n")
@@ -63,13 +63,13 @@ fn host(args: &[&str], table: &str) -> Fake {
         .file("/proc/8/mountinfo", LOCAL)
 }
 
-/// Plays QEMU from a recording: the answers to what is asked, and its own error to all else.
+/// Plays QEMU from a recording: recorded replies, and its own error for any other command.
 fn play(recording: &'static str) -> impl Fn(UnixStream) + Send + Sync + 'static {
     let recording: Value = serde_json::from_str(recording).unwrap();
     move |stream| {
         let mut stream = BufReader::new(stream);
         let say = |stream: &mut BufReader<UnixStream>, value: &Value| {
-            // Who asks may have hung up.
+            // The client may have disconnected.
             stream.get_mut().write_all(format!("{value}\n").as_bytes()).is_ok()
         };
         say(&mut stream, &recording["greeting"]);
@@ -96,7 +96,7 @@ fn play(recording: &'static str) -> impl Fn(UnixStream) + Send + Sync + 'static 
     }
 }
 
-/// The guest as its command line and its monitor show it, however long it takes a busy machine.
+/// The guest by its command line and its monitor, without a time limit.
 fn asked(fake: &Fake) -> Guest {
     asked_within(Duration::from_secs(60), fake)
 }
@@ -159,7 +159,7 @@ fn what_was_changed_since_the_start_is_in_force() {
     let guest = asked(&fake);
     assert!(guest.disks.iter().all(|d| d.place.device_id.as_deref() != Some("gone0")), "it was unplugged");
     let web = disk(&guest, "vd0");
-    // How the snapshot was opened is not told; the device is still the same.
+    // The snapshot's cache mode is unknown; the device is the same.
     assert_eq!((web.aio.as_deref(), *web.details.discard, web.driver.as_deref()), (None, None, Some("virtio-blk")));
     assert_eq!(disk(&guest, "sd1").aio.as_deref(), Some("threads"));
     assert_eq!(web.place.source.as_deref(), Some("/images/snap.qcow2"));
@@ -168,7 +168,7 @@ fn what_was_changed_since_the_start_is_in_force() {
     assert_eq!((hot.driver.as_deref(), hot.details.format.as_deref()), (Some("virtio-blk"), Some("raw")));
     assert_eq!((hot.place.source.as_deref(), *hot.details.backing_files), (Some("/images/hot.raw"), Some(0)));
     assert_eq!(hot.details.limits[..], ["500 IOPS by QEMU's throttle"]);
-    // The drive that is empty is no disk.
+    // The empty drive is no disk.
     assert_eq!(guest.disks.len(), 4);
     assert_eq!(disk(&guest, "sd1").details.limits[..], ["250 IOPS by QEMU's throttle"]);
 }
@@ -183,7 +183,7 @@ fn queues_of_qemu_10_are_spread_over_io_threads() {
     assert_eq!(guest.version.as_deref(), Some("QEMU 10.1.0"));
 }
 
-/// Plays the recording of the start with other answers to a query.
+/// Plays the recording with a changed reply.
 fn play_with(change: impl Fn(&mut Value)) -> impl Fn(UnixStream) + Send + Sync + 'static {
     let mut recording: Value = serde_json::from_str(STARTED).unwrap();
     recording["answers"].as_array_mut().unwrap().iter_mut().for_each(change);
@@ -211,7 +211,7 @@ fn a_write_cache_that_the_guest_turned_off_is_none_of_the_hosts_settings() {
 
 #[test]
 fn how_storage_was_opened_is_told_by_its_own_node_alone() {
-    // The node above was not told to pass the host's cache by, and the nodes below were not told in time.
+    // The node above has no cache.direct, and the nodes below were not reported in time.
     let late = cache_by(|answer| {
         if answer["execute"] == "query-named-block-nodes" {
             answer.as_object_mut().unwrap().remove("return");
@@ -250,10 +250,10 @@ fn what_others_use_or_wait_for_is_not_touched() {
         assert_eq!(guest.ids.get("monitor_held_ms"), None, "{word}");
         assert_eq!(disk(&guest, "vd0").cache.as_deref(), Some("none"), "{word}");
     }
-    // The socket of another process at that path.
+    // The socket at that path is another process's.
     let fake = host(ARGS, &TABLE.replace(" 77 ", " 70 ")).socket("/proc/8/root/run/web1.qmp", touched);
     assert!(refusal(&asked(&fake)).why.contains("another process"));
-    // A guest that waited and runs now: its processors are there.
+    // A guest that waited for a connection and runs now: it has vCPUs.
     let args: Vec<String> = swap(",wait=off", "");
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let fake = host(&args, TABLE).file("/proc/8/task/12/comm", "CPU 0/TCG\n");
@@ -268,7 +268,7 @@ fn a_guest_with_a_file_on_a_server_is_not_asked() {
     let fake = host(ARGS, TABLE).file("/proc/8/mountinfo", mounted).socket("/proc/8/root/run/web1.qmp", touched);
     let guest = asked(&fake);
     assert!(refusal(&guest).why.contains("/images/base.qcow2 is on NFS server filer:/vm"), "{:?}", refusal(&guest));
-    // A table that is so long that it is not read to its end may name one there.
+    // A mount table that is too long to be read completely may hold a network mount.
     let mounted = LOCAL.repeat((4 << 20) / LOCAL.len() + 1) + "23 22 0:50 / /images rw - nfs4 filer:/vm rw\n";
     let fake = host(ARGS, TABLE).file("/proc/8/mountinfo", mounted).socket("/proc/8/root/run/web1.qmp", touched);
     let guest = asked(&fake);
@@ -314,7 +314,7 @@ fn monitors_are_found_in_each_way_to_write_them() {
     let json =
         r#"{"id":"m","backend":{"type":"socket","data":{"addr":{"type":"unix","data":{"path":"/a"}},"wait":true}}}"#;
     assert_eq!(found(&["-chardev", json, "-mon", "chardev=m,mode=control"]), at("/a", true));
-    // HMP, a client, a terminal, TCP: nothing for us.
+    // HMP, a client, a terminal, TCP: not usable.
     for none in [
         vec!["-monitor", "unix:/a,server,nowait"],
         vec!["-chardev", "socket,id=m,path=/a,server=on", "-mon", "chardev=m,mode=readline"],
@@ -329,7 +329,7 @@ fn monitors_are_found_in_each_way_to_write_them() {
     args.extend(libvirt);
     let guest = asked(&host(&args, TABLE));
     assert_eq!(
-        (refusal(&guest).why.as_str(), refusal(&guest).mend.as_str()),
+        (refusal(&guest).why.as_str(), &*refusal(&guest).mend),
         ("libvirt uses the monitor", "--monitor queries it through libvirt")
     );
 }
@@ -337,7 +337,7 @@ fn monitors_are_found_in_each_way_to_write_them() {
 #[test]
 fn a_monitor_that_is_silent_or_mad_or_dies_leaves_the_command_line() {
     let dies = |stream: UnixStream| {
-        // It greets, hears the questions and is gone in the midst of its first answer.
+        // It greets, reads the commands and disconnects in the middle of its first reply.
         let mut stream = BufReader::new(stream);
         let greeting = serde_json::from_str::<Value>(STARTED).unwrap()["greeting"].clone();
         stream.get_mut().write_all(format!("{greeting}\n").as_bytes()).unwrap();
@@ -349,7 +349,7 @@ fn a_monitor_that_is_silent_or_mad_or_dies_leaves_the_command_line() {
         }
         stream.get_mut().write_all(b"{\"return\": [{").unwrap();
     };
-    // Until whoever asks has had enough.
+    // Until the client gives up.
     let silent = |mut stream: UnixStream| drop(stream.read_to_end(&mut Vec::new()));
     let mad = |mut stream: UnixStream| drop(stream.write_all(b"HELLO\n"));
     type Play = Box<dyn Fn(UnixStream) + Send + Sync>;
@@ -364,7 +364,7 @@ fn a_monitor_that_is_silent_or_mad_or_dies_leaves_the_command_line() {
         let unread = refusal(&guest);
         assert!(unread.why.contains(word), "{word}: {unread:?}");
         assert_eq!(disk(&guest, "vd0").cache.as_deref(), Some("none"), "{word}");
-        // It is not held for longer than it has to be.
+        // It is not occupied for longer than allowed.
         assert!(guest.ids["monitor_held_ms"].parse::<f64>().unwrap() < 50_000.0, "{word}: {:?}", guest.ids);
     }
 }

@@ -1,337 +1,146 @@
 //! Faults of libvirt's domains: elements as virt-manager and people write them.
 
-use super::super::Fill;
-use super::super::{After, Expect, Row, Shows, TOGETHER, Threads, Way};
+use super::super::{After, Expect, Fill, Row, Shows, TOGETHER, Threads, Way};
+use super::{CARD, DIRECT, NATIVE, SCSI, VIRTIO};
 
-/// A file with these attributes of its `<driver>` and this `<target>`.
+/// A disk of a file, with these attributes of its `<driver>`, by this name on this bus.
 macro_rules! disk {
-    ($image:expr, $driver:expr, $rest:expr) => {
+    ($image:expr, $driver:expr, $dev:expr, $bus:expr $(, $more:expr)?) => {
         concat!(
             "<disk type='file' device='disk'><driver name='qemu' ",
             $driver,
             "/><source file='",
             $image,
+            "'/><target dev='",
+            $dev,
+            "' bus='",
+            $bus,
             "'/>",
-            $rest,
+            $($more,)?
             "</disk>"
         )
     };
 }
-/// A sound disk of a domain with one I/O thread.
-macro_rules! sound {
-    ($driver:expr, $rest:expr) => {
+/// A virtio disk with the I/O thread of its domain.
+macro_rules! threaded {
+    ($image:expr, $driver:expr $(, $more:expr)?) => {
         concat!(
-            "<vcpu>1</vcpu><iothreads>1</iothreads>",
-            disk!("{raw}", concat!("type='raw' discard='unmap' ", $driver), $rest)
+            "<iothreads>1</iothreads>",
+            disk!($image, concat!($driver, " iothread='1'"), "vda", "virtio" $(, $more)?)
         )
     };
 }
-const ROW: Row = Row {
-    rule: "",
-    way: Way::Libvirt,
-    how: "",
-    guest: "",
-    after: After::Nothing,
-    fills: &[],
-    opens: &[],
-    shows: &[],
-    short: false,
-};
 
-const DIRECT: Shows = Shows::Cache { direct: true, no_flush: false };
 const N: &[Fill] = &[Fill::NewThread];
-const VIRTIO: &[Shows] = &[Shows::Disk("virtio-blk-pci"), Shows::OwnIothread];
+
+const fn row(rule: &'static str, how: &'static str, shows: &'static [Shows]) -> Row {
+    Row::new(Way::Libvirt, rule, how, shows)
+}
 
 pub const ROWS: &[Row] = &[
-    Row {
-        rule: "emulated-driver",
-        how: "sata",
-        guest: disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap'", "<target dev='sda' bus='sata'/>"),
-        fills: N,
-        shows: VIRTIO,
-        short: true,
-        ..ROW
-    },
-    Row {
-        rule: "emulated-driver",
-        how: "sata beside a disk whose name would be taken",
-        guest: concat!(
-            "<iothreads>1</iothreads>",
-            disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap'", "<target dev='sda' bus='sata'/>"),
-            disk!(
-                "{more}",
-                "type='raw' cache='none' io='native' discard='unmap' iothread='1'",
-                "<target dev='vda' bus='virtio'/>"
-            )
+    row("emulated-driver", "sata", VIRTIO).fills(N).short().guest(disk!(
+        "{raw}",
+        "type='raw' cache='none' io='native' discard='unmap'",
+        "sda",
+        "sata"
+    )),
+    row("emulated-driver", "sata beside a disk whose name would be taken", VIRTIO).fills(N).guest(concat!(
+        "<iothreads>1</iothreads>",
+        disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap'", "sda", "sata"),
+        disk!("{more}", "type='raw' cache='none' io='native' discard='unmap' iothread='1'", "vda", "virtio")
+    )),
+    row("missing-iothread", "virtio", VIRTIO).fills(N).guest(disk!(
+        "{raw}",
+        "type='raw' cache='none' io='native' discard='unmap'",
+        "vda",
+        "virtio"
+    )),
+    row("missing-iothread", "virtio-scsi", SCSI).fills(N).short().guest(concat!(
+        "<controller type='scsi' index='0' model='virtio-scsi'/>",
+        disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap'", "sda", "scsi")
+    )),
+    row("host-page-cache", "`cache='writeback'`", NATIVE)
+        .guest(threaded!("{raw}", "type='raw' cache='writeback' discard='unmap'")),
+    row("unsafe-cache", "`cache='unsafe'`", NATIVE)
+        .guest(threaded!("{raw}", "type='raw' cache='unsafe' discard='unmap'")),
+    row("sparse-file", "raw", &[Shows::NoHoles, Shows::Format("raw")])
+        .guest(threaded!("{sparse}", "type='raw' cache='none' io='io_uring'")),
+    row("qcow2-l2-cache", "512 GiB", &[Shows::Told("67108864")])
+        .short()
+        .guest(threaded!("{huge}", "type='qcow2' cache='none' io='io_uring' discard='unmap'")),
+    row("backing-chain", "two files below", &[Shows::Chain(0)])
+        .guest(threaded!("{chain}", "type='qcow2' cache='none' io='io_uring' discard='unmap'")),
+    row("deleted-file", "raw", &[Shows::Format("raw")])
+        .after(After::Delete)
+        .guest(threaded!("{raw}", "type='raw' cache='none' io='native' discard='unmap'")),
+    row("limit-in-force", "`<iotune>`", &[Shows::NoLimit]).guest(threaded!(
+        "{raw}",
+        "type='raw' cache='none' io='native' discard='unmap'",
+        "<iotune><total_iops_sec>500</total_iops_sec></iotune>"
+    )),
+    row("no-discard", "qcow2", &[Shows::Discard])
+        .guest(threaded!("{qcow2}", "type='qcow2' cache='none' io='io_uring'")),
+    row("virtio-choice", "20 disks", &[Shows::Disk("scsi-hd")])
+        .fills(&[Fill::NewController])
+        .guest("<iothreads>1</iothreads>{many-disks}"),
+    row("native-aio-that-waits", "qcow2", &[Shows::Aio("io_uring"), DIRECT])
+        .guest(threaded!("{qcow2}", "type='qcow2' cache='none' io='native' discard='unmap'")),
+    row("shared-iothread", "virtio", &[Shows::OwnIothread]).fills(N).guest(concat!(
+        "<iothreads>1</iothreads>",
+        disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap' iothread='1'", "vda", "virtio"),
+        disk!("{more}", "type='raw' cache='none' io='native' discard='unmap' iothread='1'", "vdb", "virtio")
+    )),
+    row("shared-iothread", "virtio-scsi", &[Shows::OwnIothread]).fills(&[Fill::NewThread, Fill::NewController]).guest(
+        concat!(
+            "<iothreads>1</iothreads><controller type='scsi' index='0' model='virtio-scsi'>\
+         <driver iothread='1'/></controller>",
+            disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap'", "sda", "scsi"),
+            disk!("{more}", "type='raw' cache='none' io='native' discard='unmap'", "sdb", "scsi")
         ),
-        fills: N,
-        shows: VIRTIO,
-        ..ROW
-    },
-    Row {
-        rule: "missing-iothread",
-        how: "virtio",
-        guest: disk!(
-            "{raw}",
-            "type='raw' cache='none' io='native' discard='unmap'",
-            "<target dev='vda' bus='virtio'/>"
-        ),
-        fills: N,
-        shows: VIRTIO,
-        ..ROW
-    },
-    Row {
-        rule: "missing-iothread",
-        how: "virtio-scsi",
-        guest: concat!(
-            "<controller type='scsi' index='0' model='virtio-scsi'/>",
-            disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap'", "<target dev='sda' bus='scsi'/>")
-        ),
-        fills: N,
-        shows: &[Shows::Disk("scsi-hd"), Shows::OwnIothread],
-        short: true,
-        ..ROW
-    },
-    Row {
-        rule: "host-page-cache",
-        how: "`cache='writeback'`",
-        guest: sound!("cache='writeback' iothread='1'", "<target dev='vda' bus='virtio'/>"),
-        shows: &[DIRECT, Shows::Aio("native")],
-        ..ROW
-    },
-    Row {
-        rule: "unsafe-cache",
-        how: "`cache='unsafe'`",
-        guest: sound!("cache='unsafe' iothread='1'", "<target dev='vda' bus='virtio'/>"),
-        shows: &[DIRECT, Shows::Aio("native")],
-        ..ROW
-    },
-    Row {
-        rule: "sparse-file",
-        how: "raw",
-        guest: concat!(
-            "<iothreads>1</iothreads>",
-            disk!("{sparse}", "type='raw' cache='none' io='io_uring' iothread='1'", "<target dev='vda' bus='virtio'/>")
-        ),
-        shows: &[Shows::NoHoles, Shows::Format("raw")],
-        ..ROW
-    },
-    Row {
-        rule: "qcow2-l2-cache",
-        how: "512 GiB",
-        guest: concat!(
-            "<iothreads>1</iothreads>",
-            disk!(
-                "{huge}",
-                "type='qcow2' cache='none' io='io_uring' discard='unmap' iothread='1'",
-                "<target dev='vda' bus='virtio'/>"
-            )
-        ),
-        shows: &[Shows::Told("67108864")],
-        short: true,
-        ..ROW
-    },
-    Row {
-        rule: "backing-chain",
-        how: "two files below",
-        guest: concat!(
-            "<iothreads>1</iothreads>",
-            disk!(
-                "{chain}",
-                "type='qcow2' cache='none' io='io_uring' discard='unmap' iothread='1'",
-                "<target dev='vda' bus='virtio'/>"
-            )
-        ),
-        shows: &[Shows::Chain(0)],
-        ..ROW
-    },
-    Row {
-        rule: "deleted-file",
-        how: "raw",
-        guest: sound!("cache='none' io='native' iothread='1'", "<target dev='vda' bus='virtio'/>"),
-        after: After::Delete,
-        shows: &[Shows::Format("raw")],
-        ..ROW
-    },
-    Row {
-        rule: "limit-in-force",
-        how: "`<iotune>`",
-        guest: sound!(
-            "cache='none' io='native' iothread='1'",
-            "<target dev='vda' bus='virtio'/><iotune><total_iops_sec>500</total_iops_sec></iotune>"
-        ),
-        shows: &[Shows::NoLimit],
-        ..ROW
-    },
-    Row {
-        rule: "no-discard",
-        how: "qcow2",
-        guest: concat!(
-            "<iothreads>1</iothreads>",
-            disk!(
-                "{qcow2}",
-                "type='qcow2' cache='none' io='io_uring' iothread='1'",
-                "<target dev='vda' bus='virtio'/>"
-            )
-        ),
-        shows: &[Shows::Discard],
-        ..ROW
-    },
-    Row {
-        rule: "virtio-choice",
-        how: "20 disks",
-        guest: "<iothreads>1</iothreads>{many-disks}",
-        fills: &[Fill::NewController],
-        shows: &[Shows::Disk("scsi-hd")],
-        ..ROW
-    },
-    Row {
-        rule: "native-aio-that-waits",
-        how: "qcow2",
-        guest: concat!(
-            "<iothreads>1</iothreads>",
-            disk!(
-                "{qcow2}",
-                "type='qcow2' cache='none' io='native' discard='unmap' iothread='1'",
-                "<target dev='vda' bus='virtio'/>"
-            )
-        ),
-        shows: &[Shows::Aio("io_uring"), DIRECT],
-        ..ROW
-    },
-    Row {
-        rule: "shared-iothread",
-        how: "virtio",
-        guest: concat!(
-            "<iothreads>1</iothreads>",
-            disk!(
-                "{raw}",
-                "type='raw' cache='none' io='native' discard='unmap' iothread='1'",
-                "<target dev='vda' bus='virtio'/>"
-            ),
-            disk!(
-                "{more}",
-                "type='raw' cache='none' io='native' discard='unmap' iothread='1'",
-                "<target dev='vdb' bus='virtio'/>"
-            )
-        ),
-        fills: N,
-        shows: &[Shows::OwnIothread],
-        ..ROW
-    },
-    Row {
-        rule: "shared-iothread",
-        how: "virtio-scsi",
-        guest: concat!(
-            "<iothreads>1</iothreads><controller type='scsi' index='0' model='virtio-scsi'><driver iothread='1'/></controller>",
-            disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap'", "<target dev='sda' bus='scsi'/>"),
-            disk!("{more}", "type='raw' cache='none' io='native' discard='unmap'", "<target dev='sdb' bus='scsi'/>")
-        ),
-        fills: &[Fill::NewThread, Fill::NewController],
-        shows: &[Shows::OwnIothread],
-        ..ROW
-    },
-    Row {
-        rule: "single-queue",
-        how: "virtio",
-        guest: concat!(
-            "<vcpu>2</vcpu><iothreads>1</iothreads>",
-            disk!(
-                "{raw}",
-                "type='raw' cache='none' io='native' discard='unmap' iothread='1' queues='1'",
-                "<target dev='vda' bus='virtio'/>"
-            )
-        ),
-        shows: &[Shows::Queues(2)],
-        ..ROW
-    },
-    Row {
-        rule: "threads-with-direct",
-        how: "`type='block'`",
-        guest: "<iothreads>1</iothreads><disk type='block' device='disk'>\
-                <driver name='qemu' type='raw' cache='none' io='threads' discard='unmap' iothread='1'/>\
-                <source dev='{loop}'/><target dev='vda' bus='virtio'/></disk>",
-        shows: &[Shows::Aio("native"), DIRECT],
-        ..ROW
-    },
-    Row {
-        rule: "emulated-nic",
-        how: "e1000",
-        guest: "<interface type='bridge'><mac address='52:54:00:00:02:01'/><source bridge='br0'/><model type='e1000'/></interface>",
-        shows: &[Shows::Card("virtio-net-pci"), Shows::InBridge],
-        ..ROW
-    },
-    Row {
-        rule: "user-network",
-        how: "`type='user'`",
-        guest: "<interface type='user'><mac address='52:54:00:00:02:02'/><model type='virtio'/></interface>",
-        fills: &[Fill::Bridge],
-        shows: &[Shows::Card("virtio-net-pci"), Shows::InBridge],
-        short: true,
-        ..ROW
-    },
-    Row {
-        rule: "offloads-off",
-        how: "`<driver><host/>`",
-        guest: "<interface type='bridge'><mac address='52:54:00:00:02:03'/><source bridge='br0'/><model type='virtio'/>\
-                <driver name='qemu'><host tso4='off'/><guest tso4='off'/></driver></interface>",
-        shows: &[Shows::OfCard("host_tso4", Expect::On), Shows::OfCard("guest_tso4", Expect::On)],
-        ..ROW
-    },
-    Row {
-        rule: "mtu-mismatch",
-        how: "the bridge changed",
-        guest: "<interface type='bridge'><mac address='52:54:00:00:02:04'/><source bridge='{own-bridge}'/>\
-                <model type='virtio'/></interface>",
-        after: After::SmallBridge,
-        shows: &[Shows::SameMtu],
-        ..ROW
-    },
-    Row {
-        rule: "bridge-netfilter",
-        how: "by its bridge",
-        guest: "<interface type='bridge'><mac address='52:54:00:00:02:05'/><source bridge='{own-bridge}'/>\
-                <model type='virtio'/></interface>",
-        after: After::Netfilter,
-        shows: &[Shows::NoNetfilter],
-        ..ROW
-    },
-    Row {
-        rule: "iothread-on-vcpu-core",
-        how: "`<iothreadpin>`",
-        guest: concat!(
-            "<vcpu>1</vcpu><iothreads>1</iothreads>\
-             <cputune><vcpupin vcpu='0' cpuset='0'/><iothreadpin iothread='1' cpuset='0'/></cputune>",
-            disk!(
-                "{raw}",
-                "type='raw' cache='none' io='native' discard='unmap' iothread='1'",
-                "<target dev='vda' bus='virtio'/>"
-            )
-        ),
-        shows: &[Shows::Elsewhere(Threads::Io)],
-        short: true,
-        ..ROW
-    },
-    Row {
-        rule: "vcpus-over-cores",
-        how: "more than the host has",
-        guest: "<vcpu>{over}</vcpu>",
-        shows: &[Shows::AsTheHost],
-        ..ROW
-    },
-    Row {
-        rule: "vcpus-over-cores",
-        how: "`<vcpupin>`",
-        guest: "<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='0'/><vcpupin vcpu='1' cpuset='0'/></cputune>",
-        shows: &[Shows::Elsewhere(Threads::Vcpu)],
-        ..ROW
-    },
-    Row {
-        rule: TOGETHER,
-        how: "sata",
-        guest: disk!("{raw}", "type='raw' cache='writeback'", "<target dev='sda' bus='sata'/>"),
-        fills: N,
-        shows: &[Shows::Disk("virtio-blk-pci"), Shows::OwnIothread, DIRECT, Shows::Aio("native")],
-        ..ROW
-    },
+    ),
+    row("single-queue", "virtio", &[Shows::Queues(2)]).guest(concat!(
+        "<vcpu>2</vcpu><iothreads>1</iothreads>",
+        disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap' iothread='1' queues='1'", "vda", "virtio")
+    )),
+    row("threads-with-direct", "`type='block'`", &[Shows::Aio("native"), DIRECT]).guest(
+        "<iothreads>1</iothreads><disk type='block' device='disk'>\
+         <driver name='qemu' type='raw' cache='none' io='threads' discard='unmap' iothread='1'/>\
+         <source dev='{loop}'/><target dev='vda' bus='virtio'/></disk>",
+    ),
+    row("emulated-nic", "e1000", CARD).guest(
+        "<interface type='bridge'><mac address='52:54:00:00:02:01'/><source bridge='br0'/>\
+         <model type='e1000'/></interface>",
+    ),
+    row("user-network", "`type='user'`", CARD)
+        .fills(&[Fill::Bridge])
+        .short()
+        .guest("<interface type='user'><mac address='52:54:00:00:02:02'/><model type='virtio'/></interface>"),
+    row(
+        "offloads-off",
+        "`<driver><host/>`",
+        &[Shows::OfCard("host_tso4", Expect::On), Shows::OfCard("guest_tso4", Expect::On)],
+    )
+    .guest(
+        "<interface type='bridge'><mac address='52:54:00:00:02:03'/><source bridge='br0'/><model type='virtio'/>\
+         <driver name='qemu'><host tso4='off'/><guest tso4='off'/></driver></interface>",
+    ),
+    row("mtu-mismatch", "the bridge changed", &[Shows::SameMtu]).after(After::SmallBridge).guest(
+        "<interface type='bridge'><mac address='52:54:00:00:02:04'/><source bridge='{own-bridge}'/>\
+         <model type='virtio'/></interface>",
+    ),
+    row("bridge-netfilter", "by its bridge", &[Shows::NoNetfilter]).after(After::Netfilter).guest(
+        "<interface type='bridge'><mac address='52:54:00:00:02:05'/><source bridge='{own-bridge}'/>\
+         <model type='virtio'/></interface>",
+    ),
+    row("iothread-on-vcpu-core", "`<iothreadpin>`", &[Shows::Elsewhere(Threads::Io)]).short().guest(concat!(
+        "<vcpu>1</vcpu><iothreads>1</iothreads>\
+         <cputune><vcpupin vcpu='0' cpuset='0'/><iothreadpin iothread='1' cpuset='0'/></cputune>",
+        disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap' iothread='1'", "vda", "virtio")
+    )),
+    row("vcpus-over-cores", "more than the host has", &[Shows::AsTheHost]).guest("<vcpu>{over}</vcpu>"),
+    row("vcpus-over-cores", "`<vcpupin>`", &[Shows::Elsewhere(Threads::Vcpu)])
+        .guest("<vcpu>2</vcpu><cputune><vcpupin vcpu='0' cpuset='0'/><vcpupin vcpu='1' cpuset='0'/></cputune>"),
+    row(TOGETHER, "sata", &[Shows::Disk("virtio-blk-pci"), Shows::OwnIothread, DIRECT, Shows::Aio("native")])
+        .fills(N)
+        .guest(disk!("{raw}", "type='raw' cache='writeback'", "sda", "sata")),
 ];

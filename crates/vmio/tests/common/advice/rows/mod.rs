@@ -4,7 +4,14 @@ mod libvirt;
 mod proxmox;
 mod qemu;
 
-use super::{Row, Way, Why};
+use super::{Row, Shows, Way, Why};
+
+/// The cache mode that is advised.
+const DIRECT: Shows = Shows::Cache { direct: true, no_flush: false };
+const NATIVE: &[Shows] = &[DIRECT, Shows::Aio("native")];
+const VIRTIO: &[Shows] = &[Shows::Disk("virtio-blk-pci"), Shows::OwnIothread];
+const SCSI: &[Shows] = &[Shows::Disk("scsi-hd"), Shows::OwnIothread];
+const CARD: &[Shows] = &[Shows::Card("virtio-net-pci"), Shows::InBridge];
 
 pub const ROWS: [&[Row]; 3] = [qemu::ROWS, libvirt::ROWS, proxmox::ROWS];
 

@@ -1,4 +1,4 @@
-//! Tests of volumes: their commands, and what their tools say.
+//! Tests of volumes' tools: their commands, and what they say.
 
 #![allow(clippy::unwrap_used)]
 use vmio_node::Output;
@@ -90,13 +90,4 @@ fn zfs_is_given_time_to_tell() {
     });
     emptied(&node, &zvol, &mark(&zvol, "zvol", "c00kie"), 64 << 20).unwrap();
     assert_eq!(node.ran().len(), 2);
-}
-
-#[test]
-fn a_study_for_another_kind_of_place_is_told_which() {
-    let files = PlaceBackend::Files("/srv".into());
-    let thin = PlaceBackend::Volumes(Pool::LvmThin { vg: "v".into(), pool: "p".into() });
-    assert_eq!(fits("lvm-thin", "lvmthin:VG/POOL", &thin), Ok(()));
-    assert!(fits("lvm-thin", "lvmthin:VG/POOL", &files).unwrap_err().to_string().contains("--on lvmthin:VG/POOL"));
-    assert!(fits("zvol", "zfs:POOL", &thin).unwrap_err().to_string().contains("LVM thin pool v/p"));
 }

@@ -158,15 +158,15 @@ pub fn told_to_stop() -> StopCause {
 }
 
 /// A store with a run of the study that has just begun.
-pub struct Bed {
+pub struct Begun {
     _dir: tempfile::TempDir,
     pub store: Store,
     pub study: Study,
     id: i64,
 }
 
-impl Bed {
-    pub fn new(study: &Study) -> Bed {
+impl Begun {
+    pub fn new(study: &Study) -> Begun {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("vmio.db")).unwrap();
         let names: BTreeSet<String> = study.cells().into_iter().map(|c| c.workload().to_owned()).collect();
@@ -182,7 +182,7 @@ impl Bed {
                 workloads: &traits,
             })
             .unwrap();
-        Bed { _dir: dir, store, study: study.clone(), id }
+        Begun { _dir: dir, store, study: study.clone(), id }
     }
 
     /// Goes on from what is stored, as a new process would.
@@ -217,8 +217,8 @@ pub fn taken(run: &Run) -> Vec<(String, u32)> {
 }
 
 pub fn unbroken() -> Run {
-    let bed = Bed::new(&study());
-    let (ended, _) = bed.go(study::next, &mut Fake::default());
+    let begun = Begun::new(&study());
+    let (ended, _) = begun.go(study::next, &mut Fake::default());
     assert_eq!(ended.unwrap(), Ended::Done(DoneReason::MaxPairs));
-    bed.run()
+    begun.run()
 }

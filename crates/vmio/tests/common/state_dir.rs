@@ -65,11 +65,23 @@ impl Ended {
         }
         self
     }
+
+    /// Standard output, which is one JSON document.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {}{}", self.out, self.err))
+    }
 }
 
 /// A text without its line ends: those of a terminal's width may be anywhere.
 pub fn unfolded(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Asserts that a text fits a terminal of 80 columns.
+#[track_caller]
+pub fn is_narrow(text: &str) {
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
 /// The problems of a file, a line each, without the word before each.
@@ -86,18 +98,18 @@ pub fn problems(said: &str) -> Vec<String> {
 }
 
 /// A state directory on a disk.
-pub struct Bed {
+pub struct StateDir {
     dir: tempfile::TempDir,
 }
 
-impl Bed {
+impl StateDir {
     /// An empty one.
-    pub fn new() -> Bed {
-        Bed { dir: scratch() }
+    pub fn new() -> StateDir {
+        StateDir { dir: scratch() }
     }
 
     /// With the guest image and the answer whether KVM works, both found out once for all tests.
-    pub fn with_image() -> Bed {
+    pub fn with_image() -> StateDir {
         static ONCE: Once = Once::new();
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
         ONCE.call_once(|| {
@@ -105,55 +117,66 @@ impl Bed {
                 Command::new(env!("CARGO_BIN_EXE_vmio")).args(["image", "build", "--state"]).arg(&kept).output();
             Ended::of(&output.unwrap()).with(0);
         });
-        let bed = Bed::new();
+        let state = StateDir::new();
         for name in ["images", "kernels"] {
             fs::create_dir_all(kept.join(name)).unwrap();
-            symlink(kept.join(name), bed.state().join(name)).unwrap();
+            symlink(kept.join(name), state.path().join(name)).unwrap();
         }
-        let _ = fs::copy(kept.join("accelerator.json"), bed.state().join("accelerator.json"));
-        bed
+        let _ = fs::copy(kept.join("accelerator.json"), state.path().join("accelerator.json"));
+        state
     }
 
-    /// With the lab host's image, made once for all tests, and what [`Bed::with_image`] has.
-    pub fn with_lab() -> Bed {
+    /// With the lab host's image, made once for all tests, and what [`StateDir::with_image`] has.
+    pub fn with_lab() -> StateDir {
         static ONCE: Once = Once::new();
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
         ONCE.call_once(|| {
             let output = Command::new(env!("CARGO_BIN_EXE_vmio")).args(["lab", "build", "--state"]).arg(&kept).output();
             Ended::of(&output.unwrap()).with(0);
         });
-        let bed = Bed::new();
+        let state = StateDir::new();
         for name in ["labs", "packages", "kernels"] {
-            symlink(kept.join(name), bed.state().join(name)).unwrap();
+            symlink(kept.join(name), state.path().join(name)).unwrap();
         }
-        let _ = fs::copy(kept.join("accelerator.json"), bed.state().join("accelerator.json"));
-        bed
+        let _ = fs::copy(kept.join("accelerator.json"), state.path().join("accelerator.json"));
+        state
     }
 
-    /// Keeps what this bed found out about KVM for the next one.
+    /// Keeps what was found out here about KVM for the next one.
     fn keep(&self) {
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
         // Whole or not at all: others read it meanwhile.
         let new = kept.join(format!("accelerator.{}", std::process::id()));
-        if kept.exists() && fs::copy(self.state().join("accelerator.json"), &new).is_ok() {
+        if kept.exists() && fs::copy(self.path().join("accelerator.json"), &new).is_ok() {
             let _ = fs::rename(new, kept.join("accelerator.json"));
         }
     }
 
     /// The state directory.
-    pub fn state(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.dir.path().canonicalize().unwrap()
+    }
+
+    /// The store that is there, or a new one.
+    pub fn store(&self) -> Store {
+        Store::open(&self.path().join("vmio.db")).unwrap()
+    }
+
+    /// Names of the files that are there, in order.
+    pub fn files(&self) -> Vec<String> {
+        let names = fs::read_dir(self.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        BTreeSet::from_iter(names).into_iter().collect()
     }
 
     /// The program, at work in this state directory.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
-        command.args(args).env("VMIO_STATE", self.state()).env_remove("NO_COLOR");
+        command.args(args).env("VMIO_STATE", self.path()).env_remove("NO_COLOR");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    /// Starts a command of [`Bed::command`].
+    /// Starts a command of [`StateDir::command`].
     pub fn spawn(&self, command: &mut Command) -> Child {
         command.spawn().unwrap()
     }
@@ -178,7 +201,7 @@ impl Bed {
 
     /// The store's newest run, with everything; `None` while there is none.
     pub fn last(&self) -> Option<Run> {
-        let store = Store::open_existing(&self.state().join("vmio.db")).ok()?;
+        let store = Store::open_existing(&self.path().join("vmio.db")).ok()?;
         Some(store.load_whole(store.last().unwrap()?).unwrap())
     }
 
@@ -212,9 +235,9 @@ impl Bed {
         }
     }
 
-    /// Processes that were started with a path of this bed, by pid and command line.
+    /// Processes that were started with a path of this state directory, by pid and command line.
     pub fn processes(&self, program: &str) -> Vec<(u32, String)> {
-        let state = self.state().display().to_string();
+        let state = self.path().display().to_string();
         let pids = fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
         let all = pids.filter_map(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -225,7 +248,7 @@ impl Bed {
 
     /// All that is left on the machine of what the program made.
     fn left(&self) -> Vec<String> {
-        let state = self.state();
+        let state = self.path();
         let shown = state.display().to_string();
         let mut left = vmio_node::leftovers(&state.join("journals"));
         left.extend(self.processes("").into_iter().map(|p| format!("process {p:?}")));
@@ -281,7 +304,7 @@ fn control_groups(dir: &Path, levels: u32) -> Vec<PathBuf> {
     all
 }
 
-/// Sends a signal to a process that the test started, or that belongs to its bed.
+/// Sends a signal to a process that the test started, or that works in its state directory.
 pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     let _ = rustix::process::kill_process(pid, signal);

@@ -1,5 +1,6 @@
-//! What lies between an interface and an uplink, as far as it decides whether a packet that waits at the uplink is still
-//! charged to the interface: by how the interfaces of the host hang together, and by what its bridges do.
+//! The path of packets between an interface and an uplink, as far as it decides whether a packet that waits at the
+//! uplink is still charged to the interface: bridges, veth pairs, VLANs and bonds, and whether a bridge calls the
+//! firewall.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,10 +9,10 @@ use vmio_model::holding::PacketPath;
 
 use crate::planes::linux::links::Link;
 
-/// Steps from bridge to bridge that are followed: a firewall bridge is one.
+/// Longest chain of bridges that is followed.
 const STEPS: usize = 8;
 
-/// What else the host says.
+/// Settings of the host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Host {
     /// Whether every bridge hands its packets to the IP firewall (`net.bridge.bridge-nf-call-iptables` and its kin).
@@ -40,18 +41,18 @@ impl Host {
     }
 }
 
-/// How the interfaces of a host hang together.
+/// The connections between the interfaces of a host.
 pub struct Map<'a> {
     by_index: BTreeMap<u32, &'a Link>,
-    /// By the index of what they are ports of.
+    /// Ports by the index of their bridge, bond or switch.
     ports: BTreeMap<u32, Vec<&'a Link>>,
     host: &'a Host,
-    /// What was found of all that is a port of the same, for an uplink.
-    known: BTreeMap<(u32, u32), PacketPath>,
+    /// Paths by (bridge, uplink), the same for all of the bridge's ports.
+    cache: BTreeMap<(u32, u32), PacketPath>,
 }
 
 impl<'a> Map<'a> {
-    /// Of these.
+    /// From a list of links.
     pub fn of(links: &'a [Link], host: &'a Host) -> Map<'a> {
         let by_index = links.iter().map(|link| (link.device.index, link)).collect();
         let mut ports: BTreeMap<u32, Vec<&Link>> = BTreeMap::new();
@@ -60,40 +61,40 @@ impl<'a> Map<'a> {
                 ports.entry(master).or_default().push(link);
             }
         }
-        Map { by_index, ports, host, known: BTreeMap::new() }
+        Map { by_index, ports, host, cache: BTreeMap::new() }
     }
 
-    /// The way from an interface to an uplink, by indices.
-    pub fn way(&mut self, interface: u32, uplink: u32) -> PacketPath {
-        let Some(link) = self.by_index.get(&interface).copied() else { return NO_WAY };
+    /// The path from an interface to an uplink, by their indexes.
+    pub fn path(&mut self, interface: u32, uplink: u32) -> PacketPath {
+        let Some(link) = self.by_index.get(&interface).copied() else { return NO_PATH };
         let Some(master) = link.master.filter(|master| self.by_index.contains_key(master)) else {
-            // What is a port of nothing is routed, or not at all on the way to that uplink.
-            return NO_WAY;
+            // An interface in no bridge is routed, or does not reach that uplink.
+            return NO_PATH;
         };
-        if self.leads_on(link, uplink) {
+        if self.is_own_way(link, uplink) {
             return self.from(master, interface, uplink);
         }
-        // A bridge with thousands of guests is followed once.
-        if let Some(way) = self.known.get(&(master, uplink)) {
-            return *way;
+        // A bridge may have thousands of ports.
+        if let Some(path) = self.cache.get(&(master, uplink)) {
+            return *path;
         }
-        let way = self.from(master, interface, uplink);
-        self.known.insert((master, uplink), way);
-        way
+        let path = self.from(master, interface, uplink);
+        self.cache.insert((master, uplink), path);
+        path
     }
 
-    /// Whether it makes a difference that a way does not lead over the interface itself.
-    fn leads_on(&self, link: &Link, uplink: u32) -> bool {
+    /// Whether the uplink can be reached by the interface itself, so that its path is not that of the other ports.
+    fn is_own_way(&self, link: &Link, uplink: u32) -> bool {
         is_over(&self.by_index, link, uplink) || self.beyond(link).is_some()
     }
 
-    /// The bridge at the other end of a pair that is here.
+    /// The bridge at the other end of a veth pair in this namespace.
     fn beyond(&self, port: &Link) -> Option<u32> {
         let other = port.tied_to.filter(|_| port.tied_in.is_none() && port.kind == "veth");
         other.and_then(|other| self.by_index.get(&other)?.master)
     }
 
-    /// From bridge to bridge, over veth pairs of this namespace and VLANs, as far as the uplink's.
+    /// Searches from a bridge over veth pairs of this namespace and VLANs to the uplink's bridge.
     fn from(&self, master: u32, interface: u32, uplink: u32) -> PacketPath {
         let (mut passed, mut next) = (BTreeSet::new(), vec![master]);
         let mut bridge_netfilter = Some(false);
@@ -120,9 +121,9 @@ impl<'a> Map<'a> {
     }
 }
 
-const NO_WAY: PacketPath = PacketPath { bridge_netfilter: Some(false), routed: Some(true), card: None };
+const NO_PATH: PacketPath = PacketPath { bridge_netfilter: Some(false), routed: Some(true), card: None };
 
-/// Whether what leaves by a port leaves by the uplink: it is the uplink, a VLAN over it, or the bond that it is in.
+/// Whether a port is the uplink, a VLAN over it, or the bond that it is in.
 fn is_over(by_index: &BTreeMap<u32, &Link>, port: &Link, uplink: u32) -> bool {
     let mut at = port;
     for _ in 0..STEPS {
@@ -143,8 +144,8 @@ fn is_over(by_index: &BTreeMap<u32, &Link>, port: &Link, uplink: u32) -> bool {
 mod tests {
     use super::*;
 
-    fn way(links: &[Link], host: &Host, interface: u32, uplink: u32) -> PacketPath {
-        Map::of(links, host).way(interface, uplink)
+    fn path(links: &[Link], host: &Host, interface: u32, uplink: u32) -> PacketPath {
+        Map::of(links, host).path(interface, uplink)
     }
 
     use crate::planes::linux::Device;
@@ -171,20 +172,19 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_with_the_uplink_in_it_is_bridged() {
+    fn one_bridge() {
         let links = |bridge| [port(link(2, "eth0", ""), 3), bridge, port(link(4, "tap0", "tun"), 3)];
         let bridge = || link(3, "br0", "bridge");
-        let to = |bridge, host| way(&links(bridge), &host, 4, 2);
+        let to = |bridge, host| path(&links(bridge), &host, 4, 2);
         assert_eq!(to(bridge(), NONE), PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None });
         assert_eq!(to(asks(bridge()), NONE).bridge_netfilter, Some(true));
         assert_eq!(to(bridge(), Host { every_bridge: Some(true) }).bridge_netfilter, Some(true));
-        // What could not be read is not known.
         assert_eq!(to(bridge(), Host { every_bridge: None }).bridge_netfilter, None);
         assert_eq!(to(asks(bridge()), Host { every_bridge: None }).bridge_netfilter, Some(true));
     }
 
     #[test]
-    fn a_firewall_bridge_is_followed_over_its_veth_pair() {
+    fn firewall_bridge_of_proxmox() {
         // Proxmox: tap100i0 - fwbr100i0 - fwln100i0 = fwpr100p0 - vmbr0 - bond0.7 over bond0 of eth0.
         let mut links = [
             port(link(2, "eth0", ""), 9),
@@ -198,17 +198,17 @@ mod tests {
         ];
         let bridged = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
         for uplink in [2, 9, 10] {
-            assert_eq!(way(&links, &NONE, 7, uplink), bridged, "{uplink}");
+            assert_eq!(path(&links, &NONE, 7, uplink), bridged, "{uplink}");
         }
         for bridge in [3, 6] {
             links[bridge].asks_firewall = true;
-            assert_eq!(way(&links, &NONE, 7, 2).bridge_netfilter, Some(true));
+            assert_eq!(path(&links, &NONE, 7, 2).bridge_netfilter, Some(true));
             links[bridge].asks_firewall = false;
         }
     }
 
     #[test]
-    fn what_hangs_in_no_bridge_with_the_uplink_is_routed() {
+    fn routed_interfaces() {
         let links = [
             link(2, "eth0", ""),
             link(3, "virbr0", "bridge"),
@@ -217,12 +217,12 @@ mod tests {
             // Its other end is in a container: nothing goes on from there.
             Link { tied_in: Some(0), ..tied(port(link(6, "veth7", "veth"), 3), 4) },
         ];
-        assert_eq!(way(&links, &NONE, 4, 2).routed, Some(true));
-        assert_eq!(way(&links, &NONE, 5, 2).routed, Some(true));
+        assert_eq!(path(&links, &NONE, 4, 2).routed, Some(true));
+        assert_eq!(path(&links, &NONE, 5, 2).routed, Some(true));
     }
 
     #[test]
-    fn bridges_in_a_circle_are_passed_once() {
+    fn circle_of_bridges() {
         let links = [
             link(2, "eth0", ""),
             link(3, "br0", "bridge"),
@@ -233,6 +233,6 @@ mod tests {
             tied(port(link(8, "b1", "veth"), 4), 7),
             port(link(9, "tap0", "tun"), 3),
         ];
-        assert_eq!(way(&links, &NONE, 9, 2).routed, Some(true));
+        assert_eq!(path(&links, &NONE, 9, 2).routed, Some(true));
     }
 }

@@ -12,8 +12,7 @@ use super::{Device, Error, InstalledPool, Linux};
 use crate::desired::{Desired, PoolKey};
 use crate::planes::Count;
 
-/// Counters are read again after this time though nothing seems to have passed: others' programs may let packets bypass
-/// ours.
+/// Counters are read again after this time without traffic, since foreign programs may let packets bypass ours.
 const FRESH: Duration = Duration::from_secs(5);
 /// Least time between two reads, as a multiple of what one took: reading costs at most 1/500 of a processor.
 const PART: u32 = 500;
@@ -75,7 +74,7 @@ impl Linux {
     /// Begins a reconciliation: takes the kernel's events so far, and updates the list of interfaces. Events from here
     /// on may be of changes after what is read next.
     pub(super) fn listen(&mut self, desired: &Desired) -> Result<(), Error> {
-        self.hear();
+        self.read_events();
         self.unsure.near = false;
         if self.events.is_none() && !desired.pools.is_empty() {
             // Without it all is read back each time.
@@ -109,11 +108,11 @@ impl Linux {
 
     /// Whether what is in force may have been changed by others.
     pub(super) fn is_disturbed(&mut self) -> bool {
-        self.hear() || !self.classifier.as_ref().is_none_or(Classifier::links_hold)
+        self.read_events() || !self.classifier.as_ref().is_none_or(Classifier::links_hold)
     }
 
     /// Takes the kernel's events since reading back began; whether one of them matters here.
-    fn hear(&mut self) -> bool {
+    fn read_events(&mut self) -> bool {
         let Some(events) = &mut self.events else {
             self.unsure.all = true;
             return !self.pools.is_empty();
@@ -142,24 +141,24 @@ impl Linux {
         counted.at.elapsed() < FRESH.max(counted.took.saturating_mul(PART))
             && counted.counts.iter().all(|count| count.waiting_bytes == 0)
             && installed.stage.as_ref().is_none_or(|stage| stage.backlog.waiting_bytes == 0)
-            && !classifier.has_stirred(&installed.uplink, key.direction)
+            && !classifier.has_traffic(&installed.uplink, key.direction)
             && arrived(installed, classifier) == counted.arrived
     }
 
     /// Before counters are read: clears the uplink program's mark that packets have passed. Gives the time, and the
     /// packets that have arrived so far.
-    pub(super) fn hush(&self, key: &PoolKey) -> Result<(Instant, u64), Error> {
+    pub(super) fn clear_traffic_mark(&self, key: &PoolKey) -> Result<(Instant, u64), Error> {
         let at = Instant::now();
         let (Some(installed), Some(classifier)) = (self.pools.get(key), &self.classifier) else { return Ok((at, 0)) };
-        if classifier.has_stirred(&installed.uplink, key.direction) {
-            classifier.hush(&installed.uplink, key.direction)?;
+        if classifier.has_traffic(&installed.uplink, key.direction) {
+            classifier.clear_traffic_mark(&installed.uplink, key.direction)?;
         }
         Ok((at, arrived(installed, classifier)))
     }
 }
 
 impl Counted {
-    /// As it is now, with what [`Linux::hush`] gave before.
+    /// As it is now, with what [`Linux::clear_traffic_mark`] gave before.
     pub(super) fn now(counts: Vec<Count>, (at, arrived): (Instant, u64)) -> Counted {
         Counted { counts, at, took: at.elapsed(), arrived }
     }

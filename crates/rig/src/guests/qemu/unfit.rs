@@ -1,22 +1,25 @@
-//! Why a disk cannot be had as it is asked for, or is not as it was.
+//! Why QEMU cannot give a guest what is asked of it.
 
-use vmio_model::cell::Cache;
+use vmio_model::cell::{Arch, Cache};
 
-use super::MOST_QUEUES;
-use super::effective::Difference;
+use super::super::Unfit as OfGuest;
+use crate::nics;
 
 /// The kinds of reasons; what they say names what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum Unfit {
+    #[error("vmio's own guests of {arch} under QEMU have the machine {own}, not {asked}")]
+    Machine { arch: Arch, own: &'static str, asked: String },
+
     #[error("{driver} has no I/O thread in QEMU: drop `iothread` or use {}", .others.join(" or "))]
     NoIothread { driver: &'static str, others: Vec<&'static str> },
     #[error("aio=native needs O_DIRECT: use cache=none or directsync, or aio=threads or io_uring")]
     NativeThroughCache,
     #[error("the number of {driver}'s queues cannot be chosen: drop `queues` or use {}", .others.join(" or "))]
     NoQueues { driver: &'static str, others: Vec<&'static str> },
-    #[error("queues = {0}: QEMU has 1 to {MOST_QUEUES} of them")]
-    Queues(u32),
+    #[error("queues = {asked}: QEMU has 1 to {most} of them")]
+    Queues { asked: u32, most: u32 },
     #[error(
         "vmio spreads no queues of {driver} over I/O threads: drop `mapped_iothreads` or use {}", .others.join(" or ")
     )]
@@ -37,7 +40,19 @@ pub enum Unfit {
     )]
     ShownWriteCache(Cache),
 
-    /// The hypervisor or the guest says otherwise.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Differs(Vec<Difference>),
+    #[error(transparent)]
+    Card(#[from] nics::Unfit),
+    #[error(
+        "vmio gives {name} no vhost: it has no doorbell that the host's kernel hears when QEMU emulates; drop `vhost` \
+         or use virtio-net"
+    )]
+    NoVhost { name: &'static str },
+    #[error("a ring of {name} has 256, 512 or 1024 descriptors, not {ring}")]
+    Ring { name: &'static str, ring: u32 },
+}
+
+impl From<Unfit> for OfGuest {
+    fn from(why: Unfit) -> OfGuest {
+        OfGuest::OfHypervisor(why.to_string())
+    }
 }

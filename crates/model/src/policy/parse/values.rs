@@ -1,0 +1,123 @@
+//! Parses single values.
+
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::policy::matcher::{Kind, Matcher};
+use crate::policy::{DEFAULT, HOST, units};
+use crate::rate::BitRate;
+use crate::toml_reader::{Reader, hint};
+
+pub(super) fn text(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<String> {
+    match value.get_ref() {
+        DeValue::String(text) => Some(text.to_string()),
+        other => {
+            reader.wrong_type(&value.span(), path, "a string", other);
+            None
+        }
+    }
+}
+
+pub(super) fn rate(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<BitRate> {
+    quantity(reader, value, path, units::rate, "a rate such as \"300Mbit\"")
+}
+
+pub(super) fn limit(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<BitRate> {
+    quantity(reader, value, path, units::limit, "a rate such as \"300Mbit\"")
+}
+
+/// A number with a unit, as text; `read` refuses one without a unit.
+pub(super) fn quantity<T>(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    path: &str,
+    read: impl Fn(&str) -> Result<T, units::UnitError>,
+    wanted: &str,
+) -> Option<T> {
+    let (number, result) = match value.get_ref() {
+        DeValue::String(text) => (None, read(text)),
+        DeValue::Integer(number) => {
+            let decimal = i64::from_str_radix(number.as_str(), number.radix());
+            let number = decimal.map_or_else(|_| number.as_str().to_owned(), |n| n.to_string());
+            (Some(number.clone()), read(&number))
+        }
+        DeValue::Float(number) => (Some(number.as_str().to_owned()), read(number.as_str())),
+        other => {
+            reader.wrong_type(&value.span(), path, wanted, other);
+            return None;
+        }
+    };
+    let quoted = |e: units::UnitError| match number {
+        // The text as written, for example 0x10.
+        Some(number) => e.to_string().replacen(&format!("`{number}`"), &format!("`{}`", reader.written(value)), 1),
+        None => e.to_string(),
+    };
+    match result {
+        Ok(read) => Some(read),
+        Err(error) => {
+            let what = quoted(error);
+            reader.problem(&value.span(), path, what);
+            None
+        }
+    }
+}
+
+pub(super) fn period(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Duration> {
+    let time = quantity(reader, value, path, units::time, "a time such as \"10ms\"")?;
+    if (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&time) {
+        return Some(time);
+    }
+    let what = format!("{} is out of range: 1 ms to 10 s", units::show_time(time));
+    reader.problem(&value.span(), path, what);
+    None
+}
+
+pub(super) fn matcher(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Matcher> {
+    let DeValue::Table(table) = value.get_ref() else {
+        reader.wrong_type(&value.span(), path, "a table such as { name = \"vnet0\" }", value.get_ref());
+        return None;
+    };
+    let words = Kind::ALL.map(Kind::word);
+    let mut found = Vec::new();
+    let mut unknown = false;
+    for (key, value) in table.iter() {
+        let word = key.get_ref().as_ref();
+        match Kind::ALL.into_iter().find(|k| k.word() == word) {
+            Some(kind) => found.push((kind, value)),
+            None => {
+                unknown = true;
+                reader.problem(&key.span(), &format!("{path}.{word}"), format!("unknown key{}", hint(word, &words)));
+            }
+        }
+    }
+    match found.as_slice() {
+        [(kind, name)] => {
+            let path = format!("{path}.{}", kind.word());
+            let text = match name.get_ref() {
+                // A VMID may be written as a number.
+                DeValue::Integer(id) if *kind == Kind::Vm && id.radix() == 10 => id.as_str().to_owned(),
+                _ => text(reader, name, &path)?,
+            };
+            if *kind == Kind::Name && (text == HOST || text == DEFAULT) {
+                let what = format!(
+                    "`{text}` is the member that every uplink has; match such an interface by mac, vm or netns"
+                );
+                reader.problem(&name.span(), &path, what);
+                return None;
+            }
+            Matcher::new(*kind, &text).map_err(|why| reader.problem(&name.span(), &path, why.to_string())).ok()
+        }
+        [] if unknown => None,
+        [] => {
+            reader.problem(&value.span(), path, format!("names nothing; give exactly one of {}", words.join(", ")));
+            None
+        }
+        several => {
+            let given: Vec<&str> = several.iter().map(|(kind, _)| kind.word()).collect();
+            reader.problem(&value.span(), path, format!("has {}; give exactly one of them", given.join(" and ")));
+            None
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The options of a run, as clap reads them, and what the plan gets of them.
+
+use std::path::{Path, PathBuf};
+
+use vmio_model::failure::{Exit, Failure};
+use vmio_model::study::WordError;
+use vmio_node::ssh::Address;
+use vmio_rig::disks::places;
+use vmio_rig::engine::plan::PlanOptions;
+use vmio_rig::gentle::cap::DEFAULT_SHARE;
+use vmio_rig::image::OwnKernel;
+use vmio_rig::nodes::Nodes;
+
+use crate::context::Context;
+use crate::{supervisor, transport};
+
+/// The options of a run beside the study.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct RunOptions {
+    /// Where to create targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME, or a modelled disk
+    /// in memory, modelled:RATE, such as modelled:40MB/s, then any of ,overhead=150us ,seek=8ms ,size=4GiB; default is
+    /// where guest images are, else the state directory. ssh://[USER@]HOST[:PORT][/DIR] measures that machine
+    /// (docs/ssh.md), libvirt://DOMAIN[/DIR] a guest in use through its guest agent (docs/libvirt.md)
+    #[arg(long, value_name = "PLACE", value_hint = clap::ValueHint::AnyPath)]
+    pub on: Option<String>,
+    /// The machine at the other end of the network `wire`, by your own ssh: ssh://[USER@]HOST[:PORT] (docs/ssh.md)
+    #[arg(long, value_name = "ADDRESS")]
+    pub peer: Option<Address>,
+    /// Use this whole block device as the target `device`; ALL DATA ON IT IS LOST. Give it
+    /// twice to confirm
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Vec<PathBuf>,
+    /// With --device: use it even if it holds data (never if it is mounted or in use)
+    #[arg(long, requires = "device")]
+    pub force: bool,
+    /// Protect other guests: cap the bandwidth, use one core, stop if they slow down (the
+    /// default when others run)
+    #[arg(long, conflicts_with = "no_gentle")]
+    pub gentle: bool,
+    /// Do not protect other guests. While others run, cells on networks and on the machine itself are measured only
+    /// with this: they cannot be capped
+    #[arg(long)]
+    pub no_gentle: bool,
+    /// Share of the measured bandwidth that --gentle may use
+    #[arg(
+        long,
+        value_name = "RATIO",
+        default_value_t = DEFAULT_SHARE,
+        value_parser = number,
+        allow_negative_numbers = true
+    )]
+    pub gentle_share: f64,
+    /// Measure for at most so many minutes, instead of the study's limit
+    #[arg(long, value_name = "MINUTES", value_parser = number, allow_negative_numbers = true)]
+    pub minutes: Option<f64>,
+    /// Write at most so many GiB in all, making the targets included, instead of the study's limit
+    #[arg(long, value_name = "GIB", value_parser = number, allow_negative_numbers = true)]
+    pub gib: Option<f64>,
+    /// Bring flash into its steady state first (SNIA): fill each target once more, and repeat writing cells until
+    /// five rounds agree
+    #[arg(long)]
+    pub steady_state: bool,
+    /// Tell the energy of cells by a meter of your own, a command for the shell. It runs beside each cell; each line
+    /// that it prints is WATTS or SECONDS WATTS, and one that ends is run again every second (docs/probes.md)
+    #[arg(long, value_name = "CMD", value_hint = clap::ValueHint::CommandString)]
+    pub power_command: Option<String>,
+    /// Print the plan and exit; nothing is changed
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Start without asking
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Continue the last interrupted run of this study
+    #[arg(long)]
+    pub resume: bool,
+    /// Make the directory that --on names, and those above it that are missing
+    #[arg(long)]
+    pub make_place: bool,
+    /// Boot the guests with this kernel, a bzImage or a vmlinux with PVH, instead of the host's or Debian's
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub guest_kernel: Option<PathBuf>,
+    /// With --guest-kernel: its modules, /lib/modules/RELEASE or where that lies; without, all that guests need is
+    /// taken to be built in
+    #[arg(long, value_name = "DIR", requires = "guest_kernel", value_hint = clap::ValueHint::DirPath)]
+    pub guest_modules: Option<PathBuf>,
+    /// Notes of the plan on the study.
+    #[arg(skip)]
+    pub notes: Vec<String>,
+    /// Why this form of the study was chosen, where nobody named one.
+    #[arg(skip)]
+    pub form: Option<String>,
+    /// What follows the run that is planned.
+    #[arg(skip)]
+    pub then: Option<String>,
+}
+
+/// The absolute path.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Parses a number.
+fn number(text: &str) -> Result<f64, WordError> {
+    text.parse().map_err(|_| WordError("give a number, for example 5 or 0.5".to_owned()))
+}
+
+impl RunOptions {
+    /// Whether `--on` names another machine.
+    pub fn is_afar(&self) -> bool {
+        transport::names_machine(self.on.as_deref())
+    }
+
+    /// Does the run under a supervisor where its storage may not answer ([`crate::supervisor`]).
+    pub fn supervise(&self, context: &Context) {
+        if !self.is_afar() {
+            let device = self.device.first().map(PathBuf::as_path);
+            supervisor::supervise(self.on.as_deref(), device, &context.paths.state);
+        }
+    }
+
+    /// The options of the plan, with the other machines that were reached.
+    pub(super) fn for_plan(&self, context: &Context, nodes: &Nodes) -> PlanOptions {
+        let here = !self.is_afar();
+        let kernel = self
+            .guest_kernel
+            .as_deref()
+            .map(|file| OwnKernel { file: absolute(file), modules: self.guest_modules.as_deref().map(absolute) });
+        PlanOptions {
+            on: self.on.clone().filter(|_| here),
+            nodes: nodes.clone(),
+            device: self.device.first().filter(|_| here).cloned(),
+            force: self.force,
+            gentle: self.gentle,
+            no_gentle: self.no_gentle,
+            make_place: self.make_place,
+            kernel,
+            power_command: self.power_command.clone(),
+            told: self.notes.clone(),
+            form: self.form.clone(),
+            state_dir: context.paths.state.clone(),
+        }
+    }
+
+    /// Refuses options that contradict each other, before anything is looked at.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let refuse = |message: String, help: &str| Err(Failure::new(Exit::Usage, message).help(help));
+        match self.device.as_slice() {
+            [] => {}
+            [a, b] if a == b => {}
+            [a, b] => {
+                return refuse(
+                    format!("--device names two devices: {} and {}", a.display(), b.display()),
+                    "name the same device twice; everything on it is lost",
+                );
+            }
+            [a, ..] => {
+                return refuse(
+                    format!("everything on {} would be lost, so it must be named exactly twice", a.display()),
+                    "for example: --device /dev/sdX --device /dev/sdX",
+                );
+            }
+        }
+        let not_there = [
+            ("--gentle", self.gentle),
+            ("--make-place", self.make_place),
+            ("--steady-state", self.steady_state),
+            ("--power-command", self.power_command.is_some()),
+        ];
+        if let Some((name, _)) = not_there.iter().find(|(_, given)| *given && self.is_afar()) {
+            return refuse(format!("{name} concerns this host, and --on names another machine"), "leave it out");
+        }
+        if let (Some(device), Some(on)) = (self.device.first(), &self.on)
+            && places::names_volumes(on)
+        {
+            return refuse(
+                format!("--device {} and --on {on} both specify the target `device`", device.display()),
+                "use only one of them",
+            );
+        }
+        if !(self.gentle_share > 0.0 && self.gentle_share <= 1.0) {
+            return refuse(format!("--gentle-share {} is not in 0 to 1", self.gentle_share), "0.25 is a quarter");
+        }
+        for (name, value) in [("--minutes", self.minutes), ("--gib", self.gib)] {
+            if value.is_some_and(|v| !(v.is_finite() && v > 0.0)) {
+                return refuse(format!("{name} must be above 0"), "leave it out to use the study's own budget");
+            }
+        }
+        Ok(())
+    }
+}
