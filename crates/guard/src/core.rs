@@ -183,7 +183,8 @@ impl<P: Plane> Core<P> {
         Ok(())
     }
 
-    /// Restores the desired state after changes from outside or after a failed change; returns the number of changes.
+    /// Restores the desired state after changes from outside, whose number it returns, or after a failed change of its
+    /// own (0).
     ///
     /// # Errors
     /// When the plane fails.
@@ -196,7 +197,7 @@ impl<P: Plane> Core<P> {
             self.running.values_mut().for_each(Running::begin_anew);
             self.active = true;
         }
-        Ok(changes)
+        Ok(if torn { 0 } else { changes })
     }
 
     /// Whether something else than `desired` may be in force.

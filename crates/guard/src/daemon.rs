@@ -19,9 +19,9 @@ const REST_FACTOR: u32 = 10;
 const AT_LEAST: Duration = Duration::from_secs(1);
 /// The loop's period, at least, while no packets pass. Minima do not depend on it.
 const IDLE: Duration = Duration::from_millis(200);
-/// Time after which the state in force is read back without a reported change,
+/// Time after which the state in force is read back without a reported change.
 const BELIEVED: Duration = Duration::from_secs(30);
-/// at least this multiple of what reading it took.
+/// The same, at least, as a multiple of what reading it took.
 const BELIEVED_FACTOR: u32 = 500;
 /// Length of the queue of requests.
 const WAITING: usize = 64;
@@ -209,7 +209,7 @@ pub enum StartError {
 struct LoopThread<P> {
     core: Core<P>,
     status: Status,
-    /// Why the state in force could not be read back or put right; tried again after [`AT_LEAST`].
+    /// Why the state in force could not be read back or put right; tried again within about [`AT_LEAST`].
     failed: Option<CoreError>,
 }
 

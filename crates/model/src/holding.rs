@@ -1,10 +1,9 @@
 //! Where an interface's excess waits: in the guest, in a queue on the host, or nowhere. A pure function of the guest's
 //! network device ([`Nic`]), the path from it to the uplink, and the plane's abilities.
-//! of what the plane can hold.
+//!
 //! A packet that waits on the host is charged to its tap until something orphans it (Linux `skb_orphan`). With a finite
 //! send buffer (`TUNSETSNDBUF`) the guest's hypervisor then stops taking packets, the guest's own ring fills, and the
 //! excess costs the host nothing. Measurements by topology are in `docs/guard-linux.md`.
-//! in `docs/guard-linux.md`.
 
 use schemars::JsonSchema;
 use serde::Serialize;

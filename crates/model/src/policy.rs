@@ -229,7 +229,7 @@ impl Policy {
     ///
     /// # Errors
     /// All problems of all files. A file that is no TOML has its syntax errors only; the other files' keys and values
-    /// are still checked.
+    /// are still checked. Checks across files wait until all are TOML.
     pub fn read(files: &[(&str, &str)], links: &Links) -> Result<Loaded, PolicyError> {
         check::read(files, None, links)
     }

@@ -67,7 +67,7 @@ impl ReadAt {
         }
     }
 
-    /// The kind of guest whose hypervisor told it; `None` where none did.
+    /// The kind of guest whose hypervisor reported it; `None` where none did.
     pub fn guest_kind(&self) -> Option<&str> {
         let ReadAt::Disk(key) = self else { return None };
         key.rsplit('/').nth(1)?.split([':', '#']).next()

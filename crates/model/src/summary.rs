@@ -77,7 +77,7 @@ pub struct Summary {
     /// Headlines of the other natures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further_headlines: Vec<Headline>,
-    /// A row for each cell, in the order in which they first ran.
+    /// A row for each cell, in the order in which the study names them; others last, in the order in which they first ran.
     pub cells: Vec<CellRow>,
     /// Shares of baselines, in the same order.
     pub shares: Vec<Share>,

@@ -2,8 +2,8 @@
 //! refuse it:
 //! - who uses it, one of its partitions or the disk that it is a partition of: mounts in any mount
 //!   namespace, swap, holders (LVM, md, dm, bcache), loop devices over it, processes that have it open or
-//!   mapped (a guest's QEMU does, and without O_EXCL), exclusive users. Never forced, nor if a user cannot be
-//!   excluded;
+//!   mapped (a guest's QEMU does, and without O_EXCL), and whoever has it open exclusively. `--force` does not
+//!   override these, nor a process that could not be examined;
 //! - `wipefs --no-act` of util-linux, the known program for signatures at every place;
 //! - vmio's own look for what older libblkid versions miss, hosts without wipefs would miss, and
 //!   for images of virtual disks.

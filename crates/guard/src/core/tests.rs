@@ -147,6 +147,17 @@ fn loop_limits_are_restored() {
     assert_eq!(core.in_force(&tx()).unwrap().root, 100 * M);
 }
 
+#[test]
+fn failed_set_of_a_period_is_put_right() {
+    let mut core = core(vec![tap(1), web1()]);
+    core.tick(PERIOD).unwrap();
+    core.plane().count(&tx(), passed(&[0, 60, 0, 0]));
+    core.plane().fail_after(0);
+    assert!(core.tick(PERIOD).is_err() && core.torn && core.disturbed());
+    assert_eq!(core.reconcile().unwrap(), 0, "nobody else changed anything");
+    assert_eq!((core.torn, core.plane.limits(&tx())), (false, core.in_force(&tx())));
+}
+
 /// Bytes of a period of 10 ms at so many Mbit/s.
 fn bytes(mbit: u64) -> u64 {
     (mbit * M).bytes().bytes() / 100

@@ -324,7 +324,14 @@ impl<H: Host> Groups<H> {
         }
         let again = last.is_some_and(|limit| limit.value == value && limit.before == before);
         let limit = Limit::new(wanted.guest, cgroup, wanted.key, before.clone(), value.clone());
-        let recorded = if again { None } else { Some(self.entries.record(limit).map_err(WhyNot::Unwritten)?) };
+        let last_id = self.entries.all(slot).last().map(|(id, _)| *id);
+        let unstruck = self.unstruck.iter().position(|(_, id)| Some(*id) == last_id);
+        let recorded = match (again, unstruck) {
+            // It is needed now.
+            (true, Some(at)) => Some(self.unstruck.swap_remove(at).1),
+            (true, None) => None,
+            (false, _) => Some(self.entries.record(limit).map_err(WhyNot::Unwritten)?),
+        };
         let refused = |source| WhyNot::Refused { key: dial.key, file: dial.file(), value: value.clone(), source };
         let unread = |source| WhyNot::Io { path: file.clone(), done: "read back", source };
         let found = dial.write(group, &value).map_err(refused).and_then(|()| dial.read(group).map_err(unread));
@@ -344,7 +351,7 @@ impl<H: Host> Groups<H> {
         }
         match found? {
             found if found != value => Err(WhyNot::Differs { file, value, found }),
-            _ if again => {
+            _ if recorded.is_none() => {
                 changes.put_right += 1;
                 Ok(State::InForce { file, value, before })
             }

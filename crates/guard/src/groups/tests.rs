@@ -262,6 +262,16 @@ fn refused_limit_whose_entry_cannot_be_struck_out() {
     // Counted as set: it was never in force before.
     assert_eq!((groups.reconcile(&weight, &guests), groups.held()), (changes(1, 0, 0), 1));
     assert_eq!((groups.undo(), groups.held()), (changes(0, 0, 1), 0));
+
+    // Still not struck out when the limit is set: then it is the limit's entry.
+    machine.set_read_only(true);
+    groups.entries.strikes_fail.store(true, Ordering::Relaxed);
+    assert_eq!((groups.reconcile(&weight, &guests), groups.held()), (changes(0, 0, 0), 1));
+    machine.set_read_only(false);
+    assert_eq!((groups.reconcile(&weight, &guests), groups.held()), (changes(1, 0, 0), 1));
+    groups.entries.strikes_fail.store(false, Ordering::Relaxed);
+    assert_eq!((groups.reconcile(&weight, &guests), groups.held()), (changes(0, 0, 0), 1));
+    assert_eq!((groups.undo(), groups.held()), (changes(0, 0, 1), 0));
 }
 
 /// libvirt puts the threads of a guest into groups below the guest's scope, which gets the limit.

@@ -124,7 +124,8 @@ impl Manager {
     /// Changes keys of a class over the files, or takes such changes away.
     ///
     /// # Errors
-    /// When it makes no sense, cannot be held, or cannot be written down; nothing is changed then.
+    /// When it makes no sense, cannot be held, or cannot be written down; nothing is changed then, but with
+    /// [`ManagerError::SetStays`] the next start would put it in force.
     pub fn set(&mut self, change: &Change, confirm: Option<Duration>) -> Result<(), ManagerError> {
         let over = set::changed(&self.read.over, change)?;
         let next = read_now(&*self.texts.0, &over)?;
@@ -132,13 +133,13 @@ impl Manager {
         if confirm.is_some() || self.waiting.is_some() {
             return self.change(Ok(next), confirm);
         }
-        if self.recorded_over() == over {
+        if self.recorded_over() == over && over == self.read.over {
             return self.change(Ok(next), None);
         }
-        let added = self.over.record(SetOver(over)).map_err(ManagerError::Unwritten)?;
+        self.over.record(SetOver(over)).map_err(ManagerError::Unwritten)?;
         let done = self.change(Ok(next), None);
-        let failed = done.is_err();
-        match (done, self.over.strike_where((), |id, _| (id == added) == failed)) {
+        let in_force = self.read.over.clone();
+        match (done, self.over.strike_where((), |_, SetOver(other)| *other != in_force)) {
             (Err(why), Err(unstruck)) => Err(ManagerError::SetStays(Box::new(why), unstruck)),
             // An older entry that stays does no harm: the last one counts.
             (done, _) => done,

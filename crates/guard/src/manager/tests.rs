@@ -184,6 +184,8 @@ fn a_refused_set_leaves_no_entry() {
     manager.over.strikes_fail.store(true, Ordering::Relaxed);
     assert!(matches!(manager.set(&slow, None), Err(ManagerError::SetStays(..))));
     manager.over.strikes_fail.store(false, Ordering::Relaxed);
+    assert!(matches!(manager.set(&slow, None), Err(ManagerError::Core(_))));
+    assert!(log.is_empty());
     manager.set(&set("10Mbit"), None).unwrap();
     assert_eq!((min(&manager), manager.over.all(()).len()), (10, 1));
 }

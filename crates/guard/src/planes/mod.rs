@@ -93,7 +93,7 @@ pub enum Setting<'a> {
 pub enum Scope<'a> {
     /// What an earlier guard left; reads everything.
     Earlier,
-    /// The plane as a whole; costs nothing.
+    /// The plane as a whole; cheap.
     Plane,
     /// Whether something may have been changed from outside; called some times a second.
     Disturbed,

@@ -18,6 +18,7 @@ use crate::require;
 
 /// Shortest interval between queries, in seconds, since libvirt queries the guests' monitors.
 const LIBVIRT_SECONDS: f64 = 5.0;
+/// Largest share of the time that queries may take.
 const SHARE: f64 = 0.02;
 /// Seconds until the next query after a failure.
 const AGAIN_SECONDS: f64 = 60.0;

@@ -155,7 +155,7 @@ impl<'a> Turn<'a> {
 
     /// Lowers others to their minima until `missing` is free: by class, the least important first.
     ///
-    /// printed: stops at the member's own class, so that a class between its bounds could keep a more important one
+    /// printed: stops at the member's own class, so that a class between its bounds could keep a less important one
     /// below its minimum for ever. Minima are the contract, so this continues.
     fn reclaim(&mut self, missing: BitRate, except: Option<usize>, order: &[usize]) {
         let mut end = order.len();

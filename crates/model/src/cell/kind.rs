@@ -77,7 +77,7 @@ impl Kind {
 
     /// What the hypervisor of a kind of that name is called in messages; an unknown one is called as its kind.
     pub fn hypervisor_of(name: &str) -> &str {
-        Self::find(name).map_or(name, |kind| kind.hypervisor)
+        Self::find(name).map(|kind| kind.hypervisor).filter(|it| !it.is_empty()).unwrap_or(name)
     }
 
     /// Whether it is a guest: neither the host itself nor another machine.

@@ -14,8 +14,8 @@ const NAMES: [&str; 11] =
     ["name", "vmid", "domain", "domid", "container", "hostname", "pod", "pod-uid", "machine", "openstack", "title"];
 
 /// Indices of the guests that a word selects: by name, else by another id (VM number, domain, pod), else by process,
-/// else by a UUID prefix, else by a pattern (`web*`), else by name without regard to case. Only the first of these that
-/// matches counts.
+/// else by a UUID prefix, else by a pattern (`web*`), else by any of its names, else by a pattern, without regard to case.
+/// Only the first of these that matches counts.
 pub fn called(guests: &[Guest], word: &str) -> Vec<usize> {
     let pattern = |word: &str| word.contains(['*', '?', '[']).then(|| Glob::new(word).ok()).flatten();
     let words =

@@ -183,7 +183,8 @@ impl Check<'_> {
         })
     }
 
-    /// No two entries of a kind may match the same name. Sorted by prefix, only neighbours can overlap.
+    /// No two entries of a kind may match the same name. Sorted by prefix, so that those that can overlap with an
+    /// entry follow it directly.
     fn overlaps(&mut self) {
         let mut all: Vec<(String, &At<Matcher>)> =
             self.draft.entries.iter().filter_map(|e| e.matcher.as_ref()).map(|m| (begin(&m.value), m)).collect();
@@ -329,7 +330,7 @@ impl Check<'_> {
     }
 }
 
-/// Kind and prefix: matchers with different prefixes cannot overlap.
+/// Kind and prefix: matchers can overlap only where one's begins with the other's.
 fn begin(matcher: &Matcher) -> String {
     format!("{}:{}", matcher.kind.word(), matcher.prefix())
 }

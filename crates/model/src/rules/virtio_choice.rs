@@ -9,7 +9,7 @@ use crate::facts::{Changed, Disk, Facts, Gain, GuestId, Measured};
 
 /// Least gain: the two differ little, and a change renames the guest's disks.
 const GAIN: f64 = 1.1;
-/// Number of virtio-blk disks from which a guest runs out of PCI slots (32 on a bus, some used).
+/// Number of virtio-blk disks from which a guest runs short of PCI slots (32 on a bus, some used).
 const MANY: u32 = 20;
 
 pub(super) const RULE: Rule = Rule {

@@ -35,8 +35,8 @@ pub struct Rates {
     /// Targets that use, or whose making writes, more than their size, by name.
     #[serde(default)]
     pub target_space: BTreeMap<String, TargetSpace>,
-    /// Targets that lose their data before each write of a fresh target, by name: each reading cell may have to write
-    /// them again (sparse file).
+    /// Targets that lose their data before a cell that requires a fresh one, by name: each reading cell may have to
+    /// write them again (sparse file).
     pub refilled_targets: Vec<String>,
     /// Share of the calculated space that is kept free in addition (0.2 is 20 %).
     pub spare_ratio: f64,

@@ -61,7 +61,7 @@ pub fn summarise(run: &Run) -> Summary {
     let named = run.study.cells();
     let steady = if run.study.repeat.steady_state { steady::states(&run.samples, &run.workloads) } else { Vec::new() };
     let run = &*steady::settled_run(run);
-    // As the study names them, so that every table has the same order; what it does not name comes last.
+    // In the study's order, for rows and shares; cells that it does not name come last.
     let mut ran = cells(&run.samples);
     let places: BTreeMap<&Cell, usize> = named.iter().zip(0..).collect();
     ran.sort_by_key(|cell| places.get(cell).copied().unwrap_or(usize::MAX));

@@ -153,7 +153,7 @@ pub enum CpuClock {
 }
 
 /// CPU time of a cell for its work, over all its samples: for each unit of the amounts in bytes and requests that its
-/// workload declares. `None` where several actors' amounts differ.
+/// workload declares. Without figures where several actors count different amounts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
     /// Of the whole host for each GB (10^9 bytes) moved or otherwise processed, without other processes; 0 without an

@@ -52,7 +52,7 @@ pub struct Durability {
     pub text: String,
 }
 
-/// Judges a cell; `None` where its workload is no durable append, or others write at the same time.
+/// Judges a cell; `None` where its workload is no durable append, it has other actors, or a page cache serves it.
 pub(super) fn durability(run: &Run, cell: &Cell, samples: &[&Sample]) -> Option<Durability> {
     let on = cell.disk()?;
     let traits = run.workloads.iter().find(|w| w.name == on.workload).filter(|w| durable(w))?.disk.as_ref()?;

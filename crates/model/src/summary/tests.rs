@@ -6,6 +6,7 @@ use super::*;
 use crate::figure::Reading;
 use crate::result::{CpuUse, Mark, ProbeResult, Sample, Watched};
 use crate::run::Run;
+use crate::study::Matrix;
 use crate::testing::{Bench, guest, native, virtio};
 
 mod actors;
@@ -37,6 +38,25 @@ fn shares_come_out_as_planted() {
     assert!((share(virtio("device", "seq-write")).share_ratio.value - 0.4).abs() < 0.01);
     assert_eq!(s.shares.len(), 3);
     assert!(!s.emulated && s.statement.is_none());
+}
+
+#[test]
+fn rows_and_shares_are_in_the_order_of_the_study() {
+    let mut run = bench().run();
+    let lsi = guest("device", "lsi53c895a", "seq-write").lead.attachment().cloned();
+    let both = ["durable-append".to_owned(), "seq-write".to_owned()];
+    let virtio = virtio("device", "seq-write").lead.attachment().cloned();
+    run.study.matrix = vec![
+        Matrix::of("device", "qemu", virtio.as_ref(), &both),
+        Matrix::of("device", "qemu", lsi.as_ref(), &both[1..]),
+    ];
+    run.samples.reverse();
+    let s = summarise(&run);
+    let named: Vec<String> = run.study.cells().iter().map(Cell::key).collect();
+    assert_eq!(s.cells.iter().map(|row| row.key.clone()).collect::<Vec<_>>(), named);
+    let shares: Vec<&str> =
+        s.shares.iter().map(|share| share.cell.lead.attachment().unwrap().driver.as_str()).collect();
+    assert_eq!(shares, ["virtio-blk", "virtio-blk", "lsi53c895a"]);
 }
 
 #[test]

@@ -301,7 +301,7 @@ fn a_neighbour_that_is_no_slower_is_said_to_be_so() {
 #[test]
 fn what_two_buckets_may_be_apart_is_no_cost() {
     let before = |seconds| second(vec![guest("db", vec![reads(1000, 4096, seconds)])], vec![]);
-    // The middle of the next bucket is 3.33 ms, 15 % less than 3.84 ms; 2.82 ms is two buckets away.
+    // The middle of the next bucket is 3.33 ms, and 3.84 ms is 15 % more; 2.82 ms is two buckets away.
     let verdict = &verdicts(&flooded(), &seen(&[before(3.3e-3)]))[0];
     assert!(verdict.line.contains("no worse than"), "{}", verdict.line);
     let verdict = &verdicts(&flooded(), &seen(&[before(2.7e-3)]))[0];

@@ -22,7 +22,7 @@ const STEP: Duration = Duration::from_secs(2);
 const ALL: Duration = Duration::from_secs(30);
 /// Most abandoned threads.
 const MOST_STUCK: usize = 4;
-/// Number of looks that a user must appear in.
+/// Looks that must each find a user before the device counts as used.
 const LOOKS: u32 = 4;
 /// Time between these looks: udev is done with a device well before the last one.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(150);

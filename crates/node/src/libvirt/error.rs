@@ -106,6 +106,8 @@ mod tests {
             told(Trouble::Message("error: failed to get domain 'x'\nerror: x".into())),
             ("error: failed to get domain 'x'".to_owned(), Some(MENDS[1].1))
         );
+        // What a guest printed is not taken for what vmio says.
+        assert_eq!(told(Trouble::Shell("said: a\nb".into())).0, "a shell in the guest said: a; b");
         // It is this host and not virsh that has no room for a thread.
         let cannot = Trouble::Cannot { what: "start a thread", source: missing() };
         assert_eq!(told(cannot), ("cannot start a thread: entity not found".to_owned(), None));

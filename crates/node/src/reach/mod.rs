@@ -197,7 +197,8 @@ fn pulse(remote: Remote) -> io::Result<(Sender<()>, JoinHandle<()>)> {
 }
 
 /// What went wrong and what to do, by the words of the program that leads there: the first entry of `mends` (words -> the
-/// mend) that fits. `None` for the mend where none does. `why` is what is known beside those words.
+/// mend) that fits. `None` for the mend where none does. `why` is what is known beside those words;
+/// where that is nothing, all of them are given.
 pub(crate) fn explain<'m>(
     program: &str,
     said: &str,
@@ -209,7 +210,9 @@ pub(crate) fn explain<'m>(
     let what = match (mend, line) {
         // The matching line, not the last one of a banner.
         (Some((words, _)), _) => said.lines().find(|line| line.contains(words)).unwrap_or(words).trim().to_owned(),
-        (None, Some(line)) if why.is_empty() => line.to_owned(),
+        (None, Some(_)) if why.is_empty() => {
+            said.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+        }
         (None, Some(line)) => format!("{why}; {program} said: {line}"),
         (None, None) => why.to_owned(),
     };

@@ -77,6 +77,13 @@ pub trait GuestKind: Sync {
     fn unfit(&self, _host: &dyn Node, _actor: &Actor) -> Option<Unfit> {
         None
     }
+    /// Whether one can have a card that is set up so, whatever this host has, else why not.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn fits_card(&self, _asked: &Nic) -> Result<(), Unfit> {
+        Ok(())
+    }
     /// Whether one can have a disk that is set up so, else why not; and on this storage, where it is named.
     ///
     /// # Errors

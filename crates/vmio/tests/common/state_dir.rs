@@ -54,14 +54,16 @@ impl Ended {
         self
     }
 
-    /// Asserts that all of the words are in what was said.
+    /// Asserts that all of the words are in what was said: errors, helps and warnings on standard error.
     #[track_caller]
     pub fn says(self, words: &[&str]) -> Ended {
         // Wherever a line ends.
         let [err, out] = [&self.err, &self.out].map(|text| unfolded(text));
         for word in words {
             let word = unfolded(word);
-            assert!(err.contains(&word) || out.contains(&word), "no {word:?} in: {}{}", self.out, self.err);
+            let for_stderr = ["error:", "help:", "warning:"].iter().any(|begin| word.starts_with(begin));
+            let is_there = err.contains(&word) || (!for_stderr && out.contains(&word));
+            assert!(is_there, "no {word:?} in: {}{}", self.out, self.err);
         }
         self
     }

@@ -117,6 +117,7 @@ fn a_headline_of_several_actors_has_no_cost() {
     run.study.baseline = crate::testing::baseline("{ like = { side = 'native', alone = true } }");
     let s = summarise(&run);
     assert!(near(s.shares[0].share_ratio.value, 0.75), "{:?}", s.shares);
+    assert!(s.headlines().any(|h| !h.lines.is_empty()));
     assert!(s.headlines().flat_map(|h| &h.lines).all(|line| !line.contains("host CPU")), "{:?}", s.headline);
 }
 

@@ -124,6 +124,10 @@ fn why_not(
             }
             Err(why) => return Some(why),
         }
+        let card = nic.as_ref().zip(guests::find(&actor.side.kind));
+        if let Some(Err(why)) = card.map(|(nic, kind)| kind.fits_card(nic)) {
+            return Some(WhyNot::Guest(why));
+        }
         if nic.as_ref().is_some_and(|nic| nic.vhost) {
             needs.push(&nets::VHOST);
         }

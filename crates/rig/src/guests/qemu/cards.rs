@@ -3,7 +3,7 @@
 //!
 //! Adding a device: its row in [`ALL`].
 
-use vmio_model::cell::{Actor, Nic};
+use vmio_model::cell::Nic;
 
 use super::device::Device;
 use super::unfit::Unfit;
@@ -60,12 +60,6 @@ impl Card {
             None => device,
         }
     }
-}
-
-/// Why QEMU cannot give a guest the card by which an actor works, if it cannot.
-pub fn unfit(actor: &Actor) -> Option<Unfit> {
-    let nic = actor.nic()?;
-    find(&nic.model)?.fits(nic).err()
 }
 
 /// The device of that name; `None` where QEMU has none.

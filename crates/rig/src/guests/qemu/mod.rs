@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vmio_look::qemu::threads::Role;
 use vmio_look::require::{Missing, Requirement, readable};
-use vmio_model::cell::{Actor, Arch, Attachment, Kind, Shape};
+use vmio_model::cell::{Actor, Arch, Attachment, Kind, Nic, Shape};
 use vmio_model::result::Accel;
 use vmio_node::qmp::{self, Qmp};
 use vmio_node::{Node, Reader};
@@ -110,11 +110,14 @@ impl GuestKind for Qemu {
         }
     }
     fn unfit(&self, host: &dyn Node, actor: &Actor) -> Option<Unfit> {
-        let card = || cards::unfit(actor).map(Unfit::from);
-        machine::why_not(actor).or_else(card).or_else(|| version::unfit_disk(host, actor))
+        machine::why_not(actor).or_else(|| version::unfit_disk(host, actor))
+    }
+    fn fits_card(&self, asked: &Nic) -> Result<(), Unfit> {
+        cards::find(&asked.model).map_or(Ok(()), |card| card.fits(asked).map_err(Unfit::from))
     }
     fn fits_disk(&self, asked: &Attachment, storage: Option<&Storage>) -> Result<(), Unfit> {
-        let Some(model) = drivers::find(&asked.driver) else { return Ok(()) };
+        let no_row = || unfit::Unfit::NoDriver(asked.driver.clone());
+        let model = drivers::find(&asked.driver).ok_or_else(no_row)?;
         let fits = match storage {
             Some(storage) => model.fits_storage(asked, storage),
             None => model.fits(asked),

@@ -12,6 +12,8 @@ pub enum Unfit {
     #[error("vmio's own guests of {arch} under QEMU have the machine {own}, not {asked}")]
     Machine { arch: Arch, own: &'static str, asked: String },
 
+    #[error("QEMU has no {0}")]
+    NoDriver(String),
     #[error("{driver} has no I/O thread in QEMU: drop `iothread` or use {}", .others.join(" or "))]
     NoIothread { driver: &'static str, others: Vec<&'static str> },
     #[error("aio=native needs O_DIRECT: use cache=none or directsync, or aio=threads or io_uring")]

@@ -315,7 +315,7 @@ pub(in super::super) fn placed(netlink: &mut Netlink, what: Placed) -> Result<BT
     Ok(before)
 }
 
-/// Most dumps until two are equal.
+/// Most further lists, until one adds nothing.
 const LISTS: usize = 16;
 
 fn listed(netlink: &mut Netlink, what: Placed) -> Result<BTreeSet<u32>> {

@@ -25,11 +25,11 @@ use crate::desired::Desired;
 use crate::planes::{NotHeld, PlaneError};
 use crate::undo_log::{Entries, Entry, EntryId, UndoLog, UndoLogError};
 
-/// Period of checks,
+/// Period of checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// at least this multiple of what one took,
+/// Least time between checks, as a multiple of what one took.
 const REST: u32 = 50;
-/// but at most this where a tap could not be limited.
+/// Most time until the next check where a tap could not be limited.
 const TRIED_AGAIN: Duration = Duration::from_secs(5);
 
 /// A tap that is to be limited.
