@@ -32,7 +32,7 @@ fn one_guest_serves_several_set_ups_on_the_same_storage() {
     let state = state();
     assert_eq!(Image::load_or_build(&bed.node, &state, &|what| panic!("{what}")).unwrap(), bed.image);
 
-    let guest = bed.launch(&bed.image, disks, limit()).unwrap();
+    let guest = bed.boot(disks);
     let node = guest.node();
 
     // The very same programs as on the host, on the same storage through both drivers.
@@ -156,7 +156,7 @@ fn a_guest_has_its_shape_on_its_processors() {
 #[ignore = "guest: needs QEMU"]
 fn a_killed_qemu_is_told_with_its_signal() {
     let bed = Bed::new();
-    let guest = bed.launch(&bed.image, Vec::new(), limit()).unwrap();
+    let guest = bed.boot(Vec::new());
     let pid = guest.hypervisor().unwrap().unwrap().pid;
     let node = guest.node();
     let begun = guest.node();

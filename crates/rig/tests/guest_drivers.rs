@@ -117,7 +117,7 @@ fn drivers_in_modes(wanted: impl Fn(&str, Cache) -> bool) {
     add(Attachment::new("virtio-blk", Cache::None, Aio::IoUring).iothread(true), 0);
     let disks = disks.0;
 
-    let guest = bed.launch(&bed.image, disks.clone(), limit()).unwrap();
+    let guest = bed.boot(disks.clone());
     println!("{} disks after {:.1} s", disks.len(), guest.boot_seconds().unwrap());
     // All as they were asked for.
     let effective = guest.effective().unwrap();
@@ -212,7 +212,7 @@ fn images_and_served_disks_and_a_server_that_dies() {
     disks.add(vhost, Storage::VhostUserBlk { socket: daemon.vhost.clone() });
     let disks = disks.0;
 
-    let guest = bed.launch(&bed.image, disks.clone(), limit()).unwrap();
+    let guest = bed.boot(disks.clone());
     // All as they were asked for.
     let effective = guest.effective().unwrap();
     for disk in &disks {

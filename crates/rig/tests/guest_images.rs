@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::guest::{Bed, limit, run};
+use crate::common::guest::{Bed, run};
 use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_node::Exec;
 use vmio_rig::disks::Storage;
@@ -117,7 +117,7 @@ fn images_are_exchanged_under_a_running_guest_and_stay_sound() {
             specs.push(spec);
         }
     }
-    let guest = bed.launch(&bed.image, specs, limit()).unwrap();
+    let guest = bed.boot(specs);
     let mut kept = Vec::new();
     for (name, target) in &mut all {
         for a in asked.iter().filter(|a| mine(name, a)) {
@@ -173,7 +173,7 @@ fn a_served_disk_works_for_guest_after_guest() {
     let nvme = Attachment::new("nvme", Cache::None, Aio::Native);
     let boot = |target: &mut dyn Prepared, more: &[Attachment]| {
         let specs = asked.iter().chain(more).map(|a| disk(target, &a.driver, a)).collect();
-        bed.launch(&bed.image, specs, limit()).unwrap()
+        bed.boot(specs)
     };
     let guest = boot(&mut *target, &[]);
     for a in &asked {

@@ -14,7 +14,7 @@ use vmio_rig::probes::{ProbePoint, ProbeSubject, Watch};
 use vmio_rig::workloads::disk::WorkCtx;
 use vmio_rig::workloads::{self, Stage, Workload};
 
-use crate::common::guest::{Bed, limit};
+use crate::common::guest::Bed;
 
 /// Memory that `dd` is told of: it moves twice as much through the page cache, and finds nothing of it there before.
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -77,7 +77,7 @@ fn work(pairs: &[(&str, &dyn Workload)]) {
         attachment: Some(attachment(driver)),
     };
     let disks = drivers::of(Arch::X86_64).map(|d| disk(d.name)).collect();
-    let guest = bed.launch(&bed.image, disks, limit()).unwrap();
+    let guest = bed.boot(disks);
     let qemu = guest.hypervisor().unwrap().unwrap();
     // All as it was asked for.
     guest.effective().unwrap();

@@ -57,6 +57,18 @@ impl Bed {
         self.launch_as(image, &spec, limit)
     }
 
+    /// A guest that must come up. As in a run, one that did not is started once more: under emulation one boot in
+    /// some thousands was silent until its time was over.
+    pub fn boot(&self, disks: Vec<DiskSpec>) -> Box<dyn Guest> {
+        match self.launch(&self.image, disks.clone(), limit()) {
+            Err(guests::Error::Down { what, report, .. }) => {
+                vmio_testbed::skip(&format!("the first start of a guest: {what}; {}", report.replace('\n', " ")));
+                self.launch(&self.image, disks, limit()).unwrap()
+            }
+            started => started.unwrap(),
+        }
+    }
+
     pub fn launch_as(&self, image: &Image, spec: &GuestSpec, limit: Duration) -> guests::Result<Box<dyn Guest>> {
         self.launch_by(Some(Accel::Tcg), image, spec, limit)
     }
