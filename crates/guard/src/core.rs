@@ -30,12 +30,10 @@ pub enum CoreError {
     #[error("{0}")]
     Refused(#[from] Refusal),
     /// The plane failed; what was in force before is in force again.
-    #[error("{0}\n  what was in force before is in force again")]
+    #[error("{0}\n  the previous limits are in force again")]
     PutBack(PlaneError),
     /// The plane failed, and what was in force before could not be put back.
-    #[error(
-        "{failed}; putting back what was in force before failed, too: {back}; `vmio guard undo` takes all limits off"
-    )]
+    #[error("{failed}; restoring the previous limits also failed: {back}; `vmio guard undo` removes all limits")]
     Torn {
         /// What failed first.
         failed: Box<PlaneError>,
@@ -44,8 +42,8 @@ pub enum CoreError {
     },
     /// The plane failed at the first policy, where an earlier guard's was in force.
     #[error(
-        "{0}\n  what an earlier vmio guard had put in force stays as far as it was not replaced yet: start again, or `vmio guard \
-         undo` takes all limits off"
+        "{0}\n  limits of an earlier vmio guard that were not replaced yet stay in force: start again, or `vmio guard \
+         undo` removes all limits"
     )]
     Inherited(PlaneError),
     /// The plane failed at what was in force.

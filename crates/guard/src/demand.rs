@@ -14,6 +14,8 @@ use crate::core::PoolStatus;
 use crate::desired::PoolKey;
 use crate::planes::Count;
 
+pub mod history;
+
 /// Share of a minimum from which on it is met, since windows cut packets.
 const MET: f64 = 0.95;
 /// A breach begins when a minimum was not met for this time in a row, and ends when it was met for as long.

@@ -180,7 +180,7 @@ pub fn desired(
         if let Some(other) = assigned.passed_over {
             let (entry, place) = (&assigned.entry, &assigned.entry.place);
             notes.push(format!(
-                "{} is matched by {} ({place}) and by {} ({}): the first holds",
+                "{} is matched by {} ({place}) and by {} ({}): the first applies",
                 interface.name, entry.matcher, other.matcher, other.place
             ));
         }

@@ -11,7 +11,9 @@ use vmio_model::policy::{Direction, Policy};
 
 use crate::core::Core;
 use crate::daemon::{Daemon, Gone};
+use crate::demand::history::{History, MemberHistory};
 use crate::demand::{Breach, Demand};
+use crate::desired::PoolKey;
 use crate::groups::{Groups, GuestInfo};
 use crate::interface::DiscoveredInterface;
 use crate::observed::Survey;
@@ -54,6 +56,7 @@ pub struct Manager {
     began_before: bool,
     found: Vec<DiscoveredInterface>,
     demand: Demand,
+    history: History,
     appeared: Vec<Duration>,
     appeared_time: Duration,
     appeared_in_all: u64,
@@ -136,6 +139,7 @@ impl Manager {
             began_before,
             found,
             demand: Demand::default(),
+            history: History::new(Instant::now()),
             appeared: Vec::new(),
             appeared_time: Duration::ZERO,
             appeared_in_all: 0,
@@ -229,12 +233,23 @@ impl Manager {
         if self.groups.as_ref().is_some_and(|groups| groups.held() > 0 || !groups.status().is_empty()) {
             self.limit_groups();
         }
-        let Some(pools) = counted else { return Ok(self.demand.rest(Instant::now())) };
+        let now = Instant::now();
+        let Some(pools) = counted else {
+            self.history.rest(now);
+            return Ok(self.demand.rest(now));
+        };
         if let Some(survey) = &mut self.survey {
             let looked = survey.look(&self.found, &pools, &self.read.loaded.policy);
             self.trouble = looked.err().map(|e| e.to_string()).or(self.trouble.take());
         }
-        Ok(self.demand.count(&pools, Instant::now()))
+        let breaches = self.demand.count(&pools, now);
+        self.history.count(&pools, &self.demand, now);
+        Ok(breaches)
+    }
+
+    /// The last ten minutes of a member; `None` where none are kept of it.
+    pub fn history(&self, pool: &PoolKey, member: &str) -> Option<MemberHistory> {
+        self.history.of(pool, member)
     }
 
     /// Status document.

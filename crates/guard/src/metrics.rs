@@ -81,12 +81,9 @@ const ABOUT: &[About] = &[
     about("policy_files_differ", Gauge, "1 if the files have changed since they were put in force.", |s| {
         Some(yes(s.policy.files_differ))
     }),
-    about(
-        "policy_unconfirmed_seconds",
-        Gauge,
-        "Time after which the change in force is taken back unless it is confirmed.",
-        |s| s.policy.taken_back_in_seconds,
-    ),
+    about("policy_unconfirmed_seconds", Gauge, "Time until the change in force reverts unless it is confirmed.", |s| {
+        s.policy.taken_back_in_seconds
+    }),
     about("trouble", Gauge, "1 while something goes wrong: vmio guard status says what.", |s| {
         Some(yes(s.trouble.is_some()))
     }),
@@ -98,7 +95,7 @@ const ABOUT: &[About] = &[
     about("loop_longest_seconds", Gauge, "Time that the loop's longest period took.", |s| {
         Some(s.loops.longest_seconds)
     }),
-    about("put_right_total", Counter, "Changes of others at what is in force that were put right.", |s| {
+    about("put_right_total", Counter, "Changes by other programs that were corrected.", |s| {
         Some(s.loops.put_right_total as f64)
     }),
 ];
@@ -108,7 +105,7 @@ const OF_MEMBERS: &[OfMember] = &[
     of(
         "offered_bytes_total",
         Counter,
-        "Bytes that passed or came to wait; where some were dropped, those that came in at the interface.",
+        "Bytes that passed or were queued; after drops, those that arrived at the interface.",
         |m| m.offered_bps.map(|_| m.offered_bytes_total as f64),
     ),
     of("passed_bytes_total", Counter, "Bytes that passed, as they count on the wire.", |m| {
@@ -128,28 +125,28 @@ const OF_MEMBERS: &[OfMember] = &[
     of(
         "held_seconds_total",
         Counter,
-        "Time in which the member was held back: packets of it waited or were dropped.",
+        "Time in which the member was held back: its packets waited or were dropped.",
         |m| Some(m.held_seconds_total),
     ),
     of("limit_bytes_per_second", Gauge, "Limit that is in force now.", |m| m.limit_bps.map(bytes)),
     of("min_effective_bytes_per_second", Gauge, "Minimum, as far as all fit.", |m| Some(bytes(m.min_effective_bps))),
     of("max_bytes_per_second", Gauge, "Maximum.", |m| Some(bytes(m.max_bps))),
-    of("guarantee_wanted_seconds_total", Counter, "Time in which the member wanted its minimum.", |m| {
+    of("guarantee_wanted_seconds_total", Counter, "Time in which the member needed its minimum.", |m| {
         guaranteed(m, m.guarantee_wanted_seconds_total)
     }),
-    of("guarantee_met_seconds_total", Counter, "Time in which the member wanted its minimum and got it.", |m| {
+    of("guarantee_met_seconds_total", Counter, "Time in which the member needed its minimum and got it.", |m| {
         guaranteed(m, m.guarantee_met_seconds_total)
     }),
     of(
         "guarantee_met_ratio",
         Gauge,
-        "Share of the last minute's time in which the member wanted its minimum that it got it in.",
+        "Share of the last minute in which the member got its minimum, of the time in which it needed it.",
         |m| m.guarantee_met_ratio,
     ),
     of(
         "breaches_total",
         Counter,
-        "Times that the member did not get a minimum that it wanted, for 2 s or more.",
+        "Times that the member did not get the minimum that it needed, for 2 s or more.",
         |m| guaranteed(m, m.breaches_total as f64),
     ),
     of(
@@ -161,7 +158,7 @@ const OF_MEMBERS: &[OfMember] = &[
     of("flooded", Gauge, "1 while the member receives less than its minimum from an uplink that is full.", |m| {
         guaranteed(m, yes(m.flooded_seconds.is_some()))
     }),
-    of("breached", Gauge, "1 while the member does not get a minimum that it wants.", |m| {
+    of("breached", Gauge, "1 while the member does not get the minimum that it needs.", |m| {
         guaranteed(m, yes(m.breached_seconds.is_some()))
     }),
 ];
@@ -183,7 +180,11 @@ fn guaranteed(member: &MemberDocument, value: f64) -> Option<f64> {
 /// All of it.
 pub fn text(status: &Status) -> String {
     let mut out = Text(String::new());
-    out.head("build_info", Gauge, "Version of the vmio that runs, what puts limits in force, and who sets them.");
+    out.head(
+        "build_info",
+        Gauge,
+        "Version of the running vmio, the plane that enforces limits, and the algorithm that sets them.",
+    );
     let info = [("version", &*status.vmio_version), ("plane", &*status.plane), ("algorithm", &*status.algorithm)];
     out.labelled("build_info", &info, 1.0);
     for metric in ABOUT {
@@ -200,7 +201,7 @@ pub fn text(status: &Status) -> String {
     pools(&mut out, status, Gauge, "shared_bytes_per_second", "What the members share now.", |pool| {
         Some(bytes(pool.shared_bps))
     });
-    let help = "What the guests share now where their queues stand before the uplink.";
+    let help = "Rate that the guests share where their queues are before the uplink.";
     pools(&mut out, status, Gauge, "stage_shared_bytes_per_second", help, |pool| {
         Some(bytes(pool.stage.as_ref()?.shared_bps))
     });
@@ -208,7 +209,8 @@ pub fn text(status: &Status) -> String {
     pools(&mut out, status, Gauge, "stage_waiting_bytes", help, |pool| Some(pool.stage.as_ref()?.waiting_bytes as f64));
     let help = "Bytes that arrived at the uplink of what guests receive, as they count on the wire.";
     pools(&mut out, status, Counter, "arrived_bytes_total", help, |pool| Some(pool.arrived_bytes_total? as f64));
-    let help = "1 while as much arrives at the uplink as it takes: what is lost before this host nobody here can hold.";
+    let help = "1 while the uplink is full of received traffic: the loss happens before this host, which cannot \
+                prevent it.";
     pools(&mut out, status, Gauge, "link_full", help, |pool| Some(yes(pool.link_full?)));
     members(&mut out, status);
     out.0
@@ -232,7 +234,7 @@ fn appeared(out: &mut Text, status: &Status) {
     out.head(
         name,
         Kind::Summary,
-        "Time from an interface's appearing to its limit in force; quantiles of the last 1,000.",
+        "Time from an interface's appearance until its limit is in force; quantiles of the last 1,000.",
     );
     let appeared = &status.appeared;
     for (quantile, value) in [("0.5", appeared.p50_seconds), ("0.99", appeared.p99_seconds)] {

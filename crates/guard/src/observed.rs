@@ -71,7 +71,7 @@ pub struct ObservedMember {
     pub class: String,
     /// The most that it took in a second.
     pub peak_bps: BitRate,
-    /// Seconds in which it would have been held at its maximum.
+    /// Seconds in which it would have been limited to its maximum.
     pub above_max_seconds: u64,
     /// Seconds in which it would have been held below its maximum, since others were owed the rest.
     pub held_seconds: u64,

@@ -272,7 +272,8 @@ impl MainLoop {
                     }
                     if let Err(e) = followed {
                         let problems = e.problems().iter().map(ToString::to_string);
-                        let what = "a link has another speed, or tells none, and the policy does not fit it".to_owned();
+                        let what =
+                            "a link has another speed, or reports none, and the policy does not fit it".to_owned();
                         tell(Event::Refused([what].into_iter().chain(problems).chain([e.to_string()]).collect()));
                     }
                     if let Ok(mut breaches) = count {

@@ -97,7 +97,7 @@ fn flooding_process_waits_without_drops() {
         let log = UndoLog::memory();
         // Its process is not known yet: the excess waits in the queue, and then is dropped.
         let mut core = start(&log, POLICY, vec![DiscoveredInterface { pids: Vec::new(), ..there.clone() }]);
-        poll_until("nobody has it", || status(&mut core).reason.contains("no process of its guest"));
+        poll_until("nobody has it", || status(&mut core).reason.contains("no known process of its guest"));
         assert_eq!((status(&mut core).waits, status(&mut core).send_buffer_bytes), (QueueingPoint::Queued, None));
         let (dropped, again) = flooded(&mut core, &mut holder);
         assert!(dropped > 0 && again == 0, "{dropped} dropped");

@@ -172,7 +172,8 @@ fn foreign_qdisc_is_refused_or_replaced_and_restored() {
         run(&["tc qdisc add dev u0 root handle 11: tbf rate 10mbit burst 20k limit 100k"]);
         let before = htb::settings(&mut netlink, &device).unwrap();
         let refused = htb::put(&mut netlink, &device, &wanted, false).unwrap_err();
-        let expected = "linux plane: u0: qdisc tbf 11: is another's and is left alone\n  help: `vmio guard run --takeover` \
+        let expected = "linux plane: u0: qdisc tbf 11: belongs to another program and was not changed\n  help: `vmio \
+                        guard run --takeover` \
                         replaces it and puts it back when the guard is undone; or remove it: tc qdisc del dev u0 root";
         assert_eq!(refused.to_string(), expected);
         assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);

@@ -286,9 +286,7 @@ fn status_reports_missing_fq_codel() {
         let noted = core.notes().iter().any(|note| note.contains("this kernel has no fq_codel"));
         let status = core.status().unwrap();
         let held = status[0].members[1].held.clone().unwrap();
-        let told = held
-            .reason
-            .ends_with("a flood of its own takes the room of its own TCP, since this kernel has no fq_codel");
+        let told = held.reason.ends_with("its own flood can starve its TCP: this kernel has no fq_codel");
         assert_eq!((noted, told), (!has, !has), "{:?}, {held:?}", core.notes());
         assert!(
             held.waits == QueueingPoint::Queued && held.reason.starts_with("no guest is known behind it"),

@@ -95,7 +95,7 @@ fn outlives_and_is_taken_over(pinned: bool, foreign: &[&str]) {
         let ledger = tempfile::tempdir().unwrap();
         let mut first = start(&host, ledger.path(), LIMITED);
         let notes = first.notes();
-        assert_eq!(notes.iter().any(|note| note.contains("no bpffs is mounted")), !pinned, "{notes:?}");
+        assert_eq!(notes.iter().any(|note| note.contains("bpffs is not mounted")), !pinned, "{notes:?}");
         assert_eq!(first.reconcile().unwrap(), 0);
         let there = State::now();
         attached_once(&host, pinned);
@@ -165,7 +165,7 @@ fn undo_without_the_ledger() {
             let mut undo = kept(tempfile::tempdir().unwrap().path());
             undo.undo().unwrap();
             let notes = undo.observe(Scope::Plane).unwrap().notes;
-            assert!(notes.iter().any(|note| note.contains("the ledger has nothing of what")), "{notes:?}");
+            assert!(notes.iter().any(|note| note.contains("the ledger has no record of what")), "{notes:?}");
             let unknown: Vec<&String> = notes.iter().filter(|note| note.contains("tc qdisc del dev")).collect();
             assert_eq!(unknown.len(), if by_tcx(pinned) { 0 } else { 3 }, "{notes:?}");
             for note in unknown {
@@ -268,7 +268,10 @@ fn failed_start_leaves_earlier_limits() {
         let there = State::now();
         let gone = LIMITED.replace("uplink.u0", "uplink.u8");
         let failed = Core::start(kept(ledger.path()), policy(&gone), interfaces(&host)).err().unwrap().to_string();
-        assert!(failed.contains("there is no such interface") && failed.contains("had put in force stays"), "{failed}");
+        assert!(
+            failed.contains("no such interface") && failed.contains("that were not replaced yet stay in force"),
+            "{failed}"
+        );
         assert_eq!(State::now(), there);
         classified(&mut host);
         let uplink = host.uplink.clone();

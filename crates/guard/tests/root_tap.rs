@@ -113,7 +113,7 @@ fn excess_stays_with_the_process() {
         tap::hold(&tap::plan(&device, process, 77_000).unwrap()).unwrap();
         assert_eq!(tap::undo(&held).unwrap(), Undone::Others(77_000));
         let error = tap::hold(&held).unwrap_err().to_string();
-        assert!(error.contains("77000 bytes") && error.contains("is another's"), "{error}");
+        assert!(error.contains("77000 bytes") && error.contains("belongs to another program"), "{error}");
         assert_eq!(holder.sizes(), [77_000]);
     });
 }
@@ -182,7 +182,7 @@ fn only_the_holder_of_the_tap() {
         assert_eq!(index, device.index);
         refused(&device, two.process(), "does not hold it");
         refused(&device, twin.process(), "does not hold it");
-        refused(&device, Process { start_ticks: 1, ..one.process() }, "is another by now");
+        refused(&device, Process { start_ticks: 1, ..one.process() }, "is now used by another process");
         assert_eq!(tap::find(&device, &[two.child.id(), twin.child.id()]).unwrap(), None);
         let others = [two.child.id(), twin.child.id(), one.child.id()];
         assert_eq!(tap::find(&device, &others).unwrap(), Some(one.process()));

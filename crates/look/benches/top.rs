@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use vmio_look::top::{Blocks, FlowSource, Sampler};
 use vmio_model::top::verdict::verdicts;
-use vmio_model::top::{History, rows};
+use vmio_model::top::{History, rows, waits};
 use vmio_node::Local;
 
 /// The stand-in's program, as in its command line.
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         (spent() - began) * 1e3
     );
     let mut history = History::default();
-    let (mut seen, mut drawn, mut ticks) = (0, 0.0, Vec::new());
+    let (mut seen, mut drawn, mut waiting, mut ticks) = (0, 0.0, 0.0, Vec::new());
     let (start, before) = (Instant::now(), spent());
     for _ in 0..seconds {
         std::thread::sleep(Duration::from_secs(1));
@@ -81,20 +81,24 @@ fn main() -> Result<(), Box<dyn Error>> {
         ticks.push(spent() - tick);
         let conclude = spent();
         seen = interval.guests.iter().filter(|g| g.cpu.as_ref().is_some_and(|c| c.vcpus == 4)).count();
-        let shown = (verdicts(&interval, &history), rows::rows(&interval));
+        let (found, mut rows) = (verdicts(&interval, &history), rows::rows(&interval));
+        let wait = spent();
+        waits::fill(&mut rows.guests, &interval, &found);
+        waiting += spent() - wait;
         history.remember(&interval);
-        drop(shown);
+        drop((found, rows));
         drawn += spent() - conclude;
     }
     let share = (spent() - before) / start.elapsed().as_secs_f64();
     ticks.sort_by(f64::total_cmp);
     println!(
         "{seen} of them seen with their virtual CPUs; {seconds} looks, one a second: {:.2} % of a core (a look {:.1} ms \
-         median, {:.1} ms worst; verdicts and rows {:.2} ms)",
+         median, {:.1} ms worst; verdicts, rows and waits {:.2} ms, of which waits {:.2} ms)",
         share * 100.0,
         ticks[ticks.len() / 2] * 1e3,
         ticks[ticks.len() - 1] * 1e3,
-        drawn / seconds.max(1) as f64 * 1e3
+        drawn / seconds.max(1) as f64 * 1e3,
+        waiting / seconds.max(1) as f64 * 1e3
     );
     Ok(())
 }

@@ -4,17 +4,20 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vmio_model::facts::{Guest, Provenance, Unread};
-use vmio_node::linux::process;
+use vmio_model::facts::{Guest, Hop, HostSeen, HostState, Provenance, Unread};
+use vmio_node::linux::net::{Interfaces, Port};
+use vmio_node::linux::{process, system};
 use vmio_node::qmp::ReadOnly;
-use vmio_node::{NoMonitor, Questions, Reader, Unanswered};
+use vmio_node::{NetworkAnswer, NetworkQuestion, NoMonitor, Questions, Reader, Unanswered};
 
 pub use vmio_node::Question;
 
+use crate::host_state;
 use crate::neighbours::Others;
+use crate::ovs::Ovs;
 use crate::require::{self, Fix};
 
 /// Start of the reason where a program failed without a message.
@@ -70,8 +73,17 @@ pub struct HostView<'a> {
     /// When the view was made, in seconds since the epoch.
     pub at_unix_seconds: f64,
     processes: OnceLock<(Vec<ProcessInfo>, bool)>,
+    seen: OnceLock<HostSeen>,
+    state: OnceLock<HostState>,
     /// Time spent on files that a guest's owner chooses, by the guest's process.
     spent: Mutex<BTreeMap<Option<u32>, Duration>>,
+    /// Interfaces by number.
+    interfaces: OnceLock<BTreeMap<u32, String>>,
+    /// Ports of bridges.
+    ports: Mutex<BTreeMap<String, Arc<Vec<Port>>>>,
+    /// What is behind ends of veth pairs.
+    pairs: Mutex<BTreeMap<String, Option<Vec<Hop>>>>,
+    ovs: OnceLock<Result<Ovs, Unread>>,
 }
 
 impl<'a> HostView<'a> {
@@ -84,7 +96,13 @@ impl<'a> HostView<'a> {
             monitor_limit: MONITOR_LIMIT,
             at_unix_seconds: at,
             processes: OnceLock::new(),
+            seen: OnceLock::new(),
+            state: OnceLock::new(),
             spent: Mutex::default(),
+            interfaces: OnceLock::new(),
+            ports: Mutex::default(),
+            pairs: Mutex::default(),
+            ovs: OnceLock::new(),
         }
     }
 
@@ -127,7 +145,7 @@ impl<'a> HostView<'a> {
             };
             return Err(unread(what, format!("no program {} in PATH", question.program()), Fix::Do(package)));
         }
-        let by_hand = Fix::Do("run the command by hand");
+        let by_hand = Fix::Do("run the command manually");
         match self.node.answer(question) {
             Ok(output) if output.ok() => Ok(output.out()),
             Ok(output) => {
@@ -138,6 +156,14 @@ impl<'a> HostView<'a> {
             }
             Err(e) => Err(unread(what, e.to_string(), by_hand)),
         }
+    }
+
+    /// Asks the kernel about the network.
+    ///
+    /// # Errors
+    /// When it cannot be asked, refuses, or its answer makes no sense.
+    pub fn network(&self, question: &NetworkQuestion) -> Result<NetworkAnswer, Unanswered> {
+        self.node.network(question)
     }
 
     /// Queries a guest's monitor, for [`MONITOR_LIMIT`] at most from connecting to disconnecting. Returns the result of
@@ -177,6 +203,74 @@ impl<'a> HostView<'a> {
     /// The processes at the time of the first call, kernel threads included; those that ended meanwhile are left out.
     pub fn processes(&self) -> &[ProcessInfo] {
         &self.listed().0
+    }
+
+    /// This machine's interface with a number, at the time of the first call.
+    pub(crate) fn interface(&self, index: u32) -> Option<&str> {
+        let read = || {
+            let here = Interfaces::here(self.reader());
+            let names = here.names().unwrap_or_default();
+            names.into_iter().filter_map(|name| Some((here.index(&name)?, name))).collect()
+        };
+        self.interfaces.get_or_init(read).get(&index).map(String::as_str)
+    }
+
+    /// The ports of one of this machine's bridges by which packets go on, as `read` found them at the first call: all
+    /// of a bridge's guests have the same.
+    pub(crate) fn ports(&self, bridge: &str, read: impl FnOnce() -> Vec<Port>) -> Arc<Vec<Port>> {
+        let known = || self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = known().get(bridge).cloned();
+        seen.unwrap_or_else(|| {
+            let ports = Arc::new(read());
+            known().insert(bridge.to_owned(), Arc::clone(&ports));
+            ports
+        })
+    }
+
+    /// What is behind one of this machine's ends of a veth pair, as `look` found it at the first call.
+    pub(crate) fn beyond(&self, end: &str, look: impl FnOnce() -> Option<Vec<Hop>>) -> Option<Vec<Hop>> {
+        let known = || self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = known().get(end).cloned();
+        seen.unwrap_or_else(|| {
+            let hops = look();
+            known().insert(end.to_owned(), hops.clone());
+            hops
+        })
+    }
+
+    /// What Open vSwitch's database says, asked once; empty where it does not run.
+    ///
+    /// # Errors
+    /// When it does not answer, or its answer cannot be parsed.
+    pub fn ovs(&self) -> Result<&Ovs, &Unread> {
+        let ask = || if Ovs::runs(self.reader()) { Ovs::parse(&self.ask(&Question::Ovs)?) } else { Ok(Ovs::default()) };
+        self.ovs.get_or_init(ask).as_ref()
+    }
+
+    /// Why Open vSwitch said nothing, where it was asked.
+    pub(crate) fn ovs_unread(&self) -> Option<Unread> {
+        self.ovs.get()?.as_ref().err().cloned()
+    }
+
+    /// The host's kernel, at the time of the first call.
+    pub(crate) fn seen(&self) -> &HostSeen {
+        self.seen.get_or_init(|| {
+            let reader = self.reader();
+            HostSeen {
+                kernel: system::kernel_version(reader),
+                // Linux, Documentation/admin-guide/sysctl/kernel.rst; since 6.6.
+                io_uring_disabled: system::sysctl(reader, "kernel.io_uring_disabled").ok().and_then(|n| n.parse().ok()),
+                clock_source: system::clock_source(reader),
+            }
+        })
+    }
+
+    /// Facts of the machine as a whole, at the time of the first call.
+    pub fn state(&self) -> &HostState {
+        self.state.get_or_init(|| {
+            let of_kernel = |p: &&ProcessInfo| p.comm == "ksmd" && p.args.iter().all(Vec::is_empty);
+            host_state::of(self.reader(), self.processes().iter().find(of_kernel).map(|p| p.pid))
+        })
     }
 
     /// A note that guests may be missing, where `/proc` does not show all processes.

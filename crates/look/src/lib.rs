@@ -6,11 +6,14 @@
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 
 pub mod backing;
+mod host_state;
 mod host_view;
 pub mod images;
 pub mod kinds;
+pub mod limits;
 pub mod managers;
 pub mod neighbours;
+pub mod ovs;
 pub mod parallel;
 pub mod policing;
 pub mod qemu;
@@ -19,5 +22,6 @@ pub mod scan;
 pub mod storage;
 pub mod top;
 pub mod trace;
+mod way;
 
 pub use host_view::*;

@@ -30,14 +30,14 @@ pub struct Requirement {
 pub enum Missing {
     #[error("no program {0} in PATH")]
     Program(String),
-    #[error("no program {0} beside vmio, where it is installed, or in PATH")]
+    #[error("no {0} beside vmio, in /usr/lib/vmio or in /usr/local/lib/vmio")]
     OwnProgram(&'static str),
     /// None of several alternatives.
     #[error("none of {0}")]
     NoneOf(String),
     #[error("this is user {0}, not root")]
     NotRoot(u32),
-    #[error("cannot tell the user id from /proc/self/status")]
+    #[error("cannot read the user id from /proc/self/status")]
     UnknownUser,
     #[error("{0} may be read by root only")]
     RootOnly(&'static str),
@@ -180,7 +180,7 @@ impl Fix {
 
     /// The fix for root, whom a container, a security module or a file server refuses.
     fn for_root(self, node: &dyn Reader) -> String {
-        const REFUSED: &str = "root was refused: look whether vmio runs in a container or without some of root's \
+        const REFUSED: &str = "root was refused: check whether vmio runs in a container or without some of root's \
                                capabilities, under SELinux or AppArmor, or whether a file server maps root to nobody";
         match self {
             Fix::Do(what) | Fix::RootThen(what) => what.to_owned(),

@@ -74,7 +74,7 @@ fn real_chains_holes_and_cached_pages_are_read() {
         "{:?}",
         orphan.unread
     );
-    assert!(told(missing).why.contains("there is no image"), "{:?}", missing.unread);
+    assert!(told(missing).why.contains("no such image:"), "{:?}", missing.unread);
     assert_eq!((*holes.disks[0].sparse, *full.disks[0].sparse), (Some(true), Some(false)));
     // Just written and larger than any read-ahead: it is in the page cache.
     assert!(details(full).host_cached_bytes.is_some_and(|b| b >= 4 << 20), "{:?}", full.disks[0]);

@@ -1,16 +1,23 @@
 //! Facts: the input of the rules. The same rules serve a run (measured cells and gains), running guests (settings
 //! only), and a transcript in a test. Each fact has its source; a rule that lacks a fact abstains.
 
+mod below;
 mod fact;
 mod guest;
+mod host;
+mod host_state;
 mod merge;
 mod names;
+mod network;
+mod nic;
 mod place;
+mod quota;
 mod rate_limit;
 mod setting;
 mod source;
 mod subject;
 mod unread;
+mod way;
 
 use std::collections::BTreeSet;
 
@@ -24,15 +31,22 @@ use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
 use crate::summary::{CellRow, Share, Summary, judge_of, pairs};
 
+pub use below::{Below, DiscardEnds, Discards, Extents, Layout, Mounted, Raidz, SharedJournal};
 pub use fact::{Blank, Fact, Sourced, Sources};
-pub use guest::{DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors};
+pub use guest::{DeletedFile, Details, Disk, Guest, HostCpu, Overridden, PlacedThread, Processors};
+pub use host::HostSeen;
+pub use host_state::{Governor, HostState, Ksm, Swap};
 pub use names::{called, tell_apart};
+pub use network::{Busiest, Conntrack, ToGuest, Uplink};
+pub use nic::Nic;
 pub use place::Place;
-pub use rate_limit::RateLimit;
+pub use quota::{IoWeight, Throttled, WeightedDisk};
+pub use rate_limit::{LimitedAt, RateLimit};
 pub use setting::Setting;
 pub use source::{CommandLineOption, Source};
 pub use subject::{DeviceId, DeviceKind, GuestId, Subject};
 pub use unread::{AS_ROOT, Remedy, Unread};
+pub use way::{Hop, HopKind, way_shown};
 
 /// Where a fact comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

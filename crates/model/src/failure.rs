@@ -13,7 +13,7 @@ pub enum Exit {
     Usage,
     /// 3: a precondition is not met.
     Precondition,
-    /// 4: interrupted with a partial result, or no requested figure is known.
+    /// 4: a partial result: interrupted, shares without their pairs, or no requested figure is known.
     Partial,
     /// 5: a finding at or above `--fail-on`.
     Finding,

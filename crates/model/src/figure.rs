@@ -282,7 +282,7 @@ pub enum NotAsDeclared {
     Labels(String),
     #[error("it gave {0} twice")]
     Twice(String),
-    #[error("its {0} is no finite number")]
+    #[error("its {0} is not a finite number")]
     NotFinite(String),
 }
 

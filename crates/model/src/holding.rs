@@ -126,7 +126,7 @@ pub fn holding(nic: &Nic, way: PacketPath, plane: &Abilities, direction: Directi
         Direction::GuestRx if plane.receive => Holding::new(
             QueueingPoint::Queued,
             Some(Queue::Ifb),
-            "what it receives waits on this host, so that senders that give way (TCP) do",
+            "what it receives waits on this host, so that TCP senders slow down",
         ),
         Direction::GuestRx => Holding::new(QueueingPoint::None, None, "this plane cannot limit what guests receive"),
         Direction::GuestTx => sends(nic, backend, way, limit),
@@ -159,12 +159,12 @@ fn sends(nic: &Nic, backend: &str, way: PacketPath, limit: BitRate) -> Holding {
             let reason = match charged {
                 Some(true) => "its tap is charged for what waits at the uplink, so the guest's own ring fills",
                 Some(false) => {
-                    "the firewall or a route on the way takes packets off the tap's account, so the queue stands right \
-                     behind the tap, and the guest's own ring fills"
+                    "a firewall or route hides the uplink's queue from the tap, so the queue is right behind the tap, \
+                     and the guest's own ring fills"
                 }
                 None => {
-                    "whether a packet at the uplink is still on the tap's account could not be read, so the queue stands \
-                     right behind the tap, and the guest's own ring fills"
+                    "whether the tap sees the uplink's queue could not be read, so the queue is right behind the tap, \
+                     and the guest's own ring fills"
                 }
             };
             Holding {
@@ -176,25 +176,20 @@ fn sends(nic: &Nic, backend: &str, way: PacketPath, limit: BitRate) -> Holding {
             QueueingPoint::Queued,
             Some(Queue::Uplink),
             format!(
-                "QEMU's own queue before an emulated {model} takes packets without an end, so nothing can be held in the \
-                 guest; give it virtio-net"
+                "QEMU's queue before an emulated {model} is unbounded, so nothing can be held back in the guest; give \
+                 it virtio-net"
             ),
         ),
         ("tap", None) => Holding::new(
             QueueingPoint::Queued,
             Some(Queue::Uplink),
-            "what card the guest sees could not be read, so its tap's send buffer is left alone",
+            "which card the guest sees could not be read, so its tap was not changed",
         ),
         _ => {
             let reason = match way.keeps_charge() {
                 // What orphans a tap's packets orphans a socket's too.
-                Some(false) => {
-                    "the firewall or a route on the way takes packets off its programs' sockets' account: their excess fills \
-                     the queue, which drops"
-                }
-                Some(true) | None => {
-                    "what its programs send is charged to their sockets: they wait, or what does not wait (UDP) fills the queue"
-                }
+                Some(false) => "a firewall or route hides the queue from the sender: excess packets are dropped",
+                Some(true) | None => "its programs see the queue and wait; what does not wait (UDP) fills the queue",
             };
             Holding::new(QueueingPoint::Queued, Some(Queue::Uplink), reason)
         }
@@ -227,7 +222,8 @@ fn unreachable(backend: &str) -> Option<&'static str> {
         "vdpa" => Some("its packets go from the guest to the card and never pass this host's kernel"),
         "macvtap" => Some("a macvtap's packets pass no device of this host on which a queue could be charged to it"),
         "user" | "passt" | "socket" => Some(
-            "its packets leave through a socket of the hypervisor's process; they cannot be told from other programs'",
+            "its packets leave through a socket of the hypervisor's process; they cannot be distinguished from other \
+             programs'",
         ),
         _ => Some("vmio does not know this kind of connection"),
     }

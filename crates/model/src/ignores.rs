@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<String>, TextError> {
-        let check = |entry: &str| entry.starts_with('x').then(|| format!("there is no rule {entry}"));
+        let check = |entry: &str| entry.starts_with('x').then(|| format!("unknown rule {entry}"));
         parse("scan.toml", text, &check)
     }
 
@@ -50,8 +50,8 @@ mod tests {
             ("ignore = 'a'", "scan.toml:1: ignore: must be a list, not a string"),
             ("\nignore = ['a', 3]", "scan.toml:2: ignore: must be a string, not a whole number"),
             ("ignore = ['a',\n 'a']", "scan.toml:2: ignore: is named twice"),
-            ("ignore = ['x1']", "scan.toml:1: ignore: there is no rule x1"),
-            ("ignore = ['a'", "scan.toml:1: this is no TOML: "),
+            ("ignore = ['x1']", "scan.toml:1: ignore: unknown rule x1"),
+            ("ignore = ['a'", "scan.toml:1: invalid TOML: "),
         ] {
             let refused = read(text).unwrap_err().to_string();
             assert!(refused.starts_with(problem), "{text}: {refused}");

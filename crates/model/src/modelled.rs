@@ -40,15 +40,15 @@ pub struct ModelledDisk {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum ModelledError {
-    #[error("{0:?} is no rate such as 40MB/s")]
+    #[error("invalid rate {0:?}: write for example 40MB/s")]
     NoRate(String),
     #[error("{text:?} is not from {range}")]
     OutOfRange { text: String, range: &'static str },
-    #[error("{0:?} is no NAME=VALUE")]
+    #[error("{0:?} is not NAME=VALUE")]
     NoPair(String),
     #[error("{0} is there twice")]
     Twice(String),
-    #[error("{0:?} is none of overhead, seek and size")]
+    #[error("{0:?} is not overhead, seek or size")]
     Unknown(String),
 }
 
@@ -101,8 +101,9 @@ impl ModelledDisk {
     pub fn statement(&self) -> String {
         format!(
             "The disk was modelled, {self}: one and the same for every side, served by vmio from memory. What may be \
-             concluded: which request sizes and depths reach a disk of these properties, and what of its bandwidth a \
-             set-up then gets here. What may not: any figure as that of this host's storage or of a real disk (no \
+             concluded: which request sizes and depths reach a disk of these properties, and how much of its \
+             bandwidth a set-up then gets here. What may not: any figure as that of this host's storage or of a real \
+             disk (no \
              cache, no rotation, every seek as long as any other), what a power cut leaves, or CPU costs of the host, \
              which hold the model's own processor time."
         )
@@ -269,9 +270,9 @@ mod tests {
         assert_eq!(disk("0.5GB/s,seek=0us").to_string(), "500 MB/s, 150 µs a request, 0 µs a seek");
         assert_eq!(disk("112.5MB/s").headline(), "a modelled disk of 112.5 MB/s");
         for (wrong, word) in [
-            ("", "no rate"),
-            ("40", "no rate"),
-            ("40MB", "no rate"),
+            ("", "invalid rate"),
+            ("40", "invalid rate"),
+            ("40MB", "invalid rate"),
             ("0MB/s", "100kB/s"),
             ("-1MB/s", "100kB/s"),
             ("infMB/s", "100kB/s"),
@@ -280,7 +281,7 @@ mod tests {
             ("40MB/s,seek=8", "0us to 1s"),
             ("40MB/s,seek=9s", "0us to 1s"),
             ("40MB/s,size=1MiB", "64MiB"),
-            ("40MB/s,spin=1ms", "none of"),
+            ("40MB/s,spin=1ms", "overhead, seek or size"),
             ("40MB/s,seek=1ms,seek=2ms", "twice"),
         ] {
             let text = ModelledDisk::parse(wrong).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Rate limits that others have set on interfaces of a policy (libvirt, Proxmox VE, Open vSwitch): their effect on it,
-//! the policy that replaces them, and the commands that remove them.
+//! Rate limits that others have set on interfaces of a policy (libvirt, Proxmox VE, Open vSwitch, tc by hand): their
+//! effect on it, the policy that replaces them, and the commands that remove them.
 //!
 //! Two limits in a row are never better than one: the lower one applies, the other is not met, and a policer makes TCP
 //! with a short round trip fall far below both. Instead of a policer of 100 Mbit/s a queue gave TCP 95.7 Mbit/s; behind
@@ -11,7 +11,9 @@ use crate::facts::{Place, RateLimit};
 use crate::policy::assign::{Interface, assign};
 use crate::policy::{Class, Direction, Entry, Kind, Matcher, Policy};
 use crate::rate::BitRate;
-use crate::rules::change::{Names, shell, slot_without};
+use crate::rules::change::{
+    Names, set_anew, unlimited_by_libvirt, unlimited_by_ovs, unlimited_by_proxmox, unlimited_by_tc,
+};
 
 /// An interface with others' limits.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +45,7 @@ pub struct Conflict {
     pub min_bps: Option<BitRate>,
     /// Its maximum, in bit/s.
     pub max_bps: Option<BitRate>,
-    /// The effects of both together, a sentence each.
+    /// What comes of both together, a sentence.
     pub why: Vec<String>,
     /// The shell command that removes the limit.
     pub take_off: String,
@@ -59,32 +61,7 @@ fn conflict(policy: &Policy, limited: &Limited, limit: &RateLimit) -> Conflict {
     let class = entry.and_then(|entry| Some((entry, entry.class_in(limit.direction)?)));
     let capacity = |entry: &Entry| policy.uplinks.get(&entry.uplink).map_or(BitRate::MAX, |uplink| uplink.capacity);
     let member = class.map(|(entry, name)| policy.class(name).member(capacity(entry)));
-    let (by, most) = (shown(&limit.by), limit.most());
-    let mut why = Vec::new();
-    match (&class, &member) {
-        (Some((_, name)), Some(member)) => {
-            if member.min > most {
-                why.push(format!("class {name} guarantees {}, but {by} lets no more than {most} pass", member.min));
-            }
-            if member.max > most {
-                why.push(format!(
-                    "two limits in a row: {by}'s {most} holds, and the class's maximum of {} is never reached",
-                    member.max
-                ));
-            } else {
-                why.push(format!("two limits in a row: the class's maximum of {} holds", member.max));
-            }
-        }
-        _ => why.push(format!(
-            "the policy has it in no class for this direction: {by}'s limit holds, and vmio knows nothing of it"
-        )),
-    }
-    if limit.drops {
-        why.push(format!(
-            "{by} drops at once what is above: TCP with a short round trip gets far less than the limit, and what is dropped \
-             has been copied already"
-        ));
-    }
+    let names = class.zip(member).map(|((_, name), member)| (name, member.min, member.max));
     Conflict {
         interface: limited.interface.name.clone(),
         guest: limited.guest.clone(),
@@ -92,51 +69,55 @@ fn conflict(policy: &Policy, limited: &Limited, limit: &RateLimit) -> Conflict {
         class: class.map(|(_, name)| name.to_owned()),
         min_bps: member.map(|m| m.min),
         max_bps: member.map(|m| m.max),
-        why,
+        why: vec![effect(limit, names)],
         take_off: take_off(limited, &limit.by),
     }
 }
 
-/// Display name of a limit's owner.
-pub fn shown(by: &str) -> &str {
-    match by {
-        "proxmox" => "Proxmox VE",
-        "openvswitch" => "Open vSwitch",
-        other => other,
+/// What comes of a limit and of a class with its minimum and maximum: one sentence, of what counts most.
+fn effect(limit: &RateLimit, class: Option<(&str, BitRate, BitRate)>) -> String {
+    let (by, most) = (limit.shown_by(), limit.most());
+    if limit.missing {
+        return format!("{by} is configured to limit it to {most}, but the kernel has no such limit now");
     }
+    let Some((name, min, max)) = class else {
+        return format!(
+            "the policy has it in no class for this direction: {by}'s limit holds, and vmio knows nothing of it"
+        );
+    };
+    if limit.hurts_tcp() && most <= max {
+        return format!(
+            "{by} drops what is above {most} at once: TCP gets less than that, and the figures of class {name} are not met"
+        );
+    }
+    if most < min {
+        return format!("class {name} guarantees {min}, but {by} lets no more than {most} pass");
+    }
+    if most < max {
+        return format!("{by}'s limit of {most} holds; the maximum of class {name}, {max}, is never reached");
+    }
+    format!("the maximum of class {name}, {max}, holds: {by}'s limit of {most} is not lower")
 }
 
-/// The command that removes a limit from an interface: virsh(1), `domiftune`; qm(1), `--net[n]`;
-/// ovs-vswitchd.conf.db(5), "Ingress Policing".
+/// The command that removes a limit from an interface.
 fn take_off(limited: &Limited, by: &str) -> String {
-    let names = Names(&limited.place);
+    let (names, interface) = (Names(&limited.place), limited.interface.name.as_str());
+    let own: Vec<&RateLimit> = limited.limits.iter().filter(|limit| limit.by == by).collect();
     match by {
-        "libvirt" => {
-            let device = limited.place.target.as_deref().unwrap_or(&limited.interface.name);
-            let flag = |limit: &RateLimit| match limit.direction {
-                Direction::GuestTx => " --outbound 0",
-                Direction::GuestRx => " --inbound 0",
-            };
-            let flags: String = limited.limits.iter().filter(|limit| limit.by == by).map(flag).collect();
-            format!("virsh domiftune {} {}{flags} --live --config", names.domain(), shell(device))
-        }
-        "proxmox" => {
-            let (vmid, slot) = (names.vmid(), names.slot("net0"));
-            // The line is rewritten from itself, which keeps everything else.
-            let read = slot_without(&vmid, &slot, &["rate"]).replace("disk", "card");
-            format!("{read} && \\\nqm set {vmid} --{slot} \"$card\"")
-        }
-        _ => {
-            let name = shell(&limited.interface.name);
-            format!("ovs-vsctl set interface {name} ingress_policing_rate=0 ingress_policing_burst=0")
-        }
+        "libvirt" => unlimited_by_libvirt(names, limited.place.target.as_deref().unwrap_or(interface), &own),
+        "proxmox" => unlimited_by_proxmox(names),
+        "openvswitch" => unlimited_by_ovs(interface),
+        "cni" => set_anew(by).unwrap_or_default().to_owned(),
+        "lxd" => format!("{}\n{}", set_anew(by).unwrap_or_default(), unlimited_by_tc(interface, &own)),
+        _ => unlimited_by_tc(interface, &own),
     }
 }
 
 /// The policy that replaces both, and the parts of the limits that it could not take over, a sentence each.
 ///
-/// An interface whose other limit is below its class's maximum gets a class of its own: the same with that maximum, and
-/// a minimum that is not higher. An interface without a class gets one with that maximum only.
+/// An interface whose other limit is below its class's maximum gets a class of its own: the same with that maximum. A limit
+/// below the class's minimum is not taken over: whoever wrote the policy wants more. An interface without a class gets one
+/// with that maximum only. So no limit becomes a minimum, and no minimum goes down.
 pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Policy, Vec<String>) {
     let (mut next, mut left) = (policy.clone(), Vec::new());
     for limited in all {
@@ -148,10 +129,22 @@ pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Polic
         let capacity = policy.uplinks.get(&uplink).map_or(BitRate::MAX, |uplink| uplink.capacity);
         let mut classes = Direction::ALL.map(|way| found.and_then(|e| e.class_in(way)).map(str::to_owned));
         for (way, class) in Direction::ALL.into_iter().zip(&mut classes) {
-            let most = limited.limits.iter().filter(|l| l.direction == way).map(RateLimit::most).min();
-            if let Some(most) = most.filter(|most| *most < capacity) {
-                *class = Some(lowered(&mut next, class.as_deref(), most, capacity));
+            let lowest = limited.limits.iter().filter(|l| l.direction == way && !l.part).min_by_key(|l| l.most());
+            let Some(limit) = lowest.filter(|limit| limit.most() < capacity) else { continue };
+            let most = limit.most();
+            let min = class.as_deref().map_or(BitRate::ZERO, |name| policy.class(name).min_on(capacity));
+            if most < min {
+                left.push(format!(
+                    "{}: {}'s {most} on what it {} is below the minimum of class {} ({min}), so it is not taken over: \
+                     take it off",
+                    limited.interface.name,
+                    limit.shown_by(),
+                    if way == Direction::GuestTx { "sends" } else { "receives" },
+                    class.as_deref().unwrap_or_default()
+                ));
+                continue;
             }
+            *class = Some(lowered(&mut next, class.as_deref(), most, capacity));
         }
         let [class, rx_class] = classes;
         if found.is_some_and(|e| e.class == class && e.rx_class == rx_class) {
@@ -168,7 +161,7 @@ pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Polic
         }
         let Some(matcher) = own_matcher(&next, &limited.interface, there) else {
             let name = &limited.interface.name;
-            left.push(format!("{name}: no entry can mean it alone beside those that are there; let those match less"));
+            left.push(format!("{name}: other entries match it too: narrow them"));
             continue;
         };
         // The first match in the order of the file applies.
@@ -189,7 +182,7 @@ fn lowered(policy: &mut Policy, class: Option<&str>, most: BitRate, capacity: Bi
         return name.to_owned();
     }
     let max = old.max.map_or(most, |max| max.min(most));
-    let new = Class { max: Some(max), min: old.min.map(|min| min.min(max)), ..old };
+    let new = Class { max: Some(max), ..old };
     let rate = max.to_string().replace(' ', "").replace("/s", "");
     let stem: String = class.unwrap_or("limit").chars().take(32).collect();
     let mut name = format!("{stem}-{rate}");

@@ -7,12 +7,18 @@
 mod about;
 mod backing_chain;
 mod bridge_netfilter;
+mod bsd_queues;
 mod cache_aio_pair;
 pub mod change;
+mod conntrack_full;
+mod copy_on_write_below;
 mod cpu_quota;
 mod deleted_file;
 mod depth_one_latency;
 mod depth_one_reads;
+mod direct_io_on_checksums;
+mod discard_goes_nowhere;
+mod discard_storm;
 mod disk_full_depth;
 mod disk_in_memory;
 mod disk_remedy;
@@ -21,14 +27,23 @@ mod emulated_nic;
 mod emulation_though_kvm;
 #[cfg(test)]
 mod example;
+mod exchange_format;
 pub mod expect;
+mod guest_drops;
 mod guest_faster_than_host;
+mod guest_in_swap;
 mod host_cache_hits;
+mod host_clock_source;
 mod host_page_cache;
+mod hpet_left_on;
+mod hyperv;
 mod idle_disk;
+mod io_weight_ignored;
 mod iothread_on_vcpu_core;
 mod iothread_saturated;
+mod ksm;
 mod limit_in_force;
+mod limit_on_card;
 mod live;
 mod missing_iothread;
 mod mtu_mismatch;
@@ -44,19 +59,24 @@ mod one_way_slow;
 mod placement;
 pub mod proof;
 mod qcow2_l2_cache;
+mod sector_size_not_passed;
 mod setting_overridden;
 mod severity;
 mod shared_iothread;
+mod shared_journal;
 mod single_queue;
+mod slow_governor;
 mod small_requests;
 mod sparse_file;
 pub mod support;
 mod threads_with_direct;
 mod unsafe_cache;
+mod uplink_trouble;
 mod user_network;
 mod vcpus_over_cores;
 mod virtio_choice;
 mod windows_no_enlightenments;
+pub mod withheld;
 mod zfs_volblocksize;
 
 use schemars::JsonSchema;
@@ -68,7 +88,7 @@ use crate::paper;
 use crate::stats::{Interval, Ratio};
 use crate::summary::{CellRow, Share};
 pub use about::About;
-pub use change::Change;
+pub use change::{Change, InFields};
 pub use disk_remedy::DiskRemedy;
 pub use live::Live;
 pub use proof::{Proof, Proven};
@@ -148,6 +168,9 @@ pub struct Finding {
     pub expected: Option<Expected>,
     /// The change.
     pub change: Change,
+    /// The change by what manages the guest and writes its set-up itself, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_manager: Option<InFields>,
     /// Where to read more.
     pub references: Vec<String>,
     /// Measured gain of the change, by which findings are sorted. `None` when nothing was measured or there is nothing
@@ -155,6 +178,17 @@ pub struct Finding {
     pub cost_ratio: Option<Ratio>,
     /// What `--prove` re-runs.
     pub proof: Option<Proof>,
+    /// Whether its cause is the host's: a report tells it once for all guests that have it.
+    #[serde(skip)]
+    pub of_host: bool,
+}
+
+impl Finding {
+    /// The same, with a cause that is the host's.
+    #[must_use]
+    pub(in crate::rules) fn of_host(self) -> Self {
+        Self { of_host: true, ..self }
+    }
 }
 
 /// Facts that a rule requires.
@@ -198,8 +232,6 @@ pub struct Rule {
     pub checks: &'static [Check],
     /// The guests that it concerns.
     pub kinds: Kinds,
-    /// Whether findings in several guests have one cause, on the host.
-    pub host_wide: bool,
     /// Its change to a disk, where that can be measured.
     pub remedy: Option<DiskRemedy>,
     /// Whether a published effect supports it: two disks of one guest, the slower first.
@@ -255,7 +287,7 @@ impl Check {
 }
 
 impl Rule {
-    /// Defaults of rules: QEMU's guests, each alone, with no change to a disk that can be measured.
+    /// Defaults of rules: QEMU's guests, with no change to a disk that can be measured.
     pub(in crate::rules) const PLAIN: Rule = Rule {
         id: "",
         title: "",
@@ -264,7 +296,6 @@ impl Rule {
         references: &[],
         checks: &[],
         kinds: Kinds::Qemu,
-        host_wide: false,
         remedy: None,
         published: None,
         #[cfg(test)]
@@ -299,6 +330,9 @@ pub const RULES: &[&Rule] = &[
     &emulation_though_kvm::RULE,
     &emulated_driver::RULE,
     &sparse_file::RULE,
+    &direct_io_on_checksums::RULE,
+    &copy_on_write_below::RULE,
+    &sector_size_not_passed::RULE,
     &cache_aio_pair::RULE,
     &missing_iothread::RULE,
     &small_requests::RULE,
@@ -308,6 +342,7 @@ pub const RULES: &[&Rule] = &[
     &guest_faster_than_host::RULE,
     &qcow2_l2_cache::RULE,
     &backing_chain::RULE,
+    &exchange_format::RULE,
     &iothread_saturated::RULE,
     &virtio_choice::RULE,
     &depth_one_latency::RULE,
@@ -315,25 +350,38 @@ pub const RULES: &[&Rule] = &[
     &host_cache_hits::RULE,
     &zfs_volblocksize::RULE,
     &no_discard::RULE,
+    &discard_goes_nowhere::RULE,
+    &discard_storm::RULE,
+    &shared_journal::RULE,
     &setting_overridden::RULE,
     &network_disk_on_host::RULE,
     &limit_in_force::RULE,
+    &io_weight_ignored::RULE,
     &native_aio_that_waits::RULE,
     &shared_iothread::RULE,
     &single_queue::RULE,
     &threads_with_direct::RULE,
     &emulated_nic::RULE,
     &user_network::RULE,
-    &no_vhost::RULE,
-    &nic_queues::RULE,
-    &offloads_off::RULE,
     &mtu_mismatch::RULE,
+    &no_vhost::RULE,
+    &guest_drops::RULE,
+    &nic_queues::RULE,
+    &bsd_queues::RULE,
+    &offloads_off::RULE,
+    &conntrack_full::RULE,
+    &uplink_trouble::RULE,
     &bridge_netfilter::RULE,
     &one_way_slow::RULE,
     &iothread_on_vcpu_core::RULE,
     &vcpus_over_cores::RULE,
     &numa_split::RULE,
+    &guest_in_swap::RULE,
+    &slow_governor::RULE,
     &cpu_quota::RULE,
+    &host_clock_source::RULE,
+    &hpet_left_on::RULE,
+    &ksm::RULE,
     &old_cpu_model::RULE,
     &windows_no_enlightenments::RULE,
 ];

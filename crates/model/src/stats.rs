@@ -95,6 +95,11 @@ impl Ratio {
         if_usable(self.interval, self.pairs)
     }
 
+    /// The interval to show: of a ratio that is known by its rule, from however few pairs; else the useful one.
+    pub fn shown_interval(&self, known: bool) -> Option<Interval> {
+        if known { self.interval } else { self.usable_interval() }
+    }
+
     /// Whether there is an interval and all of it is above the bound.
     pub fn surely_above(&self, bound: f64) -> bool {
         self.interval.is_some_and(|i| i.above(bound))

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Actor, Aio, Arch, Baseline, Cache, Cell, Options, Shape, Side, State};
+use crate::cell::{Actor, Aio, Arch, Baseline, Cache, Cell, Options, Shape, Side, State, Subject};
 use crate::problem::TextError;
 use crate::stats::Convergence;
 use crate::stats::steady::MOST_ROUNDS;
@@ -137,6 +137,9 @@ pub struct Repeat {
     pub half_width_ratio: Option<f64>,
     /// Measured seconds of a cell whose workload runs for a time.
     pub seconds: f64,
+    /// The same for cells on the machine itself, whose figures scatter little; `None` for [`Repeat::seconds`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_seconds: Option<f64>,
     /// The run ends after this many minutes of measuring.
     pub max_minutes: f64,
     /// The run ends after this many GiB have been written; `None` where no cell is on a disk.
@@ -146,6 +149,9 @@ pub struct Repeat {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub steady_state: bool,
 }
+
+/// Rounds of a boot after the fewest boots.
+const LATER_ROUNDS: u32 = 3;
 
 impl Repeat {
     /// Requires steady state, with the rounds that its specification allows.
@@ -165,6 +171,26 @@ impl Repeat {
         match self.min_boots {
             0 | 1 => self.min_pairs.max(1),
             boots => (self.min_pairs.div_ceil(boots - 1)).saturating_sub(1).max(1),
+        }
+    }
+
+    /// Rounds of a boot before which so many boots were: once the fewest boots are there, another one adds little.
+    pub fn rounds_of_boot(&self, before: u32) -> u32 {
+        if before < self.min_boots { self.rounds_per_boot() } else { self.rounds_per_boot().max(LATER_ROUNDS) }
+    }
+
+    /// Boots that so many rounds take.
+    pub fn boots_of(&self, rounds: u32) -> u32 {
+        let first = self.min_boots.saturating_mul(self.rounds_per_boot());
+        let later = rounds.saturating_sub(first).div_ceil(self.rounds_of_boot(self.min_boots));
+        rounds.min(first).div_ceil(self.rounds_per_boot()) + later
+    }
+
+    /// Measured seconds of a workload on this subject that runs for a time.
+    pub fn seconds_on(&self, subject: &Subject) -> f64 {
+        match subject {
+            Subject::Machine => self.machine_seconds.unwrap_or(self.seconds),
+            Subject::Disk { .. } | Subject::Path { .. } => self.seconds,
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod over_time;
 mod rows;
 pub mod scores;
 pub mod seen;
+mod set_ups;
 mod shares;
 pub mod steady;
 pub mod wires;
@@ -31,7 +32,7 @@ use crate::run::Run;
 use crate::stats::{Convergence, Difference, Noise, Ratio};
 use crate::study::HostResource;
 
-pub use build::{answers, summarise};
+pub use build::{answers, short_of, summarise};
 pub use cell_row::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, PageCache, Percentile};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
@@ -40,6 +41,7 @@ pub(crate) use grade::cell_noise;
 pub use grade::{Grade, Graded, Reservation, TellsApart};
 pub(crate) use headline::percent;
 pub use judge::{FAIRNESS, Judge, judge_of};
+pub use set_ups::widest_difference;
 pub(crate) use shares::overall;
 pub use shares::{noise, pairs, share_of};
 

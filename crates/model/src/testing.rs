@@ -17,7 +17,9 @@ use crate::run::Run;
 use crate::study::Study;
 use crate::summary::summarise;
 
-pub use live::{live_disk, live_nic, live_processors, of_nic, of_processors, read_from_db1, settings};
+pub use live::{
+    live_disk, live_nic, live_processors, of_nic, of_processors, on_filesystem, read_from_db1, settings, way,
+};
 
 /// Numerical Recipes' 64-bit linear congruential generator.
 pub struct Lcg(pub u64);

@@ -36,7 +36,7 @@ pub fn read<T>(
     let found = match DeTable::parse(text) {
         Ok(root) => take(&mut reader, &Section { path: "".into(), span: 0..0, table: root.get_ref() }),
         Err(error) => {
-            reader.problem(&error.span().unwrap_or(0..0), "", format!("this is no TOML: {}", error.message()));
+            reader.problem(&error.span().unwrap_or(0..0), "", format!("invalid TOML: {}", error.message()));
             None
         }
     };

@@ -10,6 +10,7 @@ pub mod reading;
 pub mod rows;
 pub mod share;
 pub mod verdict;
+pub mod waits;
 mod words;
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ fn matters(name: &str, ours: &str, theirs: &str) -> String {
     let mut text = String::new();
     // Release notes of iperf 3.16, pull request 1591.
     if across((3, 16)) {
-        text += "; from 3.16 on a thread of its own serves each stream";
+        text += "; from 3.16 on each stream has its own thread";
     }
     // The client reports the receiver's figure, in any version: src/iperf_api.c, `get_results`.
     if across((3, 11)) && ours < (3, 11) {
@@ -54,10 +54,7 @@ mod tests {
         let said = messages("iperf3", old, new).join("");
         assert!(said.contains("3.9 here and 3.12 there; before 3.11 the client, this host's,"), "{said}");
         let said = messages("iperf3", newest, new).join("");
-        assert!(
-            said.ends_with("3.16 here and 3.12 there; from 3.16 on a thread of its own serves each stream"),
-            "{said}"
-        );
+        assert!(said.ends_with("3.16 here and 3.12 there; from 3.16 on each stream has its own thread"), "{said}");
         let said = messages("sockperf", "sockperf, version 3.7-0", "sockperf, version 3.10-no.git");
         assert_eq!(said, ["sockperf is 3.7-0 here and 3.10-no.git there"]);
         assert_eq!(messages("x", "a word", "another"), ["x is a word here and another there"]);

@@ -15,6 +15,13 @@ pub fn two(x: f64) -> String {
     if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
 }
 
+/// Decimals of a share and the ends of its interval, all in percent: none, unless the interval is too narrow to show
+/// with whole numbers; as many as make the ends differ, where two do.
+pub fn share_decimals(low: f64, high: f64) -> usize {
+    let least = usize::from(high - low < 1.0 || high < 10.0);
+    (least..=2).find(|decimals| format!("{low:.decimals$}") != format!("{high:.decimals$}")).unwrap_or(least)
+}
+
 /// The nearest candidate, if near enough: one mistake away (two in words of five letters and more), or similar as a
 /// whole.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -49,6 +56,13 @@ mod tests {
         assert_eq!(found(1), "1 note, 1 advice, 1 warning, 1 severe");
         assert_eq!(found(2), "2 notes, 2 advice, 2 warnings, 2 severe");
         assert_eq!([2.44, 9.94, 9.96, 33.7, 1234.0].map(two), ["2.4", "9.9", "10", "34", "1234"]);
+    }
+
+    #[test]
+    fn a_share_has_as_many_decimals_as_its_interval_needs() {
+        let of = |low: f64, high: f64| share_decimals(low, high);
+        assert_eq!([of(52.0, 61.0), of(2.9, 3.1), of(7.1, 10.8), of(10.9, 11.3)], [0, 1, 0, 1]);
+        assert_eq!([of(22.01, 22.04), of(50.0, 50.0), of(52.6, 53.4)], [2, 1, 1]);
     }
 
     #[test]

@@ -9,8 +9,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use vmio_model::cell::{Aio, Cache};
-use vmio_model::facts::{Details, Disk, Fact, Guest, Nic, Place, Provenance, Subject};
-use vmio_model::rules::change::{DiskChange, NicChange, own_disk, own_nic, together};
+use vmio_model::facts::{
+    Details, Disk, Fact, Guest, Hop, HopKind, LimitedAt, Nic, Place, Provenance, RateLimit, Subject, ToGuest,
+};
+use vmio_model::policy::Direction;
+use vmio_model::rate::MBIT;
+use vmio_model::rules::change::{DiskChange, NicChange, own_disk, own_nic, together, without_cow};
 use vmio_model::rules::{Change, findings};
 
 const NASTY: [&str; 10] = [
@@ -92,9 +96,11 @@ fn texts(name: &str) -> Vec<String> {
         discard: true,
         driver: None,
         l2_cache: Some(1 << 20),
+        physical_block: Some(4096),
     };
     let driver = |driver| DiskChange { driver: Some(driver), ..DiskChange::default() };
-    let mut changes: Vec<Change> = Vec::new();
+    let mut changes: Vec<Change> =
+        ["btrfs", "bcachefs", "xfs"].map(|filesystem| without_cow(name, &place(name), filesystem)).to_vec();
     for disk in disks(name) {
         for to in [asked.clone(), driver("virtio-blk"), driver("virtio-scsi")] {
             changes.push(own_disk(name, &disk, &to));
@@ -129,14 +135,36 @@ fn texts(name: &str) -> Vec<String> {
         }
     }
     let nics = vec![Nic { model: "virtio-net".into(), backend: "tap".into(), ..nic.clone() }];
+    let nics = nics.into_iter().flat_map(|nic| {
+        [("libvirt", "libvirt"), ("proxmox", "openvswitch"), ("tc", "tc")].map(|(receives, sends)| {
+            let sent = RateLimit::new(sends, Direction::GuestTx, MBIT, true);
+            let limits = vec![
+                RateLimit { at: Some(LimitedAt::Root), ..RateLimit::new(receives, Direction::GuestRx, MBIT, false) },
+                RateLimit { at: Some(LimitedAt::Ingress), burst_bytes: Some(1), ..sent },
+            ];
+            Nic { rate_limits: limits.into(), ..nic.clone() }
+        })
+    });
+    let hop = |kind| Hop { interface: name.into(), kind, mtu_bytes: Some(1400), driver: None, here: true };
+    let behind = vec![hop(HopKind::Tap), hop(HopKind::Bridge), hop(HopKind::Card)];
     let nics: Vec<Nic> = nics
-        .into_iter()
-        .map(|n| Nic { mtu_bytes: Some(9000).into(), bridge_mtu_bytes: Some(1500).into(), ..n })
+        .map(|n| Nic {
+            mtu_bytes: Some(1500).into(),
+            guest_mtu_bytes: Some(9000).into(),
+            tap_header: Some(false).into(),
+            to_guest: Some(ToGuest { packets: 9000, dropped_packets: 9000, queue_packets: None }).into(),
+            ..n
+        })
+        .flat_map(|n| {
+            let subject = Subject::net(name, "behind");
+            let told = Nic { host_mtu_bytes: Some(9000).into(), ..n.clone() };
+            [told, Nic { subject, way: behind.clone().into(), ..n }]
+        })
         .collect();
     let guest = Guest { name: name.into(), kind: "qemu".into(), disks: disks(name), nics, ..Guest::default() };
     let found = findings(&guest.facts());
     let joined = together(&guest, &found);
-    for rule in ["limit-in-force", "backing-chain", "mtu-mismatch"] {
+    for rule in ["limit-in-force", "backing-chain", "mtu-mismatch", "guest-drops", "offloads-off"] {
         assert!(found.iter().any(|f| f.rule == rule), "{rule}");
         changes.extend(found.iter().filter(|f| f.rule == rule).map(|f| f.change.clone()));
     }
@@ -166,6 +194,17 @@ impl Trap {
             ("socat", String::new()),
             ("qemu-img", String::new()),
             ("ip", String::new()),
+            ("touch", String::new()),
+            ("chattr", String::new()),
+            ("lsattr", "echo C".to_owned()),
+            ("setfattr", String::new()),
+            ("dd", String::new()),
+            ("truncate", String::new()),
+            ("chown", String::new()),
+            ("chmod", String::new()),
+            ("mv", String::new()),
+            ("ovs-vsctl", String::new()),
+            ("tc", String::new()),
         ] {
             let path = dir.join(program);
             std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();

@@ -324,7 +324,7 @@ fn many_patterns_are_told_apart_or_refused() {
     };
     assert!(policy(20, &costly).is_ok());
     let error = policy(160, &costly).unwrap_err();
-    assert!(error.problems.iter().any(|p| p.what.contains("too much alike")), "{error}");
+    assert!(error.problems.iter().any(|p| p.what.contains("too similar")), "{error}");
 }
 
 #[test]
@@ -347,8 +347,8 @@ fn demands_that_cannot_be() {
         ("vnet*=5Mbit", "is a pattern"),
         ("=5Mbit", "must not be empty"),
         (":rx=5Mbit", "must not be empty"),
-        ("mac:52:54=5Mbit", "no MAC address"),
-        ("vnet0=", "or \"unbounded\""),
+        ("mac:52:54=5Mbit", "invalid MAC address"),
+        ("vnet0=", "or \"unbounded\" (\"all\")"),
     ] {
         let error = Ask::parse(text).unwrap_err();
         assert!(error.contains(part), "{text}: {error}");

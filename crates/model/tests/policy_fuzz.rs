@@ -261,7 +261,7 @@ fn names_its_problems(error: &PolicyError, files: &[(String, String)]) {
         let lines: Vec<&str> = text.split('\n').take(p.line).collect();
         let head = |l: &&str| l.starts_with('[') && l.trim_end().ends_with(']') && HEADS.contains(&l.trim_end());
         let assigns = KEYS.iter().any(|k| lines[p.line - 1].starts_with(&format!("{k} =")));
-        let nameless = p.what.starts_with("this is no TOML") && !assigns && !lines.iter().any(head);
+        let nameless = p.what.starts_with("invalid TOML") && !assigns && !lines.iter().any(head);
         assert!(!p.what.is_empty() && (!p.key.is_empty() || nameless), "{p} {files:?}");
         let shown = p.snippet("error");
         assert!(shown.contains(&format!("{}:{}:{}", p.file, p.line, p.column)) && shown.contains('^'), "{shown}");

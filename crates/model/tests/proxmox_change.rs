@@ -51,6 +51,16 @@ const CONFIG: &str = "boot: order=sata1;ide2;net0\n\
                       scsi10: local-lvm:vm-101-disk-9,size=1G";
 
 #[test]
+fn sectors_are_added_to_the_options_that_are_there() {
+    let to = DiskChange { physical_block: Some(4096), ..DiskChange::default() };
+    let change = own_disk("x", &disk("virtio-scsi", "scsi0"), &to).proxmox;
+    let set = "-set device.scsi0.physical_block_size=4096";
+    let with = |args: &str| calls(&change, &format!("{CONFIG}{args}"));
+    assert_eq!(with("\nargs: -cpu host"), [format!("set|101|--args|-cpu host {set}|")]);
+    assert_eq!(with(""), [format!("set|101|--args| {set}|")]);
+}
+
+#[test]
 fn an_iothread_keeps_the_rest_of_the_slot() {
     let change = own_disk("x", &disk("virtio-scsi", "scsi0"), &DiskChange { iothread: true, ..DiskChange::default() });
     assert_eq!(

@@ -88,19 +88,20 @@ pub fn check(node: &dyn Node, device: &Pinned, force: bool) -> Result<Vec<String
         }
     }
     if used.is_empty() && device.open(OFlags::RDONLY | OFlags::EXCL).is_err_and(|e| e.raw_os_error() == BUSY) {
-        used.push("it is in use by the kernel or another program (opening it alone failed): end that use".into());
+        used.push("it is in use by the kernel or another program (exclusive open failed): end that use".into());
     }
     if !used.is_empty() {
         return Err(refused(format!("{}; --force does not change that", used.join("; "))));
     }
     if namespace(reader, "self", "pid")?.is_none_or(|ns| ns != Path::new(ALL_PROCESSES)) {
-        unseen.insert(0, "vmio runs in a container (a process namespace of its own), where it sees no others".into());
+        unseen
+            .insert(0, "vmio runs in a container (its own process namespace), where it sees no other processes".into());
     }
     if let Some(first) = unseen.first() {
         let more = unseen.len() - 1;
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         return Err(refused(format!(
-            "it cannot be told whether somebody uses it: {first}{more}; run vmio as root on the host itself; --force does \
+            "it is unknown whether it is in use: {first}{more}; run vmio as root on the host itself; --force does \
              not change that"
         )));
     }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::linux::kind;
 use crate::machine::lock;
 use crate::{
-    End, Error, Exec, FileIdentity, FileSample, FileStat, Node, Output, Process, Reader, Result, SamplePlan, Sampling,
-    made_up_others,
+    End, Error, Exec, FileIdentity, FileSample, FileStat, NetworkAnswer, NetworkQuestion, Node, Output, Process,
+    Reader, Result, SamplePlan, Sampling, Unanswered, made_up_others,
 };
 
 mod made_up;
@@ -33,6 +33,7 @@ pub struct Fake {
     name: String,
     state: Arc<Mutex<State>>,
     answers: Vec<Answer>,
+    kernel: Vec<(NetworkQuestion, NetworkAnswer)>,
     sockets: BTreeMap<PathBuf, Listener>,
 }
 
@@ -61,7 +62,13 @@ impl Fake {
     /// A machine without files and commands, whose clock shows 1000 s.
     pub fn new(name: impl Into<String>) -> Self {
         let state = State { seconds: 1000.0, ..State::default() };
-        Self { name: name.into(), state: Arc::new(Mutex::new(state)), answers: Vec::new(), sockets: BTreeMap::new() }
+        Self {
+            name: name.into(),
+            state: Arc::new(Mutex::new(state)),
+            answers: Vec::new(),
+            kernel: Vec::new(),
+            sockets: BTreeMap::new(),
+        }
     }
 
     /// Adds a file.
@@ -139,6 +146,14 @@ impl Fake {
     pub fn program(self, program: impl Into<String>, output: Output) -> Self {
         let program = program.into();
         self.command(move |cmd| (cmd.program == program).then(|| output.clone()))
+    }
+
+    /// Answers a question about the network. Without an answer there are no qdiscs, classes and filters, and nothing is
+    /// told of an interface.
+    #[must_use]
+    pub fn kernel(mut self, question: NetworkQuestion, answer: NetworkAnswer) -> Self {
+        self.kernel.push((question, answer));
+        self
     }
 
     /// A socket on which somebody listens; `play` is the other side of each connection, on a thread
@@ -324,6 +339,18 @@ impl Node for Fake {
         let (ours, theirs) = UnixStream::pair().map_err(|e| self.error("connect to", socket, e.kind()))?;
         std::thread::spawn(move || play(theirs));
         Ok(ours)
+    }
+
+    fn ask_kernel(&self, question: &NetworkQuestion) -> std::result::Result<NetworkAnswer, Unanswered> {
+        if let Some((_, answer)) = self.kernel.iter().find(|(asked, _)| asked == question) {
+            return Ok(answer.clone());
+        }
+        match question {
+            NetworkQuestion::Qdiscs => Ok(NetworkAnswer::Qdiscs(Vec::new())),
+            NetworkQuestion::Classes { .. } => Ok(NetworkAnswer::Classes(Vec::new())),
+            NetworkQuestion::Filters { .. } => Ok(NetworkAnswer::Filters(Vec::new())),
+            NetworkQuestion::Offloads { .. } | NetworkQuestion::Rings { .. } => Err(Unanswered::NotHere),
+        }
     }
 
     fn reader(&self) -> &dyn Reader {

@@ -41,7 +41,7 @@ impl ControlGroup {
 
     fn of(dir: OwnedFd) -> io::Result<Self> {
         if ![CGROUP, CGROUP2].contains(&fstatfs(&dir)?.f_type) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no control group"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a control group"));
         }
         Ok(Self { identity: Identity::of(&dir)?, dir })
     }
@@ -67,7 +67,7 @@ impl ControlGroup {
     /// `InvalidInput` of a file that is none of [`WRITTEN`]; what the kernel says.
     pub fn write(&self, file: &str, value: &str) -> io::Result<()> {
         if !WRITTEN.contains(&file) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{file} is no limit")));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{file} is not a limit")));
         }
         self.file(file, OFlags::WRONLY)?.write_all(value.as_bytes())
     }

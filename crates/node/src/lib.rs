@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod cpu;
 pub mod device_safety;
+pub mod ethtool;
 pub mod fake;
 pub mod group;
 pub mod helper;
@@ -17,6 +18,7 @@ pub mod libvirt;
 pub mod linux;
 mod local;
 pub mod machine;
+pub mod netlink;
 mod node;
 pub mod qmp;
 pub mod reach;
@@ -36,9 +38,9 @@ pub use journal::trust::trusted_dir;
 pub use journal::volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};
 pub use journal::{ChangeId, Journal, held, loops, reaper, undo_log};
 pub use local::{LOCAL, Local};
-pub use node::opened::{At, FileIdentity, Opened, Peek};
+pub use node::opened::{At, CowFilesystem, Extents, FileIdentity, FileLayout, Opened, Peek};
 pub use node::programs::find_program;
-pub use node::question::{NoMonitor, Question, Questions, Unanswered};
+pub use node::question::{NetworkAnswer, NetworkQuestion, NoMonitor, Question, Questions, Unanswered};
 pub use node::*;
 
 /// All that is done in a process of its own: its storage may never answer, or it holds a descriptor of another process.

@@ -10,6 +10,7 @@ mod cpu_binary;
 mod decoder;
 mod killed_owner;
 mod planted_journal;
+mod root_tc;
 mod root_undo;
 mod session;
 mod udp_binary;

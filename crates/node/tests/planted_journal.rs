@@ -61,7 +61,7 @@ fn a_journal_is_obeyed_only_where_nobody_else_can_write() {
     for mode in [0o666, 0o620] {
         let bed = Bed::new();
         let path = bed.plant("journals/a.journal", mode);
-        bed.refuses(&[path.to_str().unwrap(), "others than its owner may write it", "look at it, then delete it"]);
+        bed.refuses(&[path.to_str().unwrap(), "others than its owner may write it", "check it, then delete it"]);
         Journal::open(&bed.at("journals"), "run").unwrap();
     }
     for (dir, mode) in [("journals", 0o777), ("journals", 0o1777), ("", 0o777)] {
@@ -99,8 +99,8 @@ fn a_journal_without_places_removes_no_file_and_says_what_to_do() {
     let path = bed.at("journals/a.journal");
     fs::write(&path, bed.journal(None)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    bed.refuses(&["precious was left alone", "an older vmio recorded none", "delete it, then delete the journal"]);
+    bed.refuses(&["precious was not touched", "an older vmio recorded none", "delete it, then delete the journal"]);
     // A place that it does not lie in is none either.
     fs::write(&path, bed.journal(Some(&bed.at("journals")))).unwrap();
-    bed.refuses(&["precious was left alone"]);
+    bed.refuses(&["precious was not touched"]);
 }

@@ -197,10 +197,12 @@ impl Peer {
         let reached = self.ends.0;
         match self.serves {
             same if same == reached => None,
-            any if any.is_unspecified() => {
-                Some(format!("{reached} is no address of its own: servers listen at all that it has while a cell runs"))
-            }
-            own => Some(format!("{reached} is no address of its own: servers listen at {own}, where ssh arrives")),
+            any if any.is_unspecified() => Some(format!(
+                "{reached} is not one of the machine's own addresses: servers listen at all of them while a cell runs"
+            )),
+            own => Some(format!(
+                "{reached} is not one of the machine's own addresses: servers listen at {own}, where ssh arrives"
+            )),
         }
     }
 }

@@ -108,8 +108,9 @@ impl Own {
 
     fn candidates(&self, arch: Arch, exe: &Path) -> Vec<PathBuf> {
         let beside = exe.parent().filter(|_| arch.is_own()).map(Path::to_owned);
-        // target/debug/vmio, target/debug/deps/test-…
-        let built = exe.ancestors().skip(2).take(2).map(|a| a.join(built(arch)));
+        // target/debug/vmio, target/debug/deps/test-…; an installed program has no such directory above it.
+        let of_cargo = exe.ancestors().skip(1).take(2).any(|dir| dir.ends_with("debug") || dir.ends_with("release"));
+        let built = exe.ancestors().skip(2).take(2).filter(|_| of_cargo).map(|a| a.join(built(arch)));
         let installed = INSTALLED.map(|dir| if arch.is_own() { dir.into() } else { Path::new(dir).join(arch.name()) });
         beside.into_iter().chain(built).chain(installed).map(|dir| dir.join(self.name)).collect()
     }
@@ -158,6 +159,10 @@ mod tests {
             assert!(dirs.iter().all(|dir| list.contains(&dir.join(own.name))), "{list:?}");
             assert!(list.iter().all(|path| path.to_string_lossy().contains("aarch64")), "{list:?}");
             assert_eq!(own.variable_for(Arch::Aarch64), format!("{}_AARCH64", own.variable));
+            // Of an installed program nothing is looked for at `/`.
+            let list = own.candidates(Arch::X86_64, Path::new("/usr/bin/vmio"));
+            let dirs = ["/usr/bin", "/usr/lib/vmio", "/usr/local/lib/vmio"].map(|dir| Path::new(dir).join(own.name));
+            assert_eq!(list, dirs);
         }
     }
 

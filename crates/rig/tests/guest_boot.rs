@@ -53,7 +53,7 @@ fn one_guest_serves_several_set_ups_on_the_same_storage() {
         });
         // A shell and netcat tell none; that they run is seen where a workload uses them.
         if ["sh", "nc.openbsd"].contains(&program.as_str()) {
-            assert_eq!((said, version.as_str()), (None, "it tells no version"), "{program}");
+            assert_eq!((said, version.as_str()), (None, "it reports no version"), "{program}");
             continue;
         }
         let said = said.unwrap_or_else(|| panic!("{program} says no version"));

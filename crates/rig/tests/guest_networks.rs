@@ -125,7 +125,7 @@ fn every_network_workload_and_every_card_work_in_a_guest() {
         boots += u32::from(matches!(event, Event::Boot(_)));
         if let Event::Retry(cell, why) | Event::GaveUp(cell, why) = event {
             // A guest on a busy host may not send on time, or for long, and then must not be measured.
-            assert!(why.contains("the run is void"), "{}: {why}", cell.key());
+            assert!(why.contains("the run is invalid"), "{}: {why}", cell.key());
             println!("{}: {why}", cell.key());
             void += 1;
         }
@@ -202,9 +202,9 @@ fn a_guest_sends_to_another_guest() {
     let planned = cells::planned(text, &bed.dir(), &state);
     // Only one of the two guests would have it.
     let [left_out] = &planned.left_out[..] else { panic!("{:?}", planned.left_out) };
-    assert!(left_out.why.to_string().contains("between two guests is not set"), "{}", left_out.why);
+    assert!(left_out.why.to_string().contains("vmio sets nothing between two guests"), "{}", left_out.why);
     let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |event| match event {
-        Event::Retry(_, why) if why.contains("the run is void") => {}
+        Event::Retry(_, why) if why.contains("the run is invalid") => {}
         Event::Retry(cell, why) | Event::GaveUp(cell, why) => panic!("{}: {why}", cell.key()),
         _ => {}
     });

@@ -158,7 +158,7 @@ fn long_every_network_carries_every_stream() {
 fn stream(bed: &Bed, path: &NetPath, (name, peer): (&str, &str), stream: &str) -> bool {
     let (result, seen) = tried(bed, path, peer, stream);
     let result = match result {
-        Err(void) if void.to_string().contains("the run is void") => {
+        Err(void) if void.to_string().contains("the run is invalid") => {
             println!("{name} {stream}: {void}");
             return false;
         }
@@ -193,7 +193,7 @@ fn a_stream_that_is_not_offered_is_void() {
     let (result, _) = tried(&bed, &path, "host", "udp-100gbit-64");
     let said = result.unwrap_err().to_string();
     for words in
-        ["udp-100gbit-64 cannot run here: the run is void", "of 195312500 packets", "lower rate or larger packets"]
+        ["udp-100gbit-64 cannot run here: the run is invalid", "of 195312500 packets", "lower rate or larger packets"]
     {
         assert!(said.contains(words), "{said}");
     }

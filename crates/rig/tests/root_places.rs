@@ -83,7 +83,7 @@ fn helper_inner() {
         let (undone, failed) = if act == "recover" { (1, 0) } else { (0, 1) };
         assert_eq!((done.undone.len(), done.failed.len()), (undone, failed), "{done:?}");
         assert!(done.undone.iter().all(|u| u.contains("RBD image vms/vmio-")), "{done:?}");
-        assert!(done.failed.iter().all(|f| f.contains("left alone")), "{done:?}");
+        assert!(done.failed.iter().all(|f| f.contains("not touched")), "{done:?}");
         return;
     }
     let journal = Arc::new(Journal::open(&journals, "run").unwrap());

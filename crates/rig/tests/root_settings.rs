@@ -122,7 +122,7 @@ fn read_ahead_is_set_of_whole_given_disks() {
     assert_eq!(in_force(&part).to_string(), before, "its disk's");
     bed.run("delpart", &[device.to_str().unwrap(), "1"]);
     std::fs::remove_file(part).unwrap();
-    assert!(said.contains("is a part of a disk") && said.contains("whole disk"), "{said}");
+    assert!(said.contains("is a partition") && said.contains("whole disk"), "{said}");
     assert_eq!(of_loop(&device), before);
 }
 
@@ -235,6 +235,6 @@ fn bridge_netfilter_is_set_in_one_namespace() {
     // A bridge of the host's own.
     let own: Vec<Port> = ports.into_iter().map(|port| Port { enter: Vec::new(), ..port }).collect();
     let said = apply(&own, "off", &mut Undos::default()).unwrap_err();
-    assert!(matches!(&said, Error::Refused(why) if why.contains("not vmio's to change")), "{said}");
+    assert!(matches!(&said, Error::Refused(why) if why.contains("vmio does not change its firewall")), "{said}");
     assert_eq!(here(), before);
 }

@@ -180,7 +180,7 @@ fn an_exchanged_device_is_not_written() {
     let said = refused(&ctx);
     assert!(said.contains("names another device now") && said.contains(meant.to_str().unwrap()), "{said}");
     std::fs::remove_file(&link).unwrap();
-    assert!(refused(&ctx).contains("it is not there any more"));
+    assert!(refused(&ctx).contains("it no longer exists"));
     assert!(std::fs::read(&file).unwrap().iter().all(|b| *b == 0), "nothing was written");
 
     // Back where it was: what is handed out is what was opened, wherever the link leads from then on.

@@ -31,7 +31,7 @@ Examples:
   vmio runs compare 3 7    what changed between two runs
 
 Exit codes: 0 done, 1 failed, 2 usage error or configuration refused,
-3 a requirement is not met, 4 interrupted with a partial result,
+3 a requirement is not met, 4 a partial result (interrupted, or too few pairs),
 5 a finding at or above --fail-on.";
 
 /// Finds out how much of a host's speed its guests get, and where the rest goes
@@ -52,9 +52,18 @@ pub struct Globals {
     /// Print only JSON on standard output; everything else goes to standard error
     #[arg(long, global = true)]
     pub json: bool,
-    /// Keep stored runs, images and journals in DIR
-    #[arg(long, global = true, value_name = "DIR", env = "VMIO_STATE", hide_env_values = true)]
+    /// Keep stored runs, images and journals in DIR [env: VMIO_STATE]
+    #[arg(long, global = true, value_name = "DIR")]
     pub state: Option<PathBuf>,
+}
+
+impl Globals {
+    /// The state directory that the user names. clap would show an option that a variable sets as a required one in
+    /// the usage lines of its errors.
+    fn state(&self) -> Option<PathBuf> {
+        let variable = || std::env::var_os("VMIO_STATE").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        self.state.clone().or_else(variable)
+    }
 }
 
 /// The whole command line as clap knows it: for completions and man pages.
@@ -64,6 +73,7 @@ pub fn command() -> clap::Command {
 
 /// Parses the command line, runs the verb, prints its error, gives its exit code.
 pub fn main() -> ExitCode {
+    fit::set_room(term::width());
     let mut command = command();
     let cli = match command.try_get_matches_from_mut(std::env::args_os()).and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
@@ -113,7 +123,7 @@ fn ended(outcome: Outcome) -> ExitCode {
 fn context(globals: &Globals) -> anyhow::Result<Context> {
     Ok(Context {
         json: globals.json,
-        paths: Paths::of_this_user(globals.state.as_deref())?,
+        paths: Paths::of_this_user(globals.state().as_deref())?,
         style: Style::stdout(),
         command: for_record(std::env::args_os().map(|a| a.to_string_lossy().into_owned())),
         command_line: command,
@@ -124,13 +134,12 @@ fn context(globals: &Globals) -> anyhow::Result<Context> {
 fn failure(e: &anyhow::Error) -> Option<Failure> {
     let untrusted = |e: &vmio_node::Error| match e {
         vmio_node::Error::Untrusted { path, why, mend } => {
-            Some(Failure::new(Exit::Precondition, format!("{} is not to be trusted: {why}", path.display())).help(mend))
+            Some(Failure::new(Exit::Precondition, format!("{} is unsafe: {why}", path.display())).help(mend))
         }
         _ => None,
     };
     let unwritten = |e: &Unwritten| {
-        Failure::new(Exit::Failed, e.to_string())
-            .help("what it would have said is lost; runs that were measured are kept: `vmio runs list`")
+        Failure::new(Exit::Failed, e.to_string()).help("its output is lost; measured runs are kept: `vmio runs list`")
     };
     e.downcast_ref::<Failure>()
         .cloned()

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use vmio_model::failure::{Exit, Failure};
 
 use crate::paths::Paths;
+use crate::store::StoreError;
 use crate::term::Style;
 
 /// The result of a verb.
@@ -61,6 +62,32 @@ impl Context {
                     .help("choose a state directory that this user may write: --state DIR"),
             )),
         }
+    }
+}
+
+/// What to do about a state directory that cannot be used.
+const ELSEWHERE: &str = "keep the state in another directory: --state DIR";
+
+impl Context {
+    /// The error of a run that cannot keep its results: the state directory, why, and that another may be named. What
+    /// passes (another vmio is at work, a full disk) is told as it is.
+    pub fn unusable(&self, e: StoreError) -> anyhow::Error {
+        if matches!(e, StoreError::Busy { .. } | StoreError::Full { .. }) {
+            return e.into();
+        }
+        let failure =
+            Failure::new(Exit::Precondition, format!("cannot use the state directory {}", self.paths.state.display()));
+        let failure = failure.help(with_elsewhere(e.help()));
+        anyhow::Error::new(e).context(failure)
+    }
+}
+
+/// The help of an error of the store, which names `--state`.
+pub fn with_elsewhere(help: Option<String>) -> String {
+    match help {
+        Some(help) if help.contains("--state") => help,
+        Some(help) => format!("{help}; or {ELSEWHERE}"),
+        None => ELSEWHERE.to_owned(),
     }
 }
 

@@ -14,7 +14,7 @@ pub fn is_full(e: &io::Error) -> bool {
 /// The failure of a file that cannot be written.
 pub fn unwritable(file: &Path) -> Failure {
     Failure::new(Exit::Failed, format!("{} cannot be written", file.display()))
-        .help("name a file in a directory that is there and that you may write")
+        .help("name a file in an existing directory that you may write")
 }
 
 /// Writes a whole file; a plain file that could not be written whole is removed.
@@ -39,7 +39,7 @@ pub fn with_help(file: &Path, e: io::Error) -> anyhow::Error {
     let failure = if is_full(&e) {
         let dir = file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Failure::new(Exit::Failed, format!("the disk of {} is full: {} was not written", dir.display(), file.display()))
-            .help("free some space there, or name a file elsewhere; what was measured is kept")
+            .help("free some space there, or name a file elsewhere; the measured data is kept")
     } else {
         unwritable(file)
     };

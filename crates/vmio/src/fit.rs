@@ -5,12 +5,28 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use vmio_model::sanitize;
 
 /// Columns of every text, unless a table may use a wider terminal.
 pub const WIDTH: usize = 80;
+
+/// Fewest columns of a text behind its lead in a terminal that is narrower than [`WIDTH`].
+const LEAST: usize = 24;
+
+static ROOM: AtomicUsize = AtomicUsize::new(WIDTH);
+
+/// Columns of texts: [`WIDTH`], or those of a narrower terminal.
+pub fn room() -> usize {
+    ROOM.load(Ordering::Relaxed)
+}
+
+/// Sets them by the columns of the terminal.
+pub fn set_room(columns: usize) {
+    ROOM.store(columns.min(WIDTH), Ordering::Relaxed);
+}
 
 /// Stands for what is left out of a shortened text.
 const MARK: &str = "…";
@@ -103,13 +119,23 @@ pub fn widest<'a>(all: impl Iterator<Item = &'a str>, most: usize, least: usize)
 /// A text in lines of at most [`WIDTH`] columns: the first begins with `lead`, the others with `indent` spaces.
 /// `lead` takes `indent` columns, whatever escape sequences are in it.
 pub fn paragraph(lead: &str, indent: usize, text: &str) -> String {
-    led(lead, indent, &lines(text, WIDTH - indent))
+    let width = room();
+    let further = room_for(&[text], indent, width);
+    if further == indent {
+        return led(lead, indent, &lines(text, width.saturating_sub(indent)));
+    }
+    let lead = if lead.trim().is_empty() { String::new() } else { format!("{}\n", lead.trim_end()) };
+    lead + &led(&" ".repeat(further), further, &lines(text, width.saturating_sub(further)))
 }
 
 /// The same for a text with paths or commands to paste: a path is never broken, nor a command between backticks that
 /// fits on a line.
 pub fn notice(lead: &str, indent: usize, text: &str) -> String {
-    let width = WIDTH - indent;
+    notice_at(lead, indent, text, room())
+}
+
+fn notice_at(lead: &str, indent: usize, text: &str, columns: usize) -> String {
+    let width = columns.saturating_sub(indent);
     led(lead, indent, &in_lines(&commands_whole(words(text), width), width, is_path))
 }
 
@@ -144,12 +170,29 @@ fn commands_whole(words: Vec<String>, width: usize) -> Vec<String> {
 
 /// The lines of a text, with long ones broken at spaces and continued further in.
 pub fn folded(text: &str) -> String {
+    folded_at(text, room())
+}
+
+/// The same for so many columns.
+pub fn folded_at(text: &str, width: usize) -> String {
     let folded = |line: &str| {
         let indent = line.len() - line.trim_start().len();
-        notice(&" ".repeat(indent), indent + 2, line.trim_start())
+        let hang = room_for(&[line], indent + 2, width);
+        notice_at(&" ".repeat(indent.min(hang)), hang, line.trim_start(), width)
     };
-    let one = |line: &str| if columns(&unstyled(line)) > WIDTH { folded(line) } else { format!("{line}\n") };
+    let one = |line: &str| if columns(&unstyled(line)) > width { folded(line) } else { format!("{line}\n") };
     text.lines().map(one).collect::<String>().trim_end_matches('\n').to_owned()
+}
+
+/// The indentation of lines that have to hold these texts: less than wished in a narrow terminal where a word that has
+/// room on a line would be broken.
+pub fn room_for(texts: &[&str], indent: usize, width: usize) -> usize {
+    if width >= WIDTH {
+        return indent;
+    }
+    let all = texts.iter().flat_map(|text| text.split_whitespace()).map(columns);
+    let longest = all.filter(|n| n + 2 <= width).max().unwrap_or(0);
+    indent.min(width.saturating_sub(longest.max(LEAST)).max(2))
 }
 
 /// A text without the sequences of a style, which take no columns.
@@ -164,7 +207,7 @@ fn unstyled(text: &str) -> Cow<'_, str> {
 
 /// The words of a text, numbers with their units.
 fn words(text: &str) -> Vec<String> {
-    const UNITS: [&str; 5] = ["s", "min", "MiB", "GiB", "GB/s"];
+    const UNITS: [&str; 6] = ["s", "min", "MiB", "GiB", "GB/s", "%"];
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let unit = UNITS.contains(&word.trim_end_matches([',', ';', ')']));
@@ -267,6 +310,17 @@ mod tests {
         assert_eq!(lines("a /srv/images/one/two.qcow2 b", 14), ["a /srv/images/", "one/two.qcow2", "b"]);
         assert_eq!(lines("aaaaaaaaaa", 4), ["aaaa", "aaaa", "aa"]);
         assert_eq!(lines("", 4), [""]);
+    }
+
+    #[test]
+    fn a_narrow_terminal_breaks_no_word_that_has_room() {
+        let word = "virtio-blk,none,native+iothread";
+        assert_eq!((room_for(&[word], 20, WIDTH), room_for(&[word], 20, 40), room_for(&["a b"], 20, 40)), (20, 9, 16));
+        for width in [40, 60, WIDTH] {
+            let shown = folded_at(&format!("        one {word} {} {word} two", "and ".repeat(20)), width);
+            assert_eq!(shown.matches(word).count(), 2, "{shown}");
+            assert!(shown.lines().all(|line| columns(line) <= width), "{shown}");
+        }
     }
 
     #[test]

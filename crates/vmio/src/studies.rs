@@ -36,8 +36,8 @@ pub const ALL: &[(&str, &str)] = &[
 ];
 
 /// Help for a file that is no study.
-const START: &str = "`vmio study list` names those that come with vmio; `vmio study show quick` prints one, to start a \
-                     file of your own from";
+const START: &str = "`vmio study list` names those that come with vmio; `vmio study show quick` prints one, to start \
+                     your own file from";
 
 /// A study by its name, or from a file when the word is a path (has a `/` or ends in `.toml`).
 pub fn named(word: &str) -> anyhow::Result<Study> {

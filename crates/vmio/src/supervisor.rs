@@ -257,8 +257,8 @@ impl Supervisor<'_> {
         if !ends_within(&mut self.child, ENDING / 3) {
             let pid = self.child.id();
             term::note(&format!(
-                "warning: the storage does not answer: {} holds process {pid} of vmio in the kernel. It ends when that \
-                 answers or is unmounted, and the next start of vmio undoes what it left",
+                "warning: the storage does not answer: {} blocks process {pid} of vmio in the kernel. It ends when \
+                 the storage answers or is unmounted; the next start of vmio undoes what it left",
                 self.who
             ));
         }

@@ -2,7 +2,8 @@
 //! writing that survives a reader that has gone away.
 
 use std::borrow::Cow;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, StderrLock, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use vmio_model::sanitize;
 
@@ -82,8 +83,37 @@ const OWN: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31;1m", "\x1b[33m
 
 /// Columns of the terminal that standard output is, within reason; [`crate::fit::WIDTH`] where it is none.
 pub fn width() -> usize {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    size.filter(|columns| *columns > 0).map_or(crate::fit::WIDTH, |columns| columns.clamp(60, 180))
+    columns_of(io::stdout())
+}
+
+fn columns_of(output: impl std::os::fd::AsFd) -> usize {
+    let size = rustix::termios::tcgetwinsize(output).ok().map(|size| usize::from(size.ws_col));
+    size.filter(|columns| *columns > 0).map_or(fit::WIDTH, |columns| columns.clamp(40, 180))
+}
+
+/// Whether standard error ends with a line that the next one replaces.
+static TRANSIENT: AtomicBool = AtomicBool::new(false);
+
+/// A line on standard error that whatever is written next replaces; nothing where there is no terminal.
+pub fn transient(text: &str) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    let mut err = io::stderr().lock();
+    let _ = write!(err, "\r\x1b[K{}", fit::cut(text, columns_of(io::stderr()) - 1));
+    let _ = err.flush();
+    TRANSIENT.store(true, Ordering::Relaxed);
+}
+
+/// Takes that line away, so that what is written next has a line of its own.
+pub fn end_transient() {
+    clear(&mut io::stderr().lock());
+}
+
+fn clear(err: &mut StderrLock<'_>) {
+    if TRANSIENT.swap(false, Ordering::Relaxed) {
+        let _ = err.write_all(b"\r\x1b[K");
+    }
 }
 
 fn colours_wanted() -> bool {
@@ -123,6 +153,7 @@ pub fn pass_on(bytes: &[u8]) -> Result<(), Unwritten> {
     if closed::stdout() {
         return Err(Unwritten(io::Error::other("it was closed before vmio began")));
     }
+    end_transient();
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(Unwritten)
 }
@@ -148,12 +179,14 @@ pub fn new_causes<'a>(said: &str, causes: impl Iterator<Item = &'a (dyn std::err
 /// Lines for the person on standard error: plan, progress, warnings, errors; [folded](fit::folded) where they are
 /// too long. Never fails.
 pub fn note(text: &str) {
-    note_exact(&fit::folded(&Style::stderr().clean(text)));
+    note_exact(&fit::folded_at(&Style::stderr().clean(text), columns_of(io::stderr()).min(fit::WIDTH)));
 }
 
 /// The same without folding, for lines of a file with a caret below.
 pub fn note_exact(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", Style::stderr().clean(text));
+    let mut err = io::stderr().lock();
+    clear(&mut err);
+    let _ = writeln!(err, "{}", Style::stderr().clean(text));
 }
 
 /// Asks for yes or no on a terminal; `None` when nobody can answer.
@@ -161,6 +194,7 @@ pub fn confirm(question: &str) -> Option<bool> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         return None;
     }
+    end_transient();
     let _ = write!(io::stderr().lock(), "{} [y/N] ", Style::stderr().clean(question));
     let mut line = String::new();
     io::stdin().read_line(&mut line).ok()?;

@@ -55,7 +55,7 @@ pub static TRANSPORTS: [Transport; 2] = [
 pub fn address(text: &str) -> Result<String, WordError> {
     let forms = || TRANSPORTS.each_ref().map(|transport| transport.form.trim_end_matches("[/DIR]")).join(" or ");
     let transport = TRANSPORTS.iter().find(|transport| text.starts_with(transport.scheme));
-    let none = || WordError("it is no address of a machine".to_owned());
+    let none = || WordError("not an address of a machine".to_owned());
     let checked = transport.ok_or_else(none).and_then(|transport| (transport.check)(text));
     checked.map(|()| text.to_owned()).map_err(|why| WordError(format!("{why}: give {}", forms())))
 }
@@ -72,7 +72,7 @@ pub fn names_machine(on: Option<&str>) -> bool {
 pub fn to(text: &str) -> Result<AgentMachine, Failure> {
     let transport = TRANSPORTS.iter().find(|transport| text.starts_with(transport.scheme));
     transport.map_or_else(
-        || Err(Failure::new(Exit::Usage, format!("{text} is no address"))),
+        || Err(Failure::new(Exit::Usage, format!("invalid address {text}"))),
         |transport| (transport.open)(text),
     )
 }
@@ -115,17 +115,17 @@ fn agents(address: &str) -> Result<[Program; 1], Failure> {
         let tried: Vec<String> = tried.iter().map(|path| path.display().to_string()).collect();
         Failure::new(
             Exit::Precondition,
-            format!("there is no vmio-agent to send to {address}: none of {}", tried.join(", ")),
+            format!("no vmio-agent to send to {address}: none of {} exists", tried.join(", ")),
         )
-        .help("make agent (a package has it in /usr/lib/vmio)")
+        .help("make agent (a package has it in /usr/lib/vmio), or name it by VMIO_AGENT")
     })?;
     Ok([Program { machine: ARCH.to_owned(), file: agent }])
 }
 
 fn noted(address: &str, machine: Machine) -> Machine {
     let (place, in_memory) = machine.place();
-    let from = if in_memory { "from memory" } else { "from a disk, since no memory there takes programs" };
-    term::note(&format!("{address}: vmio-agent runs there {from} ({}) and is gone afterwards", place.display()));
+    let from = if in_memory { "from memory" } else { "from a disk, since no memory file system there allows programs" };
+    term::note(&format!("{address}: vmio-agent runs there {from} ({}) and is removed afterwards", place.display()));
     machine
 }
 

@@ -82,7 +82,7 @@ fn an_experiment_is_a_study() {
     shown.says(&["[guard.exact]", "network = \"shared\""]);
     let plan = state.vmio(&["study", "run", "amamou2012", "--no-gentle", "--dry-run"]).with(0);
     plan.says(&["3 native and 3 guest cells"]);
-    state.vmio(&["study", "compare", "amamou2012", "paper"]).with(3).says(&["there are no runs yet"]);
+    state.vmio(&["study", "compare", "amamou2012", "paper"]).with(3).says(&["no runs yet"]);
 }
 
 /// A slip is told before minutes of measuring, and before the plan.
@@ -107,8 +107,19 @@ fn the_plan_of_a_proof_says_what_follows() {
     let state = StateDir::new();
     let plan = |more: &[&str]| state.vmio(&[&["tax", "--quick", "--dry-run"][..], more].concat());
     assert!(!unfolded(&plan(&[]).out).contains(" then "));
-    plan(&["--prove"]).says(&["then the costliest finding is proven"]);
+    let costliest = plan(&["--prove"]).says(&["then the costliest finding is proven", "its plan is shown first"]);
+    assert!(!unfolded(&costliest.out).contains("then then"), "{}", costliest.out);
     plan(&["--prove", "emulated-driver"]).says(&["then the finding emulated-driver is proven"]);
+}
+
+/// A plan of a proof is no report of the run whose finding it proves.
+#[test]
+fn the_plan_of_a_proof_is_printed_alone() {
+    let state = stocked();
+    for more in [&["--of", "1"][..], &[]] {
+        let out = state.vmio(&[&["tax", "--quick", "--prove", "--dry-run"][..], more].concat()).out;
+        assert!(out.matches("Plan: ").count() <= 1 && !out.contains("Findings"), "{out}");
+    }
 }
 
 /// What networks need is what their entries require, and no lack of a host that measures disks.
@@ -206,7 +217,8 @@ fn scan_refuses_what_cannot_be_meant() {
     {
         scan(&pair, if pair.contains(&"--nagios") { 3 } else { 2 }).says(&["cannot be used with"]);
     }
-    scan(&["--ignore", "emulated-drivers"], 2).says(&["no rule emulated-drivers", "did you mean emulated-driver?"]);
+    scan(&["--ignore", "emulated-drivers"], 2)
+        .says(&["unknown rule emulated-drivers", "did you mean emulated-driver?"]);
     scan(&["--ignore", "zzz@web1"], 2).says(&["the rules are: ", " unsafe-cache,"]);
     scan(&["--fail-on", "dreadful"], 2).says(&["note, advice, warning, severe"]);
     scan(&["no-such-guest-anywhere"], 2).says(&["no guest no-such-guest-anywhere runs here", "help:"]);
@@ -229,7 +241,7 @@ fn an_empty_store_is_no_error_to_list_and_one_to_show() {
     let list = state.vmio(&["runs", "list"]).with(0);
     assert!(list.out.is_empty() && list.err.contains("vmio tax"), "{}", list.err);
     assert_eq!(state.vmio(&["runs", "list", "--json"]).with(0).json()["runs"], serde_json::json!([]));
-    state.vmio(&["runs", "show"]).with(3).says(&["error: there are no runs yet", "help:"]);
+    state.vmio(&["runs", "show"]).with(3).says(&["error: no runs yet", "help:"]);
     drop(state.store());
     state.vmio(&["runs", "show", "last"]).with(2).says(&["help: it is empty"]);
 }
@@ -323,6 +335,7 @@ fn export_and_delete() {
     assert!(state.vmio(&["runs", "export", "1", "--format", "csv"]).with(0).out.starts_with("run,study,"));
     state.vmio(&["runs", "export", "1", "--format", "xml"]).with(2);
     state.vmio(&["runs", "delete", "1"]).with(2).says(&["--yes"]);
+    state.vmio(&["runs", "delete", "last"]).with(2).says(&["name the run by its number", "`vmio runs list`"]);
     state.vmio(&["runs", "show", "1"]).with(0);
     state.vmio(&["runs", "delete", "1", "--yes"]).with(0);
     state.vmio(&["runs", "show", "1"]).with(2);
@@ -333,6 +346,10 @@ fn a_damaged_store_is_named_with_its_mend() {
     let state = StateDir::new();
     fs::write(state.path().join("vmio.db"), "no database at all".repeat(1000)).unwrap();
     state.vmio(&["runs", "list"]).with(1).says(&[state.path().to_str().unwrap(), "help: move it away"]);
+    // A run is not planned first, and learns afterwards that nothing can be kept.
+    let plan = state.vmio(&["tax", "--quick", "--dry-run"]).with(3);
+    assert!(!plan.out.contains("Plan: "), "{}", plan.out);
+    plan.says(&["cannot use the state directory", state.path().to_str().unwrap(), "--state DIR"]);
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn without_a_terminal_nothing_is_measured_unasked() {
     let path = programs(&state, &["qemu-system-x86_64", "fio"]);
     let mut command = state.command(&["study", "run"]);
     let ended = state.finish(command.arg(fixture("file.toml")).env("PATH", path)).with(2);
-    let ended = ended.says(&["Plan: For the tests of faults, without root", "there is nobody to ask", "--yes"]);
+    let ended = ended.says(&["Plan: For the tests of faults, without root", "no terminal to ask on", "--yes"]);
     assert!(ended.out.is_empty());
     assert!(state.last().is_none(), "not even a run was begun");
     state.is_clean();
@@ -107,15 +107,15 @@ fn a_study_that_cannot_be_gentle_is_refused_with_the_way_out() {
     };
     let said = run("--gentle", 3);
     for words in [
-        "and no cell is left to run",
-        "not run 2 of 2 cells (machine/native/openssl-aes-256-cbc, …): vmio caps disk workloads alone",
-        "error: nothing can be measured here: vmio caps disk workloads alone",
+        "no cell is left to run",
+        "not run 2 of 2 cells (machine/native/openssl-aes-256-cbc, …): vmio cannot throttle this workload",
+        "error: nothing can be measured here: vmio cannot throttle this workload",
         "help: --no-gentle measures it at full speed",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert_eq!(said.matches("gentle is on because").count(), 1, "{said}");
-    assert!(!said.contains("bandwidth is capped") && !said.contains("vmio doctor"), "{said}");
+    assert!(!said.contains("bandwidth capped") && !said.contains("vmio doctor"), "{said}");
     let said = run("--no-gentle", 0);
     assert!(!said.contains("not run") && !said.contains("no cell is left"), "{said}");
     state.is_clean();
@@ -193,7 +193,7 @@ fn budgets_and_shares_that_make_no_sense_are_refused() {
     }
     state.vmio(&["tax", "--gentle", "--no-gentle"]).with(2).says(&["cannot be used with"]);
     state.vmio(&["tax", "--resume", "--yes"]).with(2).says(&["no run of quick was interrupted"]);
-    state.vmio(&["tax", "--prove", "--of", "last", "--yes"]).with(3).says(&["there are no runs yet"]);
+    state.vmio(&["tax", "--prove", "--of", "last", "--yes"]).with(3).says(&["no runs yet"]);
     state.is_clean();
 }
 
@@ -248,16 +248,16 @@ fn every_plan_bounds_what_is_written() {
     assert!(with(&format!("{:.1}", least.parse::<f64>().unwrap() - 0.1)).contains("too little for"), "{least}");
     let help = format!("at least {least} for 5 rounds");
     let refused = state.vmio(&["tax", "--quick", "--gib", "0.5", "--dry-run"]).with(3);
-    let refused = refused.says(&["making the targets alone", "--gib", &help]);
+    let refused = refused.says(&["creating the targets", "--gib", &help]);
     // The plan says nothing else.
     let plan = unfolded(&refused.out);
-    assert!(plan.contains(" writes making the targets alone writes 1."), "{plan}");
-    assert!(plan.contains(" GiB, more than the 512 MiB of --gib "), "{plan}");
+    assert!(plan.contains(" writes creating the targets writes 1."), "{plan}");
+    assert!(plan.contains(" GiB, more than --gib 512 MiB "), "{plan}");
     assert!(!plan.contains(" in all") && !plan.contains("likely"), "{plan}");
     // Where the time ends it first, less is written than by the fewest rounds.
     let short = unfolded(&state.vmio(&["tax", "--quick", "--minutes", "0.1", "--dry-run"]).out);
-    assert!(short.contains(" of measuring: the first round alone takes about "), "{short}");
-    assert!(short.contains("cut short the time budget of 6 s is likely to end the run"), "{short}");
+    assert!(short.contains(" of measuring: the first round takes about "), "{short}");
+    assert!(short.contains("cut short the time budget of 6 s will probably end the run"), "{short}");
     assert!(short.contains(" likely less than ") && short.contains(" GiB, what 5 rounds write (rates "), "{short}");
     state.is_clean();
 }
@@ -306,7 +306,7 @@ fn too_little_space_is_told_once() {
     let said = unfolded(&(ended.out + &ended.err));
     assert_eq!(said.matches("are needed").count(), 1, "{said}");
     assert!(said.contains("not enough space on ") && said.contains(" GiB are needed (20 % to spare"), "{said}");
-    assert!(said.contains("at a time; that much is not there") && !said.contains(" bytes are"), "{said}");
+    assert!(said.contains("at a time; not enough usable space") && !said.contains(" bytes are"), "{said}");
     state.is_clean();
 }
 

@@ -74,8 +74,7 @@ fn what_should_be_little_is_shown_though_it_is_not_compared() {
 
 #[test]
 fn names_of_paths_are_explained_where_there_are_any() {
-    let told =
-        "A path is named network.peer: veth.host goes over the network veth to the peer host (docs/networks.md).";
+    let told = "A path is named network.peer: veth.host is the network veth, the peer host (docs/networks.md).";
     for (form, shown) in forms(&Report::of(&figures::run(""))) {
         let shown = unfolded(&shown);
         assert_eq!(shown.matches(told).count(), 1, "{form}: {shown}");
@@ -385,7 +384,7 @@ fn without_a_finding_there_is_nothing_to_prove() {
     // `--prove` measures again, so the study must be one that this vmio has.
     let known = vmio::studies::named("network-quick").unwrap();
     common::store_run(&state.store(), &Run { study: known, ..figures::run("") });
-    state.vmio(&["tax", "--prove", "--of", "1", "--yes"]).with(0).says(&["nothing to prove"]);
+    state.vmio(&["tax", "--prove", "--of", "1", "--yes"]).with(4).says(&["nothing to prove", "is partial"]);
     let unknown = state.vmio(&["tax", "--prove=host-page-cache", "--of", "1"]).with(2);
     unknown.says(&["run 1 has no finding host-page-cache"]);
 }

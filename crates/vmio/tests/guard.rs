@@ -52,7 +52,7 @@ fn a_host_is_looked_at_only_where_that_is_asked() {
         .says(&["This host: ", "guard.toml:11:9: no interface that is here now matches vnet0"]);
     // `check --host` refuses what `run` refuses.
     for args in [&["check", "--config", "typo.toml", "--host"][..], &["run", "--dry-run", "--config", "typo.toml"]] {
-        ends(&state, args, 2).says(&["lo9: there is no such interface"]);
+        ends(&state, args, 2).says(&["lo9: no such interface"]);
     }
     // The policy is good, but HTB's smallest rates add up to more than the uplink has.
     let tiny = "[uplink.lo]\ncapacity = \"10kbit\"\n";
@@ -170,6 +170,8 @@ fn a_plan_as_json_and_as_a_table() {
     // Every uplink has both directions in JSON; the table leaves out where nobody is.
     let state = with_files(&[("guard.toml", &POLICY.replace("rx_class = \"gold\"\n", ""))]);
     let out = ends(&state, &["plan", "--config", "guard.toml"], 0).out;
+    ends(&state, &["plan", "--config", "guard.toml"], 0)
+        .says(&["Not shown: vm:web* (tin) is a pattern; try --demand vm:web0=all"]);
     let idle = "Not shown, because only an idle host and default are in it: eth0 guest_rx\n";
     assert!(out.ends_with(idle) && out.contains("eth0 guest_tx: 1 Gbit/s"), "{out}");
     let json = ends(&state, &["plan", "--config", "guard.toml", "--json"], 0).json();

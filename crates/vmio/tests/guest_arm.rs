@@ -122,7 +122,7 @@ fn long_arm_storage_network_and_suite() {
         [device("virtio-blk-mmio,"), device("virtio-blk,")],
         ["virtio-blk-device".to_owned(), "virtio-blk-pci".to_owned()]
     );
-    let text = state.vmio(&["runs", "show"]).with(0).out;
+    let text = state.vmio(&["runs", "show", "--verbose"]).with(0).out;
     assert!(!text.contains("Scores of") && text.contains("virtio-net-mmio"), "{text}");
     state.is_clean();
 }

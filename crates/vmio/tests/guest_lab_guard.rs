@@ -129,7 +129,7 @@ fn topology(name: &str, uplink: &str, waits: &str, why: &str, behind: bool) -> S
         said.all("leaf").iter().partition(|leaf| leaf.as_str() < "4010");
     assert_eq!(beside, leaves.iter().collect::<Vec<_>>());
     assert!(of_members.len() == 3 && of_members.iter().all(|l| l.ends_with(kind(waits == "queued"))), "{of_members:?}");
-    let crowded = |status: &Value| status.to_string().contains("takes the room");
+    let crowded = |status: &Value| status.to_string().contains("can starve");
     assert!(!crowded(&last), "{last}");
     if waits == "held" {
         // From when it is held nothing of it is dropped.
@@ -163,7 +163,7 @@ fn clock_jumps(said: &Said) {
 /// Of a tap behind which nothing takes packets off its account.
 const CHARGED: &str = "its tap is charged for what waits at the uplink";
 /// Of others.
-const TAKEN: &str = "the queue stands right behind the tap";
+const TAKEN: &str = "the queue is right behind the tap";
 
 #[test]
 #[ignore = "guest: needs QEMU"]
@@ -199,7 +199,7 @@ fn long_guard_in_a_lab_host_holds_guests_on_open_vswitch() {
     for words in [
         "0 ",
         "limit: tap0 (g0): Open vSwitch limits what it sends to 400 kbit/s",
-        "class gold guarantees 800 kbit/s, but Open vSwitch lets no more than 400 kbit/s pass",
+        "Open vSwitch drops what is above 400 kbit/s at once: TCP gets less than that",
         "|ovs-vsctl set interface tap0 ingress_policing_rate=0 ingress_policing_burst=0|",
     ] {
         assert!(with.replace("|  ", " ").contains(words), "{words}: {with}");

@@ -42,7 +42,12 @@ fn breaks(state: &StateDir, part: &str) -> (BTreeMap<String, String>, Vec<Run>, 
     for run in &runs {
         assert!(run.environment.node.as_ref().unwrap().starts_with("lab host (Linux "), "{:?}", run.environment.node);
     }
-    for form in [&["runs", "show", "1"][..], &["runs", "show", "1", "--markdown"], &["runs", "show", "1", "--json"]] {
+    for form in [
+        &["runs", "show", "1"][..],
+        &["runs", "show", "1", "--verbose"],
+        &["runs", "show", "1", "--markdown"],
+        &["runs", "show", "1", "--json"],
+    ] {
         assert!(state.vmio(form).with(0).out.contains("lab host (Linux "), "{form:?}");
     }
     (said, runs, ended.err)
@@ -129,7 +134,7 @@ fn long_a_loop_device_on_nfs_beside_the_paper() {
     let state = StateDir::with_lab();
     let here = state.path().display().to_string();
     let refused = state.vmio(&["study", "run", "hdparm-nfs", "--on", &here, "--dry-run"]);
-    refused.says(&["loop-nfs/native/hdparm", "the place is no directory on NFS", "vmio lab run"]);
+    refused.says(&["loop-nfs/native/hdparm", "the place is not a directory on NFS", "vmio lab run"]);
     let command = "vmio study run hdparm-nfs --on /mnt/nfs --yes > /dev/null; code=$?; \
                    losetup -a; ls -A /mnt/nfs; exit $code";
     let ended = state.vmio(&["lab", "run", "--", "sh", "-c", command]).with(0);

@@ -263,7 +263,7 @@ fn it_is_measured(host: &Host, state: &StateDir) {
 
 fn what_cannot_be_says_why(host: &mut Host, state: &StateDir) {
     let tax = |on: &str, code: i32| state.vmio(&["tax", "--dry-run", "--on", on]).with(code);
-    tax("libvirt://", 2).says(&["no address like libvirt://web1"]);
+    tax("libvirt://", 2).says(&["expected for example libvirt://web1"]);
     tax("libvirt://nosuch", 3).says(&["failed to get domain", "virsh list --all"]);
     tax("libvirt://off", 3).says(&["domain is not running: it is shut off", "virsh start off"]);
     tax("libvirt://deaf", 3).says(&["guest agent is not configured", "org.qemu.guest_agent.0"]);

@@ -49,7 +49,7 @@ fn the_plan_of_a_guest_that_runs_has_its_set_up_and_its_mend() {
     let plan: Value = serde_json::from_str(&plan.out).unwrap();
     let told = plan["told"].to_string();
     let found = "virtio-blk,none,native+discard, on preallocated";
-    assert!(told.contains(found) && told.contains("itself is only looked at"), "{told}");
+    assert!(told.contains(found) && told.contains("itself is only read"), "{told}");
     assert!(told.contains("missing-iothread: virtio-blk,none,native+iothread+discard"), "{told}");
     assert!(plan["other_guests"].to_string().contains(&live::name("like")), "{plan:#}");
     // The plan that was asked for is what is printed.
@@ -78,7 +78,9 @@ fn long_a_study_like_a_guest_is_measured() {
     let before = untouched(&guest);
     let on = state.path();
     let args = ["tax", "--like", &live::name("like"), "--yes", "--no-gentle", "--minutes", "2", "--json"];
-    let ended = state.vmio(&[&args[..], &["--on", on.to_str().unwrap()]].concat()).with(0);
+    let ended = state.vmio(&[&args[..], &["--on", on.to_str().unwrap()]].concat());
+    // In two minutes not every share may have its pairs.
+    assert!(matches!(ended.code, Some(0 | 4)), "{}", ended.err);
     let run = state.last().unwrap();
     assert_eq!(run.state, RunState::Done);
     let attachments: std::collections::BTreeSet<String> =
@@ -90,7 +92,7 @@ fn long_a_study_like_a_guest_is_measured() {
     assert!(run.samples.iter().any(|s| s.cell.is_native()));
     let page: Value = serde_json::from_str(&ended.out).unwrap();
     assert!(page["shares"].as_array().is_some_and(|s| !s.is_empty()), "{page:#}");
-    let text = state.vmio(&["runs", "show", "last"]).with(0).out;
+    let text = state.vmio(&["runs", "show", "last", "--verbose"]).with(0).out;
     assert!(text.contains(&live::name("like")) && text.contains("iothread"), "{text}");
     assert_eq!(untouched(&guest), before);
     state.is_clean();

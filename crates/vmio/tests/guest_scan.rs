@@ -35,6 +35,8 @@ enum After {
     Pin,
     /// Half of a processor's time.
     Quota,
+    /// A processor's time, which is its vCPU's.
+    WholeQuota,
     /// The name of its image is taken away.
     Delete,
 }
@@ -49,8 +51,12 @@ const DISK: &str = "-object iothread,id=io0 \
     -drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
     -device virtio-blk-pci,drive=d0,id=disk0,iothread=io0";
 const BRIDGE: &str = "ip link add br0 type bridge && ip tuntap add tap0 mode tap && ip link set tap0 master br0 &&";
-const OTHER_MTU: &str = "ip link add br0 type bridge && ip tuntap add tap0 mode tap && ip link set br0 mtu 1400 && \
-    ip link set tap0 mtu 1500 && ip link set tap0 master br0 &&";
+/// A bridge that passes less by its other port, the end of a pair; its own MTU follows that.
+const OTHER_MTU: &str = "ip link add br0 type bridge && ip tuntap add tap0 mode tap && ip link set tap0 master br0 && \
+    ip link add up0 mtu 1400 type veth peer name up1 && ip link set up0 master br0 &&";
+/// As an overlay network sets a pod's tap up, whose guest is not told.
+const NARROW_TAP: &str = "ip link add br0 mtu 1450 type bridge && ip tuntap add tap0 mode tap vnet_hdr && \
+    ip link set tap0 mtu 1450 master br0 &&";
 const TAP: &str =
     "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no{vhost} -device virtio-net-pci,netdev=n0,id=net0";
 
@@ -89,6 +95,8 @@ const FAULTS: &[Fault] = &[
         ..disk("emulated-driver", "ide", raw!("-device ide-hd,drive=d0"))
     },
     disk("host-page-cache", "writeback", threaded!("{raw},format=raw,cache=writeback,aio=threads,discard=unmap")),
+    disk("host-page-cache", "writethrough", threaded!("{raw},format=raw,cache=writethrough,aio=threads,discard=unmap")),
+    disk("host-page-cache", "directsync", threaded!("{raw},format=raw,cache=directsync,aio=native,discard=unmap")),
     disk("unsafe-cache", "unsafe", threaded!("{raw},format=raw,cache=unsafe,aio=threads,discard=unmap")),
     disk("missing-iothread", "main-loop", raw!("-device virtio-blk-pci,drive=d0")),
     disk("sparse-file", "sparse", threaded!("{sparse},format=raw,cache=none,aio=io_uring")),
@@ -98,6 +106,8 @@ const FAULTS: &[Fault] = &[
         threaded!("{large},format=qcow2,cache=none,aio=io_uring,discard=unmap,l2-cache-size=65536"),
     ),
     disk("backing-chain", "chain", threaded!("{chain},format=qcow2,cache=none,aio=io_uring,discard=unmap")),
+    disk("exchange-format", "vhd", threaded!("{vpc},format=vpc,cache=none,aio=io_uring,discard=unmap")),
+    disk("sector-size-not-passed", "4k-sectors", threaded!("{loop4k},format=raw,cache=none,aio=native,discard=unmap")),
     disk("no-discard", "no-discard", threaded!("{qcow2},format=qcow2,cache=none,aio=io_uring")),
     disk("network-disk-on-host", "nbd", threaded!("{nbd},format=raw,cache=none,discard=unmap")),
     Fault { also: &["shared-iothread"], ..disk("virtio-choice", "many", "{many}") },
@@ -143,7 +153,23 @@ const FAULTS: &[Fault] = &[
         "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no{vhost} \
          -device virtio-net-pci,netdev=n0,host_tso4=off,guest_tso4=off",
     ),
+    net(
+        "offloads-off",
+        "no-header",
+        "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no,vnet_hdr=off{vhost} \
+         -device virtio-net-pci,netdev=n0,id=net0",
+    ),
     Fault { prepare: OTHER_MTU, ..net("mtu-mismatch", "mtu", TAP) },
+    Fault { prepare: NARROW_TAP, ..net("mtu-mismatch", "narrow-tap", TAP) },
+    Fault {
+        prepare: "ip tuntap add tap0 mode tap vnet_hdr &&",
+        ..net(
+            "mtu-mismatch",
+            "host-mtu",
+            "-netdev tap,id=n0,ifname=tap0,script=no,downscript=no{vhost} \
+             -device virtio-net-pci,netdev=n0,id=net0,host_mtu=8942",
+        )
+    },
     Fault { rule: "emulation-though-kvm", name: "tcg", ..SOUND },
     Fault { rule: "iothread-on-vcpu-core", name: "pinned", after: After::Pin, ..SOUND },
     Fault {
@@ -160,7 +186,14 @@ const FAULTS: &[Fault] = &[
         ..disk("disk-in-memory", "in-memory", threaded!("/mnt/a.raw,format=raw,cache=writeback,discard=unmap"))
     },
     Fault { rule: "cpu-quota", name: "quota", after: After::Quota, ..SOUND },
+    Fault { rule: "cpu-quota", name: "no-room", after: After::WholeQuota, ..SOUND },
     Fault { rule: "old-cpu-model", name: "qemu64", machine: "-machine q35 -accel kvm -cpu qemu64 -smp 1", ..SOUND },
+    Fault {
+        rule: "windows-no-enlightenments",
+        name: "vendor-id",
+        machine: "-machine q35 -accel kvm -cpu host,-arch-capabilities,kvm=off,hv_vendor_id=whatever -smp 1",
+        ..SOUND
+    },
 ];
 
 /// Rules about settings whose fault no machine like this can have, with the reason.
@@ -168,20 +201,38 @@ const CANNOT: &[(&str, &str)] = &[
     ("cache-aio-pair", "QEMU refuses aio=native without O_DIRECT since 6.0"),
     ("setting-overridden", "a manager has to have asked for something else (tested with a real libvirt daemon)"),
     ("zfs-volblocksize", "ZFS is needed"),
+    ("direct-io-on-checksums", "btrfs and a kernel before 6.15 are needed"),
+    ("copy-on-write-below", "btrfs is needed (tested with one on a loop device, `root_btrfs`)"),
+    ("discard-goes-nowhere", "LUKS or RAID is needed"),
+    ("discard-storm", "a guest that runs has to send them, to a device and from a group of its own"),
+    ("shared-journal", "an ext4 with a journal is needed, which the tests' directory may lack"),
     ("numa-split", "two NUMA nodes are needed"),
+    ("guest-drops", "a guest has to run that takes packets, and not fast enough (tested with made-up counters)"),
+    ("conntrack-full", "it is the namespace's of whoever looks (tested with made-up files)"),
+    ("uplink-trouble", "a real network card has to hang, or lose its link or packets (tested with made-up files)"),
+    ("io-weight-ignored", "the schedulers of the host's disks and iocost are every guest's"),
+    ("guest-in-swap", "the host has to swap"),
+    ("slow-governor", "the governor is the host's, and a host that is a guest has none"),
+    ("ksm", "it is the host's, and has to have run for long"),
     ("bridge-netfilter", "it is the namespace's, and would be every guest's (tested with a real bridge, `advice`)"),
-    ("windows-no-enlightenments", "only a manager says which system is in a guest"),
+    ("bsd-queues", "only a manager says which system is in a guest"),
+    ("host-clock-source", "it is the host's, and would be every guest's"),
+    ("hpet-left-on", "a KVM that gives Hyper-V's timers is needed, which one in a guest may not"),
 ];
 
 /// Why this machine cannot have a fault that others can.
 fn not_here(fault: &Fault) -> Option<&'static str> {
     let kvm = || fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
     match fault.rule {
-        "no-vhost" | "nic-queues" if !Path::new("/dev/vhost-net").exists() => Some("this host has no vhost-net"),
-        "old-cpu-model" if !kvm() => Some("this host has no KVM"),
+        "nic-queues" if !has_vhost() => Some("this host has no vhost-net"),
+        "old-cpu-model" | "windows-no-enlightenments" if !kvm() => Some("this host has no KVM"),
         "iothread-on-vcpu-core" if cpus() < 2 => Some("two processors are needed"),
         _ => None,
     }
+}
+
+fn has_vhost() -> bool {
+    Path::new("/dev/vhost-net").exists()
 }
 
 fn cpus() -> usize {
@@ -226,9 +277,7 @@ impl Planted {
             let middle = live::qcow2(&dir, "middle", "64M", Some(&base));
             shown(live::qcow2(&dir, name, "64M", Some(&middle)))
         });
-        put(&mut text, "{vhost}", &mut || {
-            (if Path::new("/dev/vhost-net").exists() { ",vhost=on" } else { "" }).to_owned()
-        });
+        put(&mut text, "{vhost}", &mut || (if has_vhost() { ",vhost=on" } else { "" }).to_owned());
         put(&mut text, "{over}", &mut || (cpus() + 1).to_string());
         put(&mut text, "{nbd}", &mut || {
             let (socket, image) = (dir.join("nbd"), live::raw(&dir, name));
@@ -238,28 +287,38 @@ impl Planted {
             poll_until("the NBD server listens", || listens(&socket));
             format!("nbd+unix:///?socket={}", socket.display())
         });
-        put(&mut text, "{loop}", &mut || {
-            let image = live::raw(&dir, name);
-            let made = Command::new("losetup").args(["--find", "--show"]).arg(image).output().unwrap();
-            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-            self.loops.push(String::from_utf8(made.stdout).unwrap().trim().to_owned());
-            self.loops.last().unwrap().clone()
+        put(&mut text, "{vpc}", &mut || {
+            let image = dir.join(format!("{name}.vhd"));
+            let made = Command::new("qemu-img").args(["create", "-q", "-f", "vpc"]).arg(&image).arg("64M").status();
+            assert!(made.unwrap().success());
+            shown(image)
         });
+        for (key, sector) in [("{loop}", "512"), ("{loop4k}", "4096")] {
+            put(&mut text, key, &mut || {
+                let image = live::raw(&dir, name);
+                let args = ["--find", "--show", "--sector-size", sector];
+                let made = Command::new("losetup").args(args).arg(image).output().unwrap();
+                assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+                self.loops.push(String::from_utf8(made.stdout).unwrap().trim().to_owned());
+                self.loops.last().unwrap().clone()
+            });
+        }
         text
     }
 
-    /// Half of a processor's time for a guest, by control groups v2 or v1.
-    fn quota(&mut self, guest: &Companion) {
+    /// So many milliseconds of 100 of a processor's time for a guest, by control groups v2 or v1.
+    fn quota(&mut self, guest: &Companion, milliseconds: u32) {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let cpu = |line: &&str| line.split(' ').nth(3).is_some_and(|o| o.split(',').any(|o| o == "cpu"));
         let v1 = mounts.lines().filter(|l| l.contains(" cgroup ")).find(cpu).and_then(|l| l.split(' ').nth(1));
         let root = v1.map_or_else(|| "/sys/fs/cgroup".to_owned(), str::to_owned);
-        let group = Path::new(&root).join(format!("vmio-test-{}", std::process::id()));
+        let group = Path::new(&root).join(format!("vmio-test-{}-{}", std::process::id(), self.groups.len()));
         fs::create_dir(&group).unwrap();
         self.groups.push(group.clone());
+        let quota = (milliseconds * 1000).to_string();
         match v1 {
-            Some(_) => fs::write(group.join("cpu.cfs_quota_us"), "50000").unwrap(),
-            None => fs::write(group.join("cpu.max"), "50000 100000").unwrap(),
+            Some(_) => fs::write(group.join("cpu.cfs_quota_us"), quota).unwrap(),
+            None => fs::write(group.join("cpu.max"), format!("{quota} 100000")).unwrap(),
         }
         fs::write(group.join("cgroup.procs"), guest.pid().to_string()).unwrap();
     }
@@ -331,7 +390,8 @@ fn scan_names_each_planted_fault_and_nothing_else() {
         match fault.after {
             After::Nothing => {}
             After::Pin => ["CPU ", "IO "].iter().for_each(|threads| pin(guest, threads)),
-            After::Quota => planted.quota(guest),
+            After::Quota => planted.quota(guest, 50),
+            After::WholeQuota => planted.quota(guest, 100),
             After::Delete => delete(guest, &planted.dir.path().join(format!("{}.raw", fault.name))),
         }
     }
@@ -343,7 +403,11 @@ fn scan_names_each_planted_fault_and_nothing_else() {
         // Every guest that is emulated is told so.
         let emulated = fault.machine.contains("tcg").then_some("emulation-though-kvm");
         let must: BTreeSet<&str> = [fault.rule].into_iter().filter(|r| !r.is_empty()).chain(emulated).collect();
-        let may: BTreeSet<&str> = must.iter().chain(fault.also).copied().collect();
+        // And a host without vhost-net, with each tap. All images lie on one file system, which may be an ext4 with a
+        // journal.
+        let host = (!has_vhost() && fault.net.contains("tap,")).then_some("no-vhost");
+        let may: BTreeSet<&str> =
+            must.iter().chain(fault.also).copied().chain(host).chain(["shared-journal"]).collect();
         if !found.is_superset(&must) || !found.is_subset(&may) {
             wrong.push(format!("{}: found {found:?}, planted {must:?}; unread {}", fault.name, guest["unread"]));
         }

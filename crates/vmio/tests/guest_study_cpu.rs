@@ -28,7 +28,7 @@ fn scored(state: &StateDir) -> (Run, Scores, String) {
         assert!(!all || (low * 0.999..=high * 1.001).contains(&ratio.value), "{score:#?}");
     }
     assert!(scores.whole_ratio.is_some(), "{scores:#?}");
-    let text = state.vmio(&["runs", "show"]).with(0).out;
+    let text = state.vmio(&["runs", "show", "--verbose"]).with(0).out;
     assert!(text.contains("Scores of machine/qemu") && text.contains("whole system"), "{text}");
     (run.clone(), scores.clone(), text)
 }

@@ -79,7 +79,7 @@ fn a_network_study_that_is_broken_off_leaves_nothing_goes_on_and_is_compared_wit
     state.is_clean();
     assert_eq!(own(), before);
 
-    state.finish(&mut measure(&state, &["--resume"])).with(0).says(&["resuming run 1"]);
+    state.finish(&mut measure(&state, &["--resume"])).came_to_its_end().says(&["resuming run 1"]);
     let run = state.last().unwrap();
     assert_eq!((run.id, &run.samples[..kept.len()]), (1, &kept[..]), "what was there is untouched");
     is_whole(&run);
@@ -149,7 +149,7 @@ fn servers_held(vmio: u32) -> Vec<String> {
 fn a_guest_and_its_host_send_to_themselves_on_one_processor() {
     let (state, before) = (StateDir::with_image(), own());
     let mut command = state.command(&["study", "run"]);
-    command.arg(fixture("pinned.toml")).args(["--yes", "--no-gentle"]);
+    command.arg(fixture("pinned.toml")).args(["--yes", "--no-gentle", "--verbose"]);
     let mut child = state.spawn(&mut command);
     let mut held = BTreeSet::new();
     while child.try_wait().unwrap().is_none() {

@@ -93,7 +93,7 @@ fn a_whole_run_is_stored_shown_in_every_form_and_leaves_nothing() {
 
     // What is concluded from emulation stands in every form.
     let page = state.path().join("r.html");
-    let text = state.vmio(&["runs", "show", "last"]).with(0).out;
+    let text = state.vmio(&["runs", "show", "last", "--verbose"]).with(0).out;
     let markdown = state.vmio(&["runs", "show", "last", "--markdown"]).with(0).out;
     state.vmio(&["runs", "show", "last", "--html", page.to_str().unwrap()]).with(0);
     let html = fs::read_to_string(&page).unwrap();
@@ -143,7 +143,7 @@ fn ctrl_c_keeps_what_was_measured_and_resume_finishes_it() {
     eprintln!("{}", ended.err);
     state.is_clean();
 
-    let ended = timed("resumed", || state.finish(&mut measure(&state, "one.toml", &["--resume"]))).with(0);
+    let ended = timed("resumed", || state.finish(&mut measure(&state, "one.toml", &["--resume"]))).came_to_its_end();
     ended.says(&["resuming run 1"]);
     let after = state.last().unwrap();
     assert_eq!(after.id, before.id);
@@ -183,7 +183,7 @@ fn kills(count: u32) {
         let seen = if broken_off { state.last().unwrap().samples } else { Vec::new() };
         signal(child.id(), Signal::KILL);
         let ended = state.end(child);
-        assert!(matches!(ended.code, None | Some(0)), "kill {kill}: {:?} {}", ended.code, ended.err);
+        assert!(matches!(ended.code, None | Some(0 | 4)), "kill {kill}: {:?} {}", ended.code, ended.err);
         cleaned += ended.err.matches("cleaned up after a killed run").count();
         assert!(!ended.err.contains("could not clean up"), "{}", ended.err);
         let stored = state.last().map(|r| r.samples).unwrap_or_default();
@@ -193,7 +193,8 @@ fn kills(count: u32) {
         acknowledged = stored;
     }
     let broken_off = state.last().is_some_and(|r| matches!(r.state, RunState::Interrupted(_)));
-    let last = state.finish(&mut measure(&state, "one.toml", if broken_off { &["--resume"] } else { &[] })).with(0);
+    let last =
+        state.finish(&mut measure(&state, "one.toml", if broken_off { &["--resume"] } else { &[] })).came_to_its_end();
     cleaned += last.err.matches("cleaned up after a killed run").count();
     eprintln!("  {cleaned} things were cleaned up after {count} kills");
     is_whole(&state.last().unwrap());
@@ -253,7 +254,7 @@ fn beside_another_guest_the_run_is_gentle_and_keeps_to_its_cap() {
     let neighbour = Companion::start(Command::new("sleep").arg0("qemu-system-x86_64").args(["600"]));
     let study = fixture("one.toml");
     let dry = ["study", "run", study.to_str().unwrap(), "--dry-run"];
-    state.vmio(&dry).with(0).says(&["gentle, bandwidth is capped", "dry run: nothing was changed"]);
+    state.vmio(&dry).with(0).says(&["gentle: bandwidth capped", "dry run: nothing was changed"]);
     // The plan for people names the first few.
     let plan: Value = serde_json::from_str(&state.vmio(&[&dry[..], &["--json"]].concat()).with(0).out).unwrap();
     let named = format!("QEMU guest (pid {})", neighbour.pid());

@@ -18,8 +18,8 @@ use serde_json::Value;
 use state_dir::{StateDir, fixture};
 use vmio::report::export::{Format, export};
 use vmio::report::scan::nagios::nagios;
-use vmio::report::scan::{Row, View, detail, html as scan_html, json as scan_json, overview, prometheus};
-use vmio::report::{Report, comparison_text, html, json, markdown, qm, text, xml};
+use vmio::report::scan::{Row, View, brief, detail, html as scan_html, json as scan_json, overview, prometheus};
+use vmio::report::{Report, comparison_text, html, json, markdown, qm, short, text, xml};
 use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::facts::Fact;
@@ -101,6 +101,8 @@ fn a_run_with_hostile_words_is_shown_clean_in_every_form() {
     let report = Report::of(&run);
     clean("text", Form::Lines, &text(&report, Style::PLAIN));
     clean("coloured text", Form::Coloured, &text(&report, Style::COLOUR));
+    clean("short", Form::Lines, &short(&report, Style::PLAIN, 80));
+    clean("coloured short", Form::Coloured, &short(&report, Style::COLOUR, 40));
     clean("markdown", Form::Page, &markdown(&report));
     clean("html", Form::Page, &html(&report));
     exact("json", &json(&report));
@@ -181,6 +183,8 @@ fn a_scan_of_hostile_guests_is_shown_clean_in_every_form() {
             clean("detail", Form::Lines, &detail(row, Style::PLAIN, sources));
             clean("detail", Form::Coloured, &detail(row, Style::COLOUR, sources));
         }
+        clean("brief", Form::Lines, &brief(row, None, Style::PLAIN, 80));
+        clean("brief", Form::Coloured, &brief(row, None, Style::COLOUR, 40));
     }
     clean("html", Form::Page, &scan_html(&view));
     clean("nagios", Form::Lines, &nagios(&view, None).0);

@@ -84,17 +84,17 @@ fn what_is_no_export_is_refused_in_words() {
     let mut many = b"{\"schema_version\": \"2.0\", \"samples\": [0".to_vec();
     many.extend(b",0".repeat(16_000_001));
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("a table", b"run,study\r\n1,quick\r\n".to_vec(), "it is no JSON object"),
-        ("a list", b"[1, 2]".to_vec(), "it is no JSON object"),
-        ("blanks", b"  \n".to_vec(), "it is no JSON object"),
+        ("a table", b"run,study\r\n1,quick\r\n".to_vec(), "it is not a JSON object"),
+        ("a list", b"[1, 2]".to_vec(), "it is not a JSON object"),
+        ("blanks", b"  \n".to_vec(), "it is not a JSON object"),
         ("an object", b"{}".to_vec(), "it has no `schema_version`"),
-        ("two", b"{\"metric\": 1}\n{\"metric\": 2}".to_vec(), ":2:1: no export of a run"),
+        ("two", b"{\"metric\": 1}\n{\"metric\": 2}".to_vec(), ":2:1: not an export of a run"),
         ("cut", text(&made)[..5000].to_vec(), "EOF while parsing"),
         ("newer", with(&made, "/schema_version", json!("2.1")), "its schema version is 2.1, this vmio knows up to 2.0"),
         ("much newer", with(&made, "/schema_version", json!("3.0")), "knows up to 2.0"),
-        ("odd", with(&made, "/schema_version", json!("0.9")), "there is no schema version \"0.9\""),
-        ("older", with(&made, "/schema_version", json!("1.0")), "there is no schema version \"1.0\""),
-        ("odder", with(&made, "/schema_version", json!("two")), "there is no schema version \"two\""),
+        ("odd", with(&made, "/schema_version", json!("0.9")), "unknown schema version \"0.9\""),
+        ("older", with(&made, "/schema_version", json!("1.0")), "unknown schema version \"1.0\""),
+        ("odder", with(&made, "/schema_version", json!("two")), "unknown schema version \"two\""),
         ("a number", with(&made, "/schema_version", json!(2.0)), "invalid type: floating point"),
         ("a summary", recorded::bytes("quick.show.json"), "missing field `id`"),
         ("no seconds", without(&made, "/samples/3/result", "seconds"), "missing field `seconds`"),
@@ -129,7 +129,7 @@ fn what_is_no_export_is_refused_in_words() {
         assert!(said.contains(file.to_str().unwrap()) && said.contains("export N --format json"), "{name}: {said}");
         assert!(!said.contains(['\u{1b}', '\u{202e}']), "{name}: {said}");
         let placed = said.contains("run.json:");
-        let whole = ["no JSON object", "schema_version`", "schema version", "actor", "values", "MiB"];
+        let whole = ["not a JSON object", "schema_version`", "schema version", "actor", "values", "MiB"];
         assert!(placed || whole.iter().any(|w| wanted.contains(w)), "{name}: no place in {said}");
         assert!(began.elapsed() < limit(), "{name}");
         assert!(state.store().list().unwrap().is_empty(), "{name}");

@@ -116,7 +116,7 @@ fn a_run_that_went_on_elsewhere_is_told() {
     assert_eq!(recorded::import(&own, &[&file]).unwrap(), [Imported::Longer { here: 1, has: 18, there: 22 }]);
     let output = import(&[&file], here.path(), false);
     let said = unfolded(&String::from_utf8(output.stderr).unwrap());
-    assert!(said.contains("already here as run 1, which has 18 samples, where that one has 22"), "{said}");
+    assert!(said.contains("already here as run 1 with 18 samples; the export has 22"), "{said}");
     assert!(said.contains("vmio runs delete 1"), "{said}");
     let shorter = store_in(there.path());
     common::store_run(&shorter, &longer);
@@ -210,12 +210,12 @@ fn an_export_that_cannot_be_taken_does_not_bar_the_others() {
     assert_eq!(told["imported"], json!([1, 2]));
     let refused = told["refused"].as_array().unwrap();
     for (why, (refused, file)) in
-        ["it has no `schema_version`", "there is no file"].into_iter().zip(refused.iter().zip(&files[1..]))
+        ["it has no `schema_version`", "no such file:"].into_iter().zip(refused.iter().zip(&files[1..]))
     {
         assert!(said.contains(why) && refused["reason"].as_str().unwrap().contains(why), "no {why:?} in {said}");
         assert_eq!(refused["file"], file.to_str().unwrap());
     }
-    assert!(said.contains("error: 2 of 4 files could not be taken"), "{said}");
+    assert!(said.contains("error: 2 of 4 files could not be imported"), "{said}");
     let starts = store_in(here.path()).list().unwrap().iter().map(|r| r.started_unix).collect::<Vec<_>>();
     assert_eq!(starts, [4.0, 1.0]);
 }

@@ -110,7 +110,8 @@ fn every_output_says_what_it_says_under_plain_names() {
     same("overview", &|view| overview(view, Style::PLAIN, 100));
     same("one guest", &|view| detail(&view.rows[0], Style::PLAIN, true));
     same("JSON", &json);
-    same("page", &html);
+    // Where it can be broken depends on the letters around a sign.
+    same("page", &|view| html(view).replace("<wbr>", ""));
     same("plugin", &|view| nagios::nagios(view, None).0);
 }
 

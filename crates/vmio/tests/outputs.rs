@@ -47,6 +47,7 @@ const VERBS: &[&[&str]] = &[
     &["runs", "list"],
     &["runs", "list", "--json"],
     &["runs", "show", "1"],
+    &["runs", "show", "1", "--verbose"],
     &["runs", "show", "1", "--json"],
     &["runs", "show", "1", "--markdown"],
     &["runs", "compare", "1", "2"],

@@ -130,7 +130,7 @@ fn every_control_cell_is_a_workload_that_asks_for_just_that() {
 fn compare_judges_the_newest_run_of_the_study() {
     let state = StateDir::new();
     let compare = |args: &[&str], code: i32| state.vmio(&[&["study", "compare"], args].concat()).with(code);
-    compare(&["shafer2010-storage", "paper"], 3).says(&["there are no runs yet"]);
+    compare(&["shafer2010-storage", "paper"], 3).says(&["no runs yet"]);
     let store = state.store();
     let other = common::store_run(&store, &common::run(Accel::Kvm));
     compare(&["shafer2010-storage", "paper"], 3).says(&["no run of shafer2010-storage is stored"]);
@@ -153,7 +153,7 @@ fn compare_judges_the_newest_run_of_the_study() {
     assert_eq!(verdict("sparse-write-collapse"), "holds");
     assert_eq!(verdict("small-requests-cost"), "holds");
 
-    compare(&["quick", "paper"], 2).says(&["quick is no study that repeats a paper"]);
+    compare(&["quick", "paper"], 2).says(&["quick does not repeat a paper's measurements"]);
     compare(&["shafer2010-storage", "book"], 2).says(&["invalid value 'book'"]);
     compare(&["shafer2010-storage", "paper", "--of", "99"], 2).says(&["the store has no run 99"]);
     let of_other = compare(&["shafer2010-storage", "paper", "--of", &other.to_string()], 2);

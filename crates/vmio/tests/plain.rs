@@ -39,3 +39,4 @@ mod store_file;
 mod stored_runs;
 mod suite;
 mod width;
+mod wording;

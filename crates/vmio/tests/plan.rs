@@ -23,6 +23,7 @@ fn planned(baseline: &str) -> Planned {
         cell_overhead_seconds: 0.5,
         boot_seconds: 3.0,
         fixed_bytes: Default::default(),
+        fixed_seconds: Default::default(),
         written_targets: Vec::new(),
         target_space: Default::default(),
         refilled_targets: Vec::new(),
@@ -44,6 +45,7 @@ fn planned(baseline: &str) -> Planned {
         rates_from: "FIXTURE".into(),
         accelerator: None,
         kernel: None,
+        image_ahead: None,
         power_command: None,
         others: Default::default(),
         gentle: false,
@@ -79,7 +81,7 @@ fn a_plan_without_disks_names_none() {
     assert!(words.contains(networks), "{shown}");
     let root = "root needed for network namespaces and for holding the native side to the guest's memory";
     assert!(words.contains(root) && words.contains("network namespace, process and control group"), "{shown}");
-    assert!(shown.contains("  writes     nothing but its own files: no cell is on a disk\n"), "{shown}");
+    assert!(shown.contains("  writes     only its own files: no cell is on a disk\n"), "{shown}");
     assert!(shown.contains("1 core, 256 MiB of memory; some guests up to 2 cores, 256 MiB\n"), "{shown}");
     let json = serde_json::to_value(report::plan::json(&planned(""))).unwrap();
     for absent in ["place", "directory", "backing", "device", "space"] {
@@ -97,7 +99,7 @@ fn a_plan_without_disks_names_none() {
     assert!(!names.contains(&"power"), "{shown}");
     let plan = Planned { power_command: Some("cat /dev/meter".into()), ..planned("") };
     let metered = unfolded(&report::plan::text(&plan));
-    assert!(metered.contains("a shell runs, with the rights of vmio: cat /dev/meter"), "{metered}");
+    assert!(metered.contains("next to each cell, with vmio's privileges: cat /dev/meter"), "{metered}");
     assert!(metered.contains("energy counters are read, where vmio may read them"), "{metered}");
     let meters = [&plan, &planned("")].map(|plan| serde_json::to_value(report::plan::json(plan)).unwrap());
     assert_eq!(meters[0]["meter"], serde_json::json!({"command": "cat /dev/meter"}));
@@ -133,18 +135,30 @@ fn a_gentle_plan_promises_an_end_if_latency_is_seen() {
             unfolded(&text)
         };
         let seen = words(&plan);
-        assert!(!seen.contains("visible") && !seen.contains("goes on"), "{seen}");
+        assert!(!seen.contains("watched") && !seen.contains("continues"), "{seen}");
         assert_eq!(seen.contains("the run ends when they slow down"), !plan.others.guests.is_empty(), "{seen}");
         plan.latency_unseen = Some(unseen());
         let blind = words(&plan);
-        assert!(blind.contains("bandwidth is capped") && !blind.contains("the run ends"), "{blind}");
-        assert!(blind.contains("the run goes on when"), "{blind}");
-        let why = "latency is not visible here: tracefs is not mounted help: mount -t tracefs nodev /x";
-        assert_eq!(blind.matches(why).count(), 1, "{blind}");
+        assert!(blind.contains("bandwidth capped") && !blind.contains("the run ends"), "{blind}");
+        assert!(blind.contains("the run continues when"), "{blind}");
+        for words in ["latency cannot be watched: tracefs is not mounted; ", " help: mount -t tracefs nodev /x"] {
+            assert_eq!(blind.matches(words).count(), 1, "{words}: {blind}");
+        }
         let json = serde_json::to_value(report::plan::json(&plan)).unwrap();
         assert_eq!(json["latency_unseen"], "tracefs is not mounted; mount -t tracefs nodev /x");
     }
     assert!(serde_json::to_value(report::plan::json(&planned(""))).unwrap()["latency_unseen"].is_null());
+}
+
+/// The cap of QEMU is one core, whatever its guest has.
+#[test]
+fn a_gentle_plan_says_that_vcpus_share_a_core() {
+    let told = |gentle: bool, vcpus: u32| {
+        let mut plan = Planned { gentle, ..planned("") };
+        plan.cost.vcpus = vcpus;
+        unfolded(&report::plan::text(&plan)).contains("the guest's 2 vCPUs share one core (gentle)")
+    };
+    assert_eq!([told(true, 2), told(true, 1), told(false, 2)], [true, false, false]);
 }
 
 #[test]
@@ -163,7 +177,10 @@ fn a_plan_says_that_time_will_cut_it_short() {
         lines[time + 1..][..2].iter().any(|line| line.starts_with("  cut short  the time budget of 12 s")),
         "{short}"
     );
-    assert!(short.contains("shares will not be known") && !told(0.2, BASELINES[2]).contains("share"), "{short}");
+    assert!(
+        unfolded(&short).contains("shares will not be known") && !told(0.2, BASELINES[2]).contains("share"),
+        "{short}"
+    );
     let writes = short.split_once("  writes ").unwrap().1;
     assert!(!writes.contains("time budget"), "{short}");
 }
@@ -181,18 +198,18 @@ fn a_gentle_plan_without_cells_has_no_cap() {
     };
     let all = figures::study("").cells().len();
     for others in [&[][..], &["web1"]] {
-        assert!(told(0, others).contains("bandwidth is capped"));
-        assert!(told(1, others).contains("bandwidth is capped"));
+        assert!(told(0, others).contains("bandwidth capped"));
+        assert!(told(1, others).contains("bandwidth capped"));
         // One cell is left, and what it is compared with is not: nothing is promised, and every cell is accounted for.
         let one = told(all - 1, others);
-        assert!(one.contains(", and no cell is left to run") && !one.contains("capped"), "{one}");
+        assert!(one.contains("no cell is left to run") && !one.contains("capped"), "{one}");
         assert!(one.contains("time none: nothing can be measured here"), "{one}");
         assert!(!one.contains("first figures") && !one.contains("cut short"), "{one}");
         assert!(one.contains(&format!("not run {} of {all} cells (", all - 1)), "{one}");
         assert!(one.contains(&format!("not run 1 of {all} cells (")), "{one}");
-        assert!(one.contains("nothing is left to compare them with"), "{one}");
+        assert!(one.contains("there is nothing left to compare them with"), "{one}");
         let none = told(all, others);
-        assert!(none.contains("gentle") && none.contains(", and no cell is left to run"), "{none}");
+        assert!(none.contains("gentle") && none.contains("no cell is left to run"), "{none}");
         assert!(!none.contains("capped"), "{none}");
     }
 }

@@ -184,7 +184,9 @@ fn a_container_is_apart_is_held_and_goes_with_a_killed_owner() {
     child.wait().unwrap();
     poll_until("the reaper ends them", || !runs(first) && !runs(agent));
     // The next start does the rest, and goes on.
-    state.finish(state.command(&["study", "run"]).arg(&study).args(["--resume", "--yes", "--no-gentle"])).with(0);
+    state
+        .finish(state.command(&["study", "run"]).arg(&study).args(["--resume", "--yes", "--no-gentle"]))
+        .came_to_its_end();
     state.is_clean();
     assert_eq!(state.samples(), 4, "two cells, two rounds");
 }

@@ -69,7 +69,7 @@ fn a_process_that_has_it_open_by_another_node_or_none_is_seen() {
     is_refused(&state, &disk.device, &[&me, "has it open"]);
     drop(held);
     // The plan shows which disk it is.
-    plan(&state, &disk.device, &[]).with(0).says(&["device", &disk.device, "600 MiB", "all data in its first"]);
+    plan(&state, &disk.device, &[]).with(0).says(&["device", &disk.device, "600 MiB", "ALL DATA in its first"]);
     fits("tax-plan", &plan(&state, &disk.device, &["--json"]).with(0).out);
     assert!(is_untouched(&disk));
     state.is_clean();
@@ -227,10 +227,7 @@ fn where_others_are_not_to_be_seen_nothing_is_overwritten() {
         inside.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_vmio"), "study", "run", "--dry-run"]);
         inside.arg(fixture("one.toml")).args(["--device", &disk.device, "--device", &disk.device]).args(more);
         inside.env("VMIO_STATE", state.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        state
-            .finish(&mut inside)
-            .with(3)
-            .says(&["it cannot be told whether somebody uses it", "vmio runs in a container"]);
+        state.finish(&mut inside).with(3).says(&["it is unknown whether it is in use", "vmio runs in a container"]);
     }
     state.is_clean();
 }
@@ -288,7 +285,7 @@ fn what_names_another_disk_after_the_plan_is_not_written() {
         let (code, said) = asking.yes();
         let said = unfolded(&said);
         assert_eq!(code, Some(3), "{said}");
-        for word in ["names another device now", "What was planned and confirmed is", "nothing was written"] {
+        for word in ["names another device now", "Planned and confirmed was", "nothing was written"] {
             assert!(said.contains(word), "no {word:?} in {said}");
         }
     }

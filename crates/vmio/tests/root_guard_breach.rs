@@ -99,7 +99,7 @@ fn a_broken_guarantee_is_told_shown_and_counted() {
             let (out, _) = host.ends(&["guard", "status"], 0);
             let line = out.lines().find(|line| line.starts_with("breach: ")).unwrap_or_else(|| panic!("{out}"));
             assert!(line.starts_with("breach: u0 guest_tx t1: gets "), "{line}");
-            assert!(out.contains("changes of others at our queues put right"), "{out}");
+            assert!(out.contains("changes by other programs to the guard's queues corrected"), "{out}");
             assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
             assert_eq!(metric(host, "vmio_guard_breached", "t1"), Some(1.0));
             assert_eq!(metric(host, "vmio_guard_breaches_total", "t1"), Some(1.0));
@@ -122,8 +122,8 @@ fn a_broken_guarantee_is_told_shown_and_counted() {
         assert_eq!(code, Some(0), "{said}");
         let lines: Vec<&str> = said.lines().filter(|line| line.contains("u0 guest_tx t1: ")).collect();
         let [begins, ends] = lines[..] else { panic!("{said}") };
-        assert!(begins.contains("less than its minimum of 40"), "{begins}");
-        assert!(ends.contains("that is over; it did not get its minimum for"), "{ends}");
+        assert!(begins.contains("less than the minimum of 40"), "{begins}");
+        assert!(ends.contains("recovered; it did not get its minimum for"), "{ends}");
         host.ends(&["guard", "undo"], 0);
     });
 }

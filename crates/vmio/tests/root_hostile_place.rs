@@ -119,7 +119,7 @@ impl Hostile {
 
 fn says_what_happened(ended: Ended) -> Ended {
     assert!(!unfolded(&ended.err).contains("not undone"), "{}", ended.err);
-    ended.says(&["is not what vmio made there any more", "vmio wrote to its own file alone and has ended the run"])
+    ended.says(&["is no longer what vmio created", "vmio wrote only to its own file and has ended the run"])
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn links_planted_between_cells_end_the_run_and_reach_nothing() {
     hostile.state.wait_for_samples(&mut run, 2);
     let scratch = hostile.scratch(&mut run);
     hostile.exchange(&scratch);
-    says_what_happened(hostile.end(run).with(4)).says(&["a link stands in its place", "images/stolen/vmio-"]);
+    says_what_happened(hostile.end(run).with(4)).says(&["a link has taken its place", "images/stolen/vmio-"]);
     assert!(hostile.state.samples() >= 2, "what was measured is kept");
     hostile.is_unharmed();
 }

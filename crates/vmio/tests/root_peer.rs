@@ -72,12 +72,12 @@ fn a_run_without_its_peer_can_be_resumed() {
     server.until("it measures", || state.samples() >= 2);
     run("pkill", &["-KILL", "-f", &format!("^{ssh}")]);
     let ended = state.end(running).with(4);
-    ended.says(&["at the other end of the network wire does not answer", "--resume with the same --peer goes on"]);
+    ended.says(&["at the other end of the network wire does not answer", "continue with --resume and the same --peer"]);
     let run = state.last().unwrap();
     assert!((2..6).contains(&run.samples.len()) && run.skipped.is_empty(), "{} {:?}", run.samples.len(), run.skipped);
     only_agents(&before);
     server.until("its server is gone", || TcpStream::connect(("127.0.0.1", 5201)).is_err());
-    state.end(started(&["--resume"])).with(0).says(&["resuming run"]);
+    state.end(started(&["--resume"])).came_to_its_end().says(&["resuming run"]);
     let resumed = state.last().unwrap();
     assert_eq!((resumed.id, resumed.samples.len(), resumed.skipped), (run.id, 6, Vec::new()));
     only_agents(&before);
@@ -125,7 +125,7 @@ fn programs_of_another_version_at_the_peer_are_told() {
     let environment = &said["environment"];
     assert_eq!(environment["peer_programs"]["iperf3"], "iperf 3.9");
     assert_ne!(environment["programs"]["iperf3"], "iperf 3.9");
-    state.vmio(&["runs", "show"]).with(0).says(&["peer runs", "iperf3: iperf 3.9", "differs", differs]);
+    state.vmio(&["runs", "show", "-v"]).with(0).says(&["peer runs", "iperf3: iperf 3.9", "differs", differs]);
     state.is_clean();
 }
 
@@ -201,7 +201,8 @@ fn a_peer_whose_address_is_translated_on_the_way_is_measured() {
     let (cloud, before) = (Cloud::new(), agents());
     let workloads =
         ["iperf3-tcp", "iperf3-tcp-reverse", "iperf3-udp", "sockperf-tcp", "dd-nc", "udp-10mbit-1472-within100ms"];
-    let told = format!("{PUBLIC} is no address of its own: servers listen at 10.0.0.5, where ssh arrives");
+    let told =
+        format!("{PUBLIC} is not one of the machine's own addresses: servers listen at 10.0.0.5, where ssh arrives");
     cloud.run(&workloads, &["--dry-run"]).with(0).says(&[&told]);
     let done = cloud.run(&workloads, &["--json"]).with(0);
     fits("tax", &done.out);

@@ -61,7 +61,7 @@ fn a_modelled_disk_is_told_in_plan_and_report() {
     };
     let plan = start(&["--dry-run"]).with(0);
     plan.says(&["a modelled disk of 200 MB/s that vmio serves from memory", "not of this host's storage", "of memory"]);
-    let report = start(&["--yes"]).with(0);
+    let report = start(&["--yes", "--verbose"]).with(0);
     report.says(&["The disk was modelled, 200 MB/s, 50 µs a request, 1 ms a seek", "loop"]);
     let run = state.last().unwrap();
     let disk = run.environment.modelled.as_ref().unwrap();
@@ -86,7 +86,7 @@ fn places_that_cannot_be_had_are_refused_with_the_mend() {
     let on = |place: &str| vmio(&state, &["tax", "--on", place, "--dry-run"]);
     on("rbdd:vms").with(2).says(&["did you mean `rbd:vms`?"]);
     on("rbd:vns").with(3).says(&["has no pool vns", "did you mean `rbd:vms`?"]);
-    on("modelled:fast").with(2).says(&["no rate such as 40MB/s", "overhead=150us"]);
+    on("modelled:fast").with(2).says(&["write for example 40MB/s", "overhead=150us"]);
     on("modelled:40MB/s,size=1TiB").with(3).says(&["a modelled disk lies in memory", "are available"]);
     on("/proc/version").with(3).says(&["is not a directory"]);
     vmio(&state, &["tax", "--device", "/dev/x", "--device", "/dev/x", "--on", "rbd:vms", "--dry-run"])

@@ -307,7 +307,7 @@ fn a_chain_without_an_end_is_left() {
     let seen = live::scan(dir.path(), &[]);
     let told = unread(live::guest(&seen, "chain"));
     // On a slow machine the guest's time is over first.
-    let left = |most: &str| told.iter().any(|t| t.contains(most) || t.contains("all the time that one guest may take"));
+    let left = |most: &str| told.iter().any(|t| t.contains(most) || t.contains("used up the time limit for one guest"));
     assert!(left("more than 256 images") && left("more than 400 images"), "{told:#?}");
     drop(running);
 }
@@ -382,7 +382,7 @@ fn storage_that_never_answers_is_given_up_once_a_guest() {
     // Each of them would have a second at least, if each were waited for.
     let seen = live::scan(dir.path(), &[]);
     let told = unread(live::guest(&seen, "hangs"));
-    assert!(told.iter().any(|t| t.contains("of the guest's disks") || t.contains("took all the time")), "{told:#?}");
+    assert!(told.iter().any(|t| t.contains("of the guest's disks") || t.contains("used up")), "{told:#?}");
     assert_eq!(live::guest(&seen, "beside")["disks"][0]["sparse"], false, "the others are read");
     drop((running, other));
 }

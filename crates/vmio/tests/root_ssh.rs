@@ -53,7 +53,7 @@ fn a_machine_that_cannot_be_reached_says_why_and_what_to_do() {
         let mut command = state.command(&["scan", "--on", address]);
         state.finish(command.env("VMIO_SSH", ssh)).with(3)
     };
-    scan(&server.ssh("unknown", "user"), &address).says(&["Host key verification failed", "go there once by hand"]);
+    scan(&server.ssh("unknown", "user"), &address).says(&["Host key verification failed", "connect once manually"]);
     scan(&server.ssh("changed", "user"), &address).says(&["IDENTIFICATION HAS CHANGED", "ssh-keygen -R 127.0.0.1"]);
     scan(&server.ssh("known", "other"), &address).says(&["Permission denied", "ssh-copy-id"]);
     let nobody = format!("ssh://127.0.0.1:{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
@@ -67,15 +67,15 @@ fn a_machine_that_cannot_be_reached_says_why_and_what_to_do() {
         file.display().to_string()
     };
     let other = fake("other-machine", "echo Welcome; echo vmio-there is Linux riscv64; cat > /dev/null");
-    scan(&other, &address).says(&["it is Linux riscv64", "vmio-agent is here for Linux", "docs/ssh.md"]);
-    scan(&fake("talks", "yes welcome"), &address).says(&["a shell said", "and not what it was asked"]);
+    scan(&other, &address).says(&["it is Linux riscv64", "this vmio-agent is only for Linux", "docs/ssh.md"]);
+    scan(&fake("talks", "yes welcome"), &address).says(&["a shell printed", "without the expected answer"]);
     scan(&fake("noexec", "echo vmio-there is Linux $(uname -m); echo vmio-there at; cat > /dev/null"), &address)
-        .says(&["no directory there takes a program", "noexec"]);
+        .says(&["no directory there allows programs", "noexec"]);
     scan(
         &fake("silent", "echo vmio-there is Linux $(uname -m); echo vmio-there at /tmp; head -c 100000 >/dev/null"),
         &address,
     )
-    .says(&["try it by hand"]);
+    .says(&["try it manually"]);
     let option = state.finish(&mut state.command(&["scan", "--on", "ssh://-oProxyCommand=x"])).with(2);
     option.says(&["does not begin with `-`"]);
     state.is_clean();
@@ -185,7 +185,7 @@ fn a_remote_device_is_judged_as_a_local_one() {
     let planned: Value = serde_json::from_str(&planned.out).unwrap();
     assert_eq!(planned["device"]["path"], device);
     assert_eq!(disk.written(), held, "nothing is written that was not confirmed");
-    twice(&["--force", "--dry-run"]).with(0).says(&["all data in its first 384 MiB is lost"]);
+    twice(&["--force", "--dry-run"]).with(0).says(&["ALL DATA in its first 384 MiB WILL BE LOST"]);
     let done = twice(&["--force", "--json"]).with(0);
     fits("tax", &done.out);
     let said: Value = serde_json::from_str(&done.out).unwrap();

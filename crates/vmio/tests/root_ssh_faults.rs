@@ -30,7 +30,7 @@ fn a_broken_connection_keeps_the_run_and_cleans_up() {
     let ended = running.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(4), "{said}");
-    assert!(said.contains("samples are kept") && said.contains("--resume goes on"), "{said}");
+    assert!(said.contains("samples are kept") && said.contains("to continue: --resume"), "{said}");
     server.until("the file is gone there", || fs::read_dir(there.path()).unwrap().count() == 0);
     let fio = there.path().display().to_string();
     server.until("no fio is left", || !Command::new("pgrep").args(["-f", &fio]).output().unwrap().status.success());

@@ -6,6 +6,7 @@
 mod help;
 
 mod root_alerts;
+mod root_btrfs;
 mod root_budget;
 mod root_container;
 mod root_device;
@@ -25,3 +26,4 @@ mod root_scan;
 mod root_silent;
 mod root_ssh;
 mod root_ssh_faults;
+mod root_top_load;

@@ -12,11 +12,12 @@ use common::scan::{finding, golden, view};
 use serde_json::Value;
 use vmio::cmd::scan::exit;
 use vmio::report::scan::nagios::{State, nagios};
-use vmio::report::scan::{Row, View, detail, html, json, overview, prometheus};
+use vmio::report::scan::{Row, View, brief, detail, html, json, not_read, overview, prometheus};
 use vmio::term::Style;
-use vmio_model::facts::{Remedy, Subject, Unread};
+use vmio_model::facts::{Guest, Remedy, Subject, Unread};
 use vmio_model::failure::Exit;
-use vmio_model::rules::{Finding, Severity};
+use vmio_model::rules::change::{Above, ConfigTool, InFields};
+use vmio_model::rules::{Change, Finding, Severity};
 
 fn row<'a>(view: &'a View, name: &str) -> &'a Row {
     view.rows.iter().find(|r| r.guest.name == name).unwrap()
@@ -56,6 +57,19 @@ fn the_overview_fits_every_terminal_and_has_a_line_a_guest() {
     is_only_coloured(&coloured, &overview(&view, Style::PLAIN, 100));
 }
 
+/// A line for each way to read more is too much where there are many.
+#[test]
+fn many_things_that_were_not_read_are_one_line() {
+    let mut view = view();
+    let one = |n: u32| Unread { what: format!("thing {n}"), why: "why".into(), mend: format!("do {n}").into() };
+    view.unread.extend((0..4).map(one));
+    let text = overview(&view, Style::PLAIN, 100);
+    let folded = "Not read: 5 things (vmio scan --verbose lists them)";
+    assert!(text.contains("Not visible without root: ") && text.contains(folded), "{text}");
+    assert!(!text.contains("thing 0"), "{text}");
+    assert!(not_read(&view, Style::PLAIN, 100).contains("thing 0: why; do 0"));
+}
+
 #[test]
 fn a_page_has_the_change_of_each_manager_the_guests_own_first() {
     let view = view();
@@ -64,10 +78,45 @@ fn a_page_has_the_change_of_each_manager_the_guests_own_first() {
     assert!(at[0] < at[1], "{at:?}");
 }
 
+/// KubeVirt writes the XML itself, so its own fields stand in the place of that.
+#[test]
+fn the_fields_of_what_writes_the_domain_come_first() {
+    let mut view = view();
+    let pay = view.rows.iter_mut().find(|r| r.guest.name == "pay-7").unwrap();
+    let before = detail(pay, Style::PLAIN, false);
+    let text = "devices.disks[root].io: native".to_owned();
+    pay.findings[0].by_manager = Some(InFields { tool: Above::Kubevirt, text });
+    let after = detail(pay, Style::PLAIN, false);
+    assert!(before.contains("<iothreads>") && before.contains("KubeVirt writes this XML itself"), "{before}");
+    assert!(!after.contains("<iothreads>") && !after.contains("KubeVirt writes this XML itself"), "{after}");
+    assert!(after.contains("KubeVirt devices.disks[root].io: native"), "{after}");
+    let json: Value = serde_json::from_str(&json(&view)).unwrap();
+    let of = |guest: &Value| guest["name"] == "pay-7" && guest["findings"][0]["by_manager"]["tool"] == "kubevirt";
+    assert!(json["guests"].as_array().unwrap().iter().any(of));
+}
+
+/// What no command of theirs sets is said so, and nobody else's way is shown for it.
+#[test]
+fn instances_of_incus_are_changed_by_its_client() {
+    let bare = row(&view(), "bare").guest.clone();
+    let own = Row::of(Guest { manager: Some("incus".into()), ..bare });
+    assert_eq!(own.own_way().map(ConfigTool::name), Some("Incus"));
+    assert!(own.together().is_empty());
+    let several: Vec<&Finding> = own.findings.iter().filter(|found| found.change.ways().len() > 1).collect();
+    let by_incus = |found: &&Finding| found.by_manager.as_ref().is_some_and(|fields| fields.tool == Above::Incus);
+    assert!(!several.is_empty() && several.iter().all(by_incus), "{several:?}");
+    let driver = own.findings.iter().find(|found| found.rule == "emulated-driver").unwrap();
+    let text = &driver.by_manager.as_ref().unwrap().text;
+    assert!(text.contains("incus config device set bare DEVICE io.bus=virtio-blk"), "{text}");
+    for text in [detail(&own, Style::PLAIN, false), brief(&own, None, Style::PLAIN, 80)] {
+        assert!(text.contains("Incus") && !text.contains("<driver") && !text.contains("qm set"), "{text}");
+    }
+}
+
 #[test]
 fn page_and_json_have_the_whole_finding() {
     let view = view();
-    let page = html(&view);
+    let page = html(&view).replace("<wbr>", "");
     assert!(page.contains("9.4 times faster") && page.contains("run 12 on this host, 2026-11-21"), "{page}");
     assert!(page.contains("driver = lsi53c895a") && page.contains("read from /proc/802/cmdline"), "{page}");
     assert!(page.contains("after the guest is shut down and started"), "{page}");
@@ -259,6 +308,20 @@ fn the_rules_are_asked_about_a_guest() {
     );
 }
 
+/// They are told apart by what is to be done.
+#[test]
+fn two_causes_on_the_host_by_one_rule_are_two() {
+    let mut view = view();
+    let one = view.rows[0].findings[0].clone();
+    for (n, row) in view.rows.iter_mut().enumerate() {
+        let what = ["Load the module.", "Exchange the cable."][n % 2];
+        let change = Change { what: what.into(), ..one.change.clone() };
+        row.findings = vec![Finding { of_host: true, change, ..one.clone() }];
+    }
+    let wide = view.host_wide();
+    assert_eq!((wide.len(), wide.iter().map(|w| w.guests.len()).sum::<usize>()), (2, view.rows.len()));
+}
+
 /// What is the host's is told once, and each guest keeps its own.
 #[test]
 fn emulation_is_told_once_for_the_host() {
@@ -269,6 +332,7 @@ fn emulation_is_told_once_for_the_host() {
         title: "Software emulation".into(),
         severity: Severity::Warning,
         subject: Subject::guest(name).into(),
+        of_host: true,
         ..one.clone()
     };
     for row in &mut view.rows {
@@ -282,6 +346,11 @@ fn emulation_is_told_once_for_the_host() {
     assert_eq!(json["host_findings"][0]["guests"].as_array().unwrap().len(), view.rows.len());
     let kept = json["guests"].as_array().unwrap();
     assert!(kept.iter().all(|g| g["findings"][0]["rule"] == "emulation-though-kvm"), "each guest has it still");
+    assert_eq!(json["host_findings"][0]["what"], one.change.what.as_str());
+    // Another card of the host's is another finding.
+    let mut other = view.clone();
+    other.rows[0].findings[0].change.what = "Something else.".into();
+    assert_eq!(other.host_wide()[0].guests.len(), view.rows.len() - 1);
     // With one guest it is told there.
     for row in view.rows.iter_mut().skip(1) {
         row.findings.remove(0);

@@ -54,7 +54,7 @@ fn a_wrong_configuration_is_told_with_its_line() {
     let config = format!("--config={}", file.display());
     let scan = |more: &[&str], code| state.vmio(&[&["scan", &config][..], more].concat()).with(code);
     fs::write(&file, "ignore = [\n  'no-discard',\n  'no-such-rule',\n]\n").unwrap();
-    scan(&[], 2).says(&["scan.toml:3: ignore: ", "there is no rule no-such-rule"]);
+    scan(&[], 2).says(&["scan.toml:3: ignore: ", "unknown rule no-such-rule"]);
     fs::write(&file, "ignore = ['no-discard', 'sparse-file@db*']\n").unwrap();
     scan(&[], 0);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
@@ -128,7 +128,7 @@ fn only_a_compared_scan_is_kept_for_the_next() {
     let scan = |more: &[&str], code| dir.finish(dir.command(&["scan"]).args(more).env("VMIO_STATE", &state)).with(code);
     scan(&[], 0);
     assert!(!state.exists(), "a scan writes nothing");
-    scan(&["--diff"], 0).says(&["No earlier scan to compare with"]);
+    scan(&["--diff"], 0).says(&["No earlier scan to compare with", "This one was kept"]);
     let kept = state.join("last-scan.json");
     assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
     scan(&["--diff"], 0).says(&["Compared with the scan of"]);
@@ -164,7 +164,7 @@ fn top_streams_one_object_a_line_and_ends_after_the_count() {
     let all: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(all.len(), 3, "{out}");
     let at = |i: usize| all[i]["at_unix_seconds"].as_f64().unwrap();
-    assert!(at(0) < at(1) && at(1) < at(2) && all[0]["schema_version"] == "1.0", "{out}");
+    assert!(at(0) < at(1) && at(1) < at(2) && all[0]["schema_version"] == "1.1", "{out}");
     assert!(all.iter().all(|o| o["guests"].is_array() && o["seconds"].as_f64().unwrap() > 0.1));
 }
 

@@ -148,7 +148,7 @@ fn the_verb_lists_prints_and_refuses() {
     ] {
         let ended = state.vmio(&["schema", word]).with(2);
         assert!(ended.out.is_empty(), "{}", ended.out);
-        ended.says(&[&format!("no JSON output {word}"), hint]);
+        ended.says(&[&format!("unknown JSON output {word}"), hint]);
     }
     for shell in ["bash", "zsh"] {
         let script = printed(&["completions", shell]);

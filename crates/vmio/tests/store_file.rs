@@ -114,7 +114,7 @@ fn a_store_that_others_can_change_is_refused() {
     std::os::unix::fs::symlink(&victim, dir.path().join("vmio.db-journal")).unwrap();
     for opened in opens(&path) {
         let e = opened.err().unwrap();
-        assert!(e.to_string().contains("vmio.db-journal is not to be trusted: it is a link"), "{e}");
+        assert!(e.to_string().contains("vmio.db-journal is unsafe: it is a link"), "{e}");
     }
     assert!(!victim.exists());
     // Who can write a directory can replace all below it.
@@ -135,7 +135,7 @@ fn texts_without_measure_are_refused_and_pipes_are_no_stores() {
     let id = common::store_run(&Store::open(&path).unwrap(), &small());
     let c = rusqlite::Connection::open(&path).unwrap();
     c.execute("UPDATE runs SET environment = CAST(zeroblob(70000000) AS TEXT)", []).unwrap();
-    let told = |e: StoreError| assert!(e.to_string().contains("holds more than vmio takes over"), "{e}");
+    let told = |e: StoreError| assert!(e.to_string().contains("holds more than vmio imports"), "{e}");
     told(Store::open_existing(&path).unwrap().list().unwrap_err());
     told(Store::open_reading(&path).unwrap().load(id).unwrap_err());
     drop(c);

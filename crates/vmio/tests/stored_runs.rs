@@ -48,6 +48,9 @@ fn summaries_findings_and_comparisons_are_what_they_were() {
         let now = state.vmio(&["runs", "show", &id, "--json"]).with(0).out;
         same(name, &String::from_utf8(recorded::bytes(&format!("{name}.show.json"))).unwrap(), &now);
 
+        let short = state.vmio(&["runs", "show", &id]).with(0).out;
+        assert!(short.lines().count() <= vmio::report::LINES, "{name}: {short}");
+
         let now: Value = serde_json::from_str(&now).unwrap();
         let itself: Value =
             serde_json::from_str(&state.vmio(&["runs", "compare", &id, &id, "--json"]).with(0).out).unwrap();

@@ -5,8 +5,11 @@
 use crate::common::{self, page::too_long};
 use crate::help::state_dir::{StateDir, unfolded};
 
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+
 use unicode_width::UnicodeWidthStr;
-use vmio::report::scan::{Row, View, detail, diff, overview};
+use vmio::report::scan::{LINES, Row, View, brief, detail, diff, overview, whole_command};
 use vmio::report::{self, Report};
 use vmio::term::Style;
 use vmio_model::facts::Guest;
@@ -30,9 +33,11 @@ const COMMANDS: &[&[&str]] = &[
     &["study", "compare", "shafer2010-storage", "paper"],
     &["runs", "list"],
     &["runs", "show", "1"],
+    &["runs", "show", "1", "--verbose"],
     &["runs", "show", "3"],
     &["runs", "compare", "1", "2"],
     &["doctor"],
+    &["doctor", "--verbose"],
     &["schema"],
     &["guard", "plan", "--config", "POLICY"],
     &["guard", "plan", "--config", "POLICY", "--demand", "vnet0=200Mbit", "vnet1:rx=unbounded", "host=5Mbit"],
@@ -163,6 +168,7 @@ fn a_scan_of_any_names_fits_and_tells_guests_apart() {
         let mut texts = vec![overview(&view, Style::PLAIN, WIDTH)];
         for row in &view.rows {
             texts.extend([detail(row, Style::PLAIN, false), detail(row, Style::PLAIN, true)]);
+            texts.push(brief(row, None, Style::PLAIN, WIDTH));
         }
         let first = diff::text(&view, &diff::Diff::first(), Style::PLAIN);
         let earlier = diff::Earlier { at_unix_seconds: 1.0, guests: Vec::new() };
@@ -190,7 +196,7 @@ fn a_scan_of_any_names_fits_and_tells_guests_apart() {
 }
 
 #[test]
-fn the_first_five_lines_say_what_to_do() {
+fn the_first_lines_say_the_worst() {
     for row in &common::scan::view().rows {
         let text = detail(row, Style::PLAIN, false);
         let first: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
@@ -198,11 +204,83 @@ fn the_first_five_lines_say_what_to_do() {
         assert!(first[0].starts_with(&format!("{}: ", row.guest.name)), "{text}");
         let leads: Vec<&str> = first[1..].iter().filter_map(|line| line.split_whitespace().next()).collect();
         match (row.worst(), row.is_known()) {
-            (Some(_), _) => assert_eq!(leads, ["Worst", "Change", "Sure", "Effect"], "{text}"),
+            (Some(_), _) => assert_eq!(leads, ["Worst", "Sure"], "{text}"),
             (None, true) => assert!(leads.is_empty(), "{text}"),
             (None, false) => assert_eq!(leads, ["Why", "Do"], "{text}"),
         }
     }
+}
+
+/// A guest with more findings than a screen has room for is on one all the same, and none is lost.
+#[test]
+fn one_guest_fits_a_screen() {
+    for row in &common::scan::view().rows {
+        let mut row = row.clone();
+        let own = row.findings.clone();
+        for nth in 0..6 {
+            row.findings
+                .extend(own.iter().take(1).cloned().map(|f| Finding { rule: format!("{}-{nth}", f.rule), ..f }));
+        }
+        let text = brief(&row, None, Style::PLAIN, WIDTH);
+        let first =
+            row.findings.first().map_or(0, |f| f.change.ways().iter().map(|(_, how)| how.lines().count()).sum());
+        assert!(text.lines().count() <= LINES.max(first + 20), "{text}");
+        for found in &row.findings {
+            assert!(text.contains(&found.rule), "{}: {text}", found.rule);
+        }
+        assert!(text.contains(&whole_command(&row, None)), "{text}");
+        let takes = "after the guest is shut down and started";
+        assert!(text.matches(takes).count() <= 2, "once for the first finding, once for all: {text}");
+    }
+}
+
+/// In a narrow terminal no word is broken that has room on a line.
+#[test]
+fn nothing_breaks_a_word_at_40_columns() {
+    let run = common::run(Accel::Tcg);
+    let report = Report::of(&run);
+    let scan = common::scan::view();
+    let mut pairs = vec![(report::short(&report, Style::PLAIN, WIDTH), report::short(&report, Style::PLAIN, 40))];
+    pairs.extend(
+        scan.rows.iter().map(|row| (brief(row, None, Style::PLAIN, WIDTH), brief(row, None, Style::PLAIN, 40))),
+    );
+    for (wide, narrow) in pairs {
+        let words: BTreeSet<&str> = wide.split_whitespace().collect();
+        // What is a beginning of a word of the wide text, and no word of it, was broken off.
+        let broken = |word: &&str| {
+            let longer = |whole: &&str| whole.width() <= 38 && whole.len() > word.len() && whole.starts_with(*word);
+            !words.contains(*word) && !word.contains('…') && words.iter().any(longer)
+        };
+        let all: Vec<&str> = narrow.split_whitespace().filter(|word| word.width() > 3).filter(broken).collect();
+        assert_eq!(all, Vec::<&str>::new(), "{narrow}");
+    }
+}
+
+/// The same in a terminal, whose width the program asks for.
+#[test]
+fn a_terminal_of_40_columns_is_heeded() {
+    let state = StateDir::new();
+    common::store_run(&state.store(), &common::run(Accel::Tcg));
+    let shown = |args: &str| {
+        let show = format!("stty cols 40; exec {} {args}", env!("CARGO_BIN_EXE_vmio"));
+        let mut command = Command::new("script");
+        command.args(["-qec", &show, "/dev/null"]).env("VMIO_STATE", state.path()).env("NO_COLOR", "1");
+        let output = command.stdin(Stdio::null()).output().expect("script(1) of util-linux");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = shown("runs show 1");
+    assert!(text.contains("vmio run 1: quick"), "{text}");
+    // A command to paste is whole.
+    let long = |line: &&str| line.trim_end().width() > 40 && !line.trim_start().starts_with("vmio ");
+    assert_eq!(text.lines().filter(long).collect::<Vec<_>>(), Vec::<&str>::new(), "{text}");
+    // The tables of what was measured, from their heads to what explains them.
+    let text = shown("runs show 1 --verbose");
+    let tables =
+        text.split_once("figure (95%)").and_then(|(_, rest)| rest.split_once("n: number of samples")).unwrap().0;
+    assert!(tables.contains("MB/s"), "{text}");
+    assert_eq!(tables.lines().filter(long).collect::<Vec<_>>(), Vec::<&str>::new(), "{text}");
+    let text = overview(&common::scan::view(), Style::PLAIN, 40);
+    assert_eq!(text.lines().filter(long).collect::<Vec<_>>(), Vec::<&str>::new(), "{text}");
 }
 
 /// A run over all targets there are, with one of them, or one workload, as the baseline of the others.

@@ -23,10 +23,10 @@ const ANSWER: usize = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody listens.
-    #[error("no guard runs here: nobody listens at {0}")]
+    #[error("no guard is running ({0})")]
     Nobody(PathBuf),
     /// Someone else's socket.
-    #[error("{0} belongs to user {1}, so what listens there is no guard of this host")]
+    #[error("{0} belongs to user {1}, not to this host's guard")]
     Foreign(PathBuf, u32),
     /// The socket.
     #[error("cannot ask the guard at {path}: {source}")]

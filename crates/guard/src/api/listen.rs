@@ -89,7 +89,7 @@ impl Listeners {
     ) -> Result<Listeners, (String, io::Error)> {
         let at = |what: &str| format!("{what} {}", path.display());
         if !SocketFile::clear(path).map_err(|(what, e)| (at(what), e))? {
-            let why = "something that is no socket of ours lies there";
+            let why = "something there is not a socket of vmio";
             return Err((at("listen at"), io::Error::new(io::ErrorKind::AlreadyExists, why)));
         }
         let before = umask(Mode::from_raw_mode(0o177));
@@ -147,7 +147,7 @@ mod tests {
         let file = dir.path().join("file");
         std::fs::write(&file, "x").unwrap();
         let (what, why) = Listeners::open(&file, None, None).unwrap_err();
-        assert!(what.contains("file") && why.to_string().contains("no socket"), "{what}: {why}");
+        assert!(what.contains("file") && why.to_string().contains("is not a socket"), "{what}: {why}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "x");
     }
 }

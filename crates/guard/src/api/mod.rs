@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -22,9 +22,11 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::desired::PoolKey;
 use crate::manager::document::Status;
 use crate::manager::{Change, Manager, ManagerError, Senseless};
 use crate::metrics;
+use vmio_model::policy::Direction;
 use vmio_model::problem::Problem;
 
 pub mod client;
@@ -129,7 +131,10 @@ fn router(asked: Asked) -> Router {
         .route("/v1/take-back", post(take_back))
         .route("/v1/set", post(set))
         .route("/v1/stop", post(stop));
-    let looks = Router::new().route("/v1/status", get(status)).route("/metrics", get(metrics));
+    let looks = Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/history/{uplink}/{direction}/{member}", get(history))
+        .route("/metrics", get(metrics));
     looks.merge(changes).layer(DefaultBodyLimit::max(BODY)).with_state(asked)
 }
 
@@ -147,6 +152,23 @@ async fn with<T: Send + 'static>(
 async fn status(State(asked): State<Asked>) -> Result<Response, Response> {
     let json = written(asked, |status| serde_json::to_vec(status).unwrap_or_default()).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
+}
+
+async fn history(
+    State(asked): State<Asked>,
+    Path((uplink, direction, member)): Path<(String, Direction, String)>,
+) -> Result<Response, Response> {
+    let pool = PoolKey { uplink, direction };
+    let (asked_of, found) = with(asked, move |manager| {
+        let found = manager.history(&pool, &member);
+        Ok((format!("{pool} {member}"), found))
+    })
+    .await?;
+    let none = || Refusal { error: format!("no history of {asked_of} is kept"), problems: Vec::new() };
+    match found {
+        Some(history) => Ok(Json(history).into_response()),
+        None => Err((StatusCode::NOT_FOUND, Json(none())).into_response()),
+    }
 }
 
 async fn metrics(State(asked): State<Asked>) -> Result<Response, Response> {

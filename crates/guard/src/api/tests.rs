@@ -98,7 +98,7 @@ fn code(answer: &str) -> &str {
 fn tcp_needs_the_token() {
     let served = Served::new();
     let with = |word: &str| format!("Authorization: Bearer {word}\n");
-    for path in ["/v1/status", "/metrics", "/nothing", "/v1/apply"] {
+    for path in ["/v1/status", "/v1/history/eth0/guest_tx/tap1", "/metrics", "/nothing", "/v1/apply"] {
         for head in [String::new(), with("x"), with(&WORD[1..]), format!("Cookie: token={WORD}\n")] {
             let answer = served.tcp(&get(path, &head));
             assert_eq!(code(&answer), "401", "{path} {head}: {answer}");
@@ -121,6 +121,23 @@ fn tcp_needs_the_token() {
         metrics.contains("content-type: text/plain; version=0.0.4") && metrics.contains("member=\"tap1\""),
         "{metrics}"
     );
+}
+
+#[test]
+fn the_last_seconds_of_a_member() {
+    let served = Served::new();
+    lock(&served.manager).count().unwrap();
+    let (uplink, member) = {
+        let status = lock(&served.manager).status().unwrap();
+        (status.pools[0].uplink.clone(), status.pools[0].members[0].name.clone())
+    };
+    let of =
+        |member: &str, direction: &str| served.unix(&get(&format!("/v1/history/{uplink}/{direction}/{member}"), ""));
+    let answer = of(&member, "guest_tx");
+    assert_eq!(code(&answer), "200", "{answer}");
+    assert!(answer.contains("\"rates_bps\":[") && answer.contains("\"minimums_bps\":["), "{answer}");
+    assert_eq!(code(&of("nobody", "guest_tx")), "404");
+    assert_eq!(code(&of(&member, "sideways")), "400");
 }
 
 #[test]
@@ -173,6 +190,8 @@ impl Dice {
         let method = self.of(&["GET", "POST", "POST", "PUT", "HEAD", "OPTIONS", "CONNECT", "G\0T", ""]);
         let paths = [
             "/v1/status",
+            "/v1/history/eth0/guest_tx/tap1",
+            "/v1/history/%00/guest_up/%ff",
             "/v1/set",
             "/v1/apply",
             "/v1/confirm",

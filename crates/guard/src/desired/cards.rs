@@ -77,7 +77,7 @@ pub(super) fn split_off(
         if grant.rate < MBIT {
             let place = &matched.entry.place;
             plan.notes.push(format!(
-                "{place}: {} is given less than 1 Mbit/s, and its card knows nothing below: it is limited to that",
+                "{place}: {} gets less than 1 Mbit/s, the least its card can set: it is limited to 1 Mbit/s",
                 seat.name
             ));
         }

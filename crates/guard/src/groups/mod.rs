@@ -370,7 +370,7 @@ impl<H: Host> Groups<H> {
         match last.put_back(&self.host, entries.iter().map(|(_, limit)| limit.value.as_str())) {
             RestoreOutcome::Left(why) => return changes.notes.push(format!("{what} is not put back: {why}")),
             RestoreOutcome::Others(now) => {
-                changes.notes.push(format!("{what} is left at {now}, which somebody else has set since"));
+                changes.notes.push(format!("{what} stays at {now}, which another program has set since"));
             }
             RestoreOutcome::Restored => changes.put_back += 1,
             RestoreOutcome::Nothing => {}

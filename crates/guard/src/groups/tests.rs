@@ -105,7 +105,7 @@ fn guests_that_leave_or_change_group() {
     machine.group("a", &[100]);
     machine.remove("b");
     assert_eq!(groups.reconcile(&both, &[guest("a", 100), guest("b", 200)]), changes(0, 0, 0));
-    assert!(refusals(&groups).iter().all(|why| why.contains("at the next look")), "{:?}", groups.status());
+    assert!(refusals(&groups).iter().all(|why| why.contains("at the next check")), "{:?}", groups.status());
     assert_eq!(groups.reconcile(&both, &[guest("a", 100), guest("b", 200)]), changes(3, 0, 0));
     assert_eq!((groups.held(), refusals(&groups).len()), (3, 1));
     // A new process in a new group.
@@ -143,7 +143,7 @@ fn foreign_value_is_left_and_reported() {
     machine.put("a", "cpu.weight", "250");
     let undone = first.undo();
     assert_eq!((undone.put_back, first.held()), (2, 0));
-    assert_eq!(undone.notes, ["cpu_weight of a is left at 250, which somebody else has set since"]);
+    assert_eq!(undone.notes, ["cpu_weight of a stays at 250, which another program has set since"]);
     assert_eq!(machine.file("/cg/a/cpu.weight"), "250");
 }
 
@@ -199,8 +199,8 @@ fn shared_groups_are_not_limited() {
         assert!(!refusals.is_empty() && refusals.iter().all(|why| why.contains(part)), "{part}: {refusals:?}");
     };
     machine.process(1, 0, "");
-    refused(&mut groups, &[guest("a", 1)], "the first control group");
-    refused(&mut groups, &[guest("a", 4711)], "runs any more");
+    refused(&mut groups, &[guest("a", 1)], "the root control group");
+    refused(&mut groups, &[guest("a", 4711)], "its processes have ended");
     // Two guests in one group.
     machine.process(300, 1, "a");
     machine.put("a", "cgroup.procs", "100\n300");
@@ -239,7 +239,7 @@ fn missing_controllers_and_failed_writes() {
     let mut groups = groups(&machine, &log);
     assert_eq!(groups.reconcile(&policy(GOLD, ""), &[guest("a", 100)]).set, 1);
     let why = refusals(&groups);
-    assert!(why[0].contains("the controller `cpu` is not switched on") && why[1].contains("too short"), "{why:?}");
+    assert!(why[0].contains("the controller `cpu` is not enabled") && why[1].contains("too short"), "{why:?}");
     machine.set_read_only(true);
     let more = policy("memory_max = \"5GiB\"\n", "");
     groups.reconcile(&more, &[guest("a", 100)]);

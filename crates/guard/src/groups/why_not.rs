@@ -18,7 +18,7 @@ pub enum WhyNot {
 
     #[error("it was not looked for")]
     NotLookedFor,
-    #[error("none of its processes runs any more")]
+    #[error("its processes have ended")]
     Ended,
     #[error("it has no process")]
     NoProcess,
@@ -26,9 +26,9 @@ pub enum WhyNot {
     Unseen(&'static str),
     #[error("its threads are in groups that have none in common")]
     NoneInCommon,
-    #[error("its threads are in {0} groups, which have only the first one in common")]
+    #[error("its threads are in {0} groups, which have only the root group in common")]
     FirstInCommon(usize),
-    #[error("it is in the first control group, in which everything is that nobody has put elsewhere")]
+    #[error("it is in the root control group, which cannot be limited")]
     First,
     #[error("process {pid} ({comm}) is in {dir}, too, and is not the guest's")]
     Stranger { pid: u32, comm: String, dir: PathBuf },
@@ -37,9 +37,9 @@ pub enum WhyNot {
     #[error("it shares its control group with {0}")]
     SharedWith(String),
 
-    #[error("{0} is gone; it is looked for again at the next look")]
+    #[error("{0} is gone; vmio looks for it again at the next check")]
     Gone(PathBuf),
-    #[error("its group has no {file}: the controller `{controller}` is not switched on for it")]
+    #[error("its group has no {file}: the controller `{controller}` is not enabled for it")]
     SwitchedOff { file: &'static str, controller: &'static str },
     /// A directory or file of control groups.
     #[error("{path} cannot be {done}: {source}")]
@@ -51,9 +51,9 @@ pub enum WhyNot {
     Idle,
     #[error("`{0}` makes no sense")]
     Nonsense(String),
-    #[error("its period of {period_us} us is too short: that were {us} us, and {least_us} are the least")]
+    #[error("its period of {period_us} us is too short: the quota would be {us} us, at least {least_us} us are needed")]
     ShortPeriod { period_us: u64, us: u128, least_us: u64 },
-    #[error("the guest has {} of memory of its own, and would be ended for using it", show_bytes(*bytes))]
+    #[error("the guest would be killed: it has {} of memory", show_bytes(*bytes))]
     GuestsMemory { bytes: u64 },
     #[error("not set: {0}")]
     InUse(InUse),
@@ -68,7 +68,7 @@ pub enum WhyNot {
 
 /// A limit of memory is below what is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{} are in use ({file}), and the kernel would end processes for it", show_bytes(*bytes))]
+#[error("{} are in use ({file}): the kernel would kill processes", show_bytes(*bytes))]
 pub struct InUse {
     /// So much is.
     pub bytes: u64,

@@ -90,7 +90,7 @@ pub struct LoopStatus {
     pub last_seconds: f64,
     /// The longest so far.
     pub longest_seconds: f64,
-    /// Changes of others at what is in force that were put right.
+    /// Changes by other programs that were corrected.
     pub put_right_total: u64,
     /// Time that all took.
     #[serde(default)]
@@ -139,8 +139,8 @@ pub struct PoolDocument {
     /// Of what guests receive: bytes that have arrived at the uplink, as they count on the wire; null where nobody counts them.
     #[serde(default)]
     pub arrived_bytes_total: Option<u64>,
-    /// Whether as much arrived in the last second as the uplink takes (98 %): somebody sends who does not give way, and what is
-    /// lost before this host nobody here can hold. Null where it is not counted.
+    /// Whether as much arrived in the last second as the uplink takes (98 %): a sender does not slow
+    /// down, and the loss happens before this host, which cannot prevent it. Null where it is not counted.
     #[serde(default)]
     pub link_full: Option<bool>,
     /// Its members.

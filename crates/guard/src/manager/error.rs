@@ -31,7 +31,7 @@ pub enum ManagerError {
     #[error(transparent)]
     UndoLog(#[from] UndoLogError),
     /// The entry that is needed to take a change back cannot be written.
-    #[error("{0}\n  without that nothing is changed")]
+    #[error("{0}\n  nothing was changed")]
     Unwritten(UndoLogError),
     /// What was to be set is not in force, and its entry cannot be struck out.
     #[error("{0}\n  it stays in the ledger, so that the next start would put it in force: {1}")]
@@ -40,7 +40,7 @@ pub enum ManagerError {
     #[error(transparent)]
     Look(#[from] linux::Error),
     /// All limits are off but these of guests' control groups.
-    #[error("the other limits are off, but of guests' control groups: {}", .0.join("; "))]
+    #[error("the other limits are off, but these of guests' control groups remain: {}", .0.join("; "))]
     Left(Vec<String>),
     /// The plane failed, and limits of guests' control groups remain.
     #[error("{0}\n  also of guests' control groups: {left}", left = .1.join("; "))]
@@ -59,17 +59,17 @@ pub struct FilesError(pub String);
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum Senseless {
-    #[error("nothing waits for a confirmation; it was taken back, or never asked")]
+    #[error("nothing to confirm: it reverted already, or was not set with --confirm")]
     NothingToConfirm,
-    #[error("nothing waits for a confirmation")]
+    #[error("nothing to take back: no change waits for confirmation")]
     NothingToTakeBack,
     #[error("a change waits 1 to {most_seconds} s for its confirmation, not {seconds}")]
     Confirmation { most_seconds: f64, seconds: f64 },
-    #[error("nothing to set of class {class}: give {}", Key::ALL.map(Key::word).join(", "))]
+    #[error("nothing to set for class {class}: give {}", Key::ALL.map(Key::word).join(", "))]
     NothingToSet { class: String },
-    #[error("nothing is set of class {0}")]
+    #[error("nothing is set for class {0}")]
     NothingToClear(String),
-    #[error("what was set before makes no sense: {0}")]
+    #[error("the earlier setting is invalid: {0}")]
     Before(#[source] toml::de::Error),
     #[error("this cannot be written as TOML: {0}")]
     NoToml(#[source] toml::ser::Error),

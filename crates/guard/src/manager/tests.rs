@@ -85,7 +85,7 @@ fn unconfirmed_change_is_taken_back() {
     assert_eq!(min(&manager), 20);
     assert!(manager.expire().unwrap());
     assert_eq!(min(&manager), 40, "what was in force before the first of both");
-    assert!(manager.confirm().unwrap_err().to_string().contains("nothing waits"));
+    assert!(manager.confirm().unwrap_err().to_string().contains("nothing to confirm"));
     manager.apply(Some(Duration::from_secs(600))).unwrap();
     manager.confirm().unwrap();
     assert!(!manager.expire().unwrap());

@@ -219,7 +219,7 @@ fn lines(all: &[NotHeld]) -> String {
 pub enum NotHeld {
     #[error("its tap's send buffer is about to be set")]
     NotYet,
-    #[error("no process of its guest that is known holds its tap, so its send buffer cannot be set")]
+    #[error("no known process of its guest has its tap open, so its send buffer cannot be set")]
     NoHolder,
     /// The kernel sets no queue that is off.
     #[error(

@@ -21,7 +21,7 @@ const FRESH: Duration = Duration::from_millis(20);
 
 /// Its entry. Its abilities are such that no pool needs the control loop.
 pub const ENTRY: Entry = Entry {
-    about: "nothing: it reads what links count, and changes nothing",
+    about: "nothing: it reads the counters of links and changes nothing",
     abilities: Abilities { plane: NAME, hard: true, over_max: true, ..Abilities::HTB },
     changes: false,
     open: |options| Ok(Box::new(Observe::open(options))),
@@ -94,19 +94,19 @@ impl Observe {
     /// Explains the counters.
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![
-            "nothing is enforced: these are counters of links, in which `host` is all of an uplink's traffic that is in \
-             no class, and traffic between guests of this host counts at their interfaces"
+            "nothing is enforced: these are counters of links. `host` is all traffic of an uplink that is in no \
+             class; traffic between guests of this host counts at their interfaces"
                 .to_owned(),
         ];
         let uplinks: BTreeSet<&String> = self.pools.keys().map(|key| &key.uplink).collect();
         if let Some((_, links)) = &self.read {
             let gone = uplinks.into_iter().filter(|uplink| !links.contains_key(*uplink));
-            notes.extend(gone.map(|uplink| format!("{uplink}: there is no such interface; see: ip link")));
+            notes.extend(gone.map(|uplink| format!("{uplink}: no such interface; see: ip link")));
         }
         if self.limited {
             notes.push(
-                "an earlier guard's limits are in force: guests show only what those let pass; `vmio guard undo` takes \
-                 them off"
+                "limits of an earlier guard are in force: guests show only what those let pass; `vmio guard undo` \
+                 removes them"
                     .to_owned(),
             );
         }

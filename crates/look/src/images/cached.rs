@@ -124,7 +124,7 @@ fn fincore(host: &HostView<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec
             return None; // a block device, which fincore does not look through
         }
         if !root && line.res >= line.size {
-            let why = "the kernel tells it only to those who may write the file".to_owned();
+            let why = "the kernel shows it only to users who may write the file".to_owned();
             return Some(((*file).clone(), Err(unread(file, why, Fix::Root.remedy(host.reader())))));
         }
         Some(((*file).clone(), Ok((line.res, "fincore"))))

@@ -44,7 +44,7 @@ pub fn qcow2(path: &Path, start: &[u8]) -> Result<Header, Error> {
     let wrong = |what: &str| Error::NotReadable {
         path: path.into(),
         why: what.to_owned(),
-        mend: Some("look whether the format that the guest's configuration states is that of the file".into()),
+        mend: Some("check that the format in the guest's configuration is that of the file".into()),
     };
     let word = |at: usize| Some(u32::from_be_bytes(start.get(at..at.checked_add(4)?)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_be_bytes(start.get(at..at.checked_add(8)?)?.try_into().ok()?));
@@ -56,7 +56,7 @@ pub fn qcow2(path: &Path, start: &[u8]) -> Result<Header, Error> {
     let (incompatible, length) = match version {
         2 => (0, V2_BYTES),
         3 => (long(72).ok_or_else(short)?, word(100).ok_or_else(short)?),
-        _ => return Err(wrong(&format!("it is of version {version} of qcow2, which is not known here"))),
+        _ => return Err(wrong(&format!("its qcow2 version {version} is unknown to vmio"))),
     };
     let bits = word(20).ok_or_else(short)?;
     if !CLUSTER_BITS.contains(&bits) {
@@ -144,7 +144,7 @@ pub mod tests {
         assert_eq!(qcow2(path, &made(None)).unwrap().image.backing, None);
         let said = |bytes: &[u8]| qcow2(path, bytes).unwrap_err().to_string();
         assert!(said(b"root:$6$secret:::").contains("does not begin as"));
-        assert!(!said(b"root:$6$secret:::").contains("secret"), "nothing of what it holds is told");
+        assert!(!said(b"root:$6$secret:::").contains("secret"), "its contents are not shown");
         assert!(said(&made(None)[..60]).contains("cut off"));
     }
 

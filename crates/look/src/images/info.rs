@@ -158,7 +158,7 @@ impl Error {
                 let command = format!("qemu-img rebase -u -F FORMAT -b {below} {overlay}");
                 (why, Some(format!("set it with `{command}` while no guest uses it").into()))
             }
-            Self::Missing { path } => (format!("there is no image {}", path.display()), None),
+            Self::Missing { path } => (format!("no such image: {}", path.display()), None),
             Self::NotReadable { path, why, mend } => (cannot(path, why), mend.clone()),
             Self::Hangs { path, why } => (cannot(path, why), Some("the storage that it lies on may hang".into())),
             Self::Encrypted { path } => (
@@ -273,7 +273,7 @@ pub fn follow(
     Ok(images)
 }
 
-/// Path of the backing file; `None` where there is none, or it is no plain file.
+/// Path of the backing file; `None` where there is none, or it is not a plain file.
 fn below(image: &Image) -> Option<PathBuf> {
     let named = image.backing.as_deref()?;
     // For QEMU the text before a colon is a protocol, unless a slash comes first.
@@ -336,7 +336,7 @@ mod tests {
         assert!(said.starts_with("/i/mid.qcow2: its backing file /i/base.qcow2 is missing"), "{said}");
         assert!(said.contains("qemu-img rebase -u") && said.contains("-b NEW-PLACE /i/mid.qcow2"), "{said}");
         let said = follow_all(Path::new("/i/none"), on(&[])).unwrap_err().to_string();
-        assert_eq!(said, "there is no image /i/none");
+        assert_eq!(said, "no such image: /i/none");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use vmio_model::facts::{DeletedFile, Disk, Fact, Guest, Unread};
+use vmio_model::facts::{Below, DeletedFile, Disk, Fact, Guest, Unread};
 
 use crate::host_view::HostView;
 use crate::parallel;
@@ -17,6 +17,7 @@ use crate::require::Fix;
 use crate::storage::Storage;
 use info::DEFAULT_L2_CACHE_BYTES;
 
+mod below;
 mod cached;
 mod header;
 pub mod info;
@@ -24,6 +25,7 @@ mod open;
 mod read;
 mod view;
 
+pub(crate) use below::mounted;
 use cached::Span;
 use read::Images;
 pub use view::is_same_here;
@@ -99,6 +101,7 @@ struct DiskStorage {
     deleted: Vec<DeletedFile>,
     /// `tmpfs`, `ramfs`: the disk lies in the host's memory.
     memory: Option<&'static str>,
+    below: Below,
     /// Files of which the page cache may hold pages.
     files: Vec<(PathBuf, Span)>,
     unread: Vec<Unread>,
@@ -138,6 +141,7 @@ impl DiskStorage {
         put!(disk.sparse, self.sparse, from);
         put!(disk.details.thin, self.thin, from);
         put!(disk.details.in_memory, self.memory.map(str::to_owned), "/proc/PID/mountinfo");
+        disk.details.below.fill(self.below.clone(), &disk.from);
         if !self.deleted.is_empty() {
             let from = format!("/proc/{}/fd/{}", self.deleted[0].pid, self.deleted[0].fd);
             disk.details.deleted = Fact::read(self.deleted.clone(), from);

@@ -89,15 +89,15 @@ impl Files {
                 return Files::Own;
             }
             return Files::Unknown {
-                why: "no process of the guest is known here, so nobody can say what it may read".to_owned(),
-                mend: "look at it as the guest's user, by qemu-img info -U".into(),
+                why: "no process of the guest is known here, so its access rights are unknown".to_owned(),
+                mend: "run qemu-img info -U as the guest's user".into(),
             };
         };
         let mut links = match process::descriptors(host.reader(), pid) {
             Ok(links) => links,
             Err(_) if !root => return Files::Own,
             Err(e) => {
-                let why = format!("what its process has open may not be read ({e})");
+                let why = format!("the open files of its process may not be read ({e})");
                 return Files::Unknown { why, mend: Fix::Links.remedy(host.reader()) };
             }
         };
@@ -163,10 +163,7 @@ impl OpenFiles {
         if is.is_none() {
             return Err(Error::Missing { path: named.into() }.into());
         }
-        let why = format!(
-            "process {} of the guest does not have it open for reading, and what it has not, nothing else reads for it",
-            self.pid
-        );
+        let why = format!("process {} of the guest does not have it open for reading", self.pid);
         let mend = Some(format!("look which files it uses: ls -l /proc/{}/fd", self.pid).into());
         Err(Error::NotReadable { path: named.into(), why, mend }.into())
     }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use vmio_model::facts::{Guest, Unread};
-use vmio_node::At;
+use vmio_model::facts::{Fact, Guest, Unread};
+use vmio_node::{At, FileLayout};
 
+use super::below::{self, Pools};
 use super::cached::{Span, cached_of};
 use super::header::{self, HEADER_BYTES};
 use super::info::{self, Error, Image};
@@ -20,6 +21,9 @@ use crate::storage;
 /// Most images of one guest that are read.
 const MOST_IMAGES: usize = 400;
 
+/// Start of a VHD's footer.
+const VHD: &[u8] = b"conectix";
+
 /// An image that is read once for all guests.
 type Once = Arc<OnceLock<Result<Read, Error>>>;
 
@@ -31,6 +35,8 @@ type Key = ((u32, u32), u64, (u32, u32), String);
 struct Read {
     image: Image,
     data_file: Option<String>,
+    /// How its file system keeps it, where that may copy on write.
+    layout: Option<FileLayout>,
     cached: Result<Option<u64>, Unread>,
 }
 
@@ -48,6 +54,7 @@ pub struct Images<'a> {
     seen: Mutex<BTreeMap<Key, Once>>,
     /// Mount points of servers that did not answer and are not queried again.
     dead: Mutex<BTreeSet<PathBuf>>,
+    pools: Pools,
 }
 
 /// A guest whose images are read.
@@ -71,7 +78,7 @@ struct Member {
 impl<'a> Images<'a> {
     /// An empty cache.
     pub fn new(host: &'a HostView<'a>) -> Self {
-        Self { host, seen: Mutex::default(), dead: Mutex::default() }
+        Self { host, seen: Mutex::default(), dead: Mutex::default(), pools: Pools::default() }
     }
 
     /// Reads a guest's images.
@@ -102,8 +109,8 @@ impl<'a> Images<'a> {
 fn too_long(left: usize) -> Unread {
     Unread {
         what: format!("{left} of the guest's disks"),
-        why: "looking at the others took all the time that one guest may take".into(),
-        mend: "look whether the storage that they lie on is slow".into(),
+        why: "reading the others used up the time limit for one guest".into(),
+        mend: "check whether their storage is slow".into(),
     }
 }
 
@@ -124,6 +131,9 @@ impl Reading<'_> {
                 if let Some(mount) = mount.filter(|_| matches!(e, Error::Hangs { .. })) {
                     self.all.dead.lock().unwrap_or_else(PoisonError::into_inner).insert(mount.point);
                 }
+                if want.format.as_deref() == Some("vpc") {
+                    found.below.grows = self.grows(want);
+                }
                 found.unread.push(e.unread(&want.named));
                 return found;
             }
@@ -133,7 +143,12 @@ impl Reading<'_> {
             None => storage::of(self.host.reader(), &top.stat),
         };
         let allocated = (!storage.block_device).then_some(top.stat.allocated);
-        let filesystem = self.view.filesystem(&want.at).filter(|_| !storage.block_device);
+        let on = self.view.mount(&want.at);
+        let filesystem = on.map(|on| on.filesystem.as_str()).filter(|_| !storage.block_device);
+        found.below = match &mount {
+            Some(_) => below::on_server(on),
+            None => below::of(self.host, &self.all.pools, want, self.pid, (&top.stat, &storage, on), top.read.layout),
+        };
         found.memory = ["tmpfs", "ramfs"].into_iter().find(|memory| filesystem == Some(*memory));
         found.deleted.extend(top.deleted.clone());
         let bytes = storage.bytes.unwrap_or(top.stat.size);
@@ -158,6 +173,20 @@ impl Reading<'_> {
         found
     }
 
+    /// Whether a VHD grows: a fixed one has its footer at its end alone, a growing one also at its start (QEMU,
+    /// block/vpc.c, `vpc_open`).
+    fn grows(&self, want: &DiskFile) -> Fact<Option<bool>> {
+        let look = || {
+            let found = self.files.find(self.host, &want.named, &want.at, self.view).ok()?;
+            let peek = self.host.reader().peek(&found.at, VHD.len()).ok()?;
+            Some(peek.start == VHD)
+        };
+        let grows = self.host.charged(self.pid, look).flatten();
+        grows.map_or_else(Fact::default, |grows| {
+            Fact::read(Some(grows), format!("header of {}", want.at.here.display()))
+        })
+    }
+
     fn cached(&self, found: &mut DiskStorage, here: &Path, member: &Member, bytes: u64) {
         let span = Span { bytes, at: member.at.clone(), counted: member.read.cached.clone() };
         found.files.push((here.to_owned(), span));
@@ -177,8 +206,8 @@ impl Reading<'_> {
             found.thin = None;
             found.unread.push(Unread {
                 what: format!("data of the disk image {}", want.named.display()),
-                why: format!("it lies in another file, {data}, which is not looked at"),
-                mend: "look at it as the guest's user, by qemu-img info -U".into(),
+                why: format!("it is in another file, {data}, which vmio does not read"),
+                mend: "run qemu-img info -U as the guest's user".into(),
             });
         }
         let places = RefCell::new(BTreeMap::from([(want.at.here.clone(), want.at.clone())]));
@@ -232,8 +261,8 @@ impl Reading<'_> {
                 if let Some(below) = chain.last().and_then(|last| last.backing.as_deref()) {
                     found.unread.push(Unread {
                         what: format!("what lies below the disk image {}", want.named.display()),
-                        why: format!("{below} is no file of this machine, and is not looked at"),
-                        mend: "look at it where it is".into(),
+                        why: format!("{below} is not a local file; skipped"),
+                        mend: "look at it on the machine that has it".into(),
                     });
                 }
             }
@@ -249,7 +278,7 @@ impl Reading<'_> {
         let late = || Error::NotReadable {
             path: named.into(),
             why: too_long(1).why,
-            mend: Some("the storage that they lie on may be slow".into()),
+            mend: Some("their storage may be slow".into()),
         };
         self.host.charged(self.pid, work).ok_or_else(late)
     }
@@ -293,22 +322,23 @@ impl Reading<'_> {
                     backing: None,
                     backing_format: None,
                 };
-                Ok(Read { image, data_file: None, cached: cached_of(reader, here, peek(0)) })
+                let peek = peek(0);
+                let layout = peek.as_ref().ok().and_then(|peek| peek.layout);
+                Ok(Read { image, data_file: None, layout, cached: cached_of(reader, here, peek) })
             }
             "qcow2" => {
                 let peek = peek(HEADER_BYTES).map_err(|e| open::unreadable(self.host, named, &e))?;
                 let header = header::qcow2(named, &peek.start)?;
                 let image = Image { allocated_bytes: found.is.stat.allocated, ..header.image };
+                let layout = peek.layout;
                 let cached = cached_of(reader, here, Ok(peek));
-                Ok(Read { image, data_file: header.data_file, cached })
+                Ok(Read { image, data_file: header.data_file, layout, cached })
             }
             "luks" => Err(Error::Encrypted { path: named.into() }),
             other => Err(Error::NotReadable {
                 path: named.into(),
-                why: format!(
-                    "images of format {other} can name other files as theirs, and vmio reads raw and qcow2 alone"
-                ),
-                mend: Some("look at it as the guest's user, by qemu-img info -U".into()),
+                why: format!("{other} images can refer to other files; vmio reads only raw and qcow2"),
+                mend: Some("run qemu-img info -U as the guest's user".into()),
             }),
         }
     }
@@ -319,7 +349,8 @@ impl Reading<'_> {
 fn probed(named: &Path) -> Unread {
     Unread {
         what: format!("format of the disk image {}", named.display()),
-        why: "the guest's configuration does not state it, and to find it out is to trust what the guest wrote".into(),
+        why: "the guest's configuration does not state it. Probing the format would mean trusting guest-written data"
+            .into(),
         mend: "state it: format=raw or format=qcow2 (QEMU itself warns when it has to guess)".into(),
     }
 }

@@ -115,7 +115,7 @@ fn a_broken_chain_leaves_what_the_top_says_and_names_the_mend() {
     assert_eq!(top.details.backing_files, None);
     let unread = &guests[0].unread;
     assert!(unread[0].why.contains("backing file /i/base.qcow2 is missing") && unread[0].mend.contains("rebase"));
-    assert_eq!(unread[1].why, "there is no image /i/gone.raw");
+    assert_eq!(unread[1].why, "no such image: /i/gone.raw");
     assert!(unread[2].why.contains("encrypted"), "{unread:?}");
     assert_eq!(unread.len(), 3);
 }
@@ -217,7 +217,7 @@ fn formats_whose_files_name_others_are_not_read() {
     let mut guests = [guest(&host, "a", 8, &[("/i/a.vmdk", Some("vmdk")), ("/i/a", Some("qcow2"))])];
     fill(&host, &mut guests);
     let unread = &guests[0].unread;
-    assert!(unread[0].why.contains("of format vmdk can name other files"), "{unread:?}");
+    assert!(unread[0].why.contains("vmdk images can refer to other files"), "{unread:?}");
     assert!(unread[1].why.contains("does not begin as a qcow2 image does"), "{unread:?}");
     assert!(fake.ran().is_empty());
 }
@@ -327,6 +327,12 @@ impl vmio_node::Questions for Dead {
         until: std::time::Instant,
     ) -> Result<vmio_node::qmp::ReadOnly, vmio_node::NoMonitor> {
         self.0.monitor(guest, socket, until)
+    }
+    fn network(
+        &self,
+        question: &vmio_node::NetworkQuestion,
+    ) -> Result<vmio_node::NetworkAnswer, vmio_node::Unanswered> {
+        self.0.network(question)
     }
 }
 

@@ -119,9 +119,9 @@ impl View {
         mounts::server_of(&self.mounts, seen).is_some()
     }
 
-    /// Kind of the file system that holds a path: `ext4`.
-    pub fn filesystem(&self, path: &Located) -> Option<&str> {
-        Some(mounts::holding(&self.mounts, &path.seen)?.filesystem.as_str())
+    /// The mount that holds a path.
+    pub fn mount(&self, path: &Located) -> Option<&Mount> {
+        mounts::holding(&self.mounts, &path.seen)
     }
 
     /// Follows the links of a path below `root`, up to the point where a file server would be queried.

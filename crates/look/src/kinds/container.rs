@@ -17,7 +17,7 @@ use super::{GuestKind, host_cpus, seen};
 use crate::host_view::{HostView, ProcessInfo};
 use crate::neighbours::{kind_of, owner};
 use crate::require::Fix;
-use crate::{Managed, storage};
+use crate::{Managed, storage, way};
 
 mod limits;
 mod name;
@@ -68,16 +68,16 @@ const NAMED: usize = 3;
 /// A note on processes that do not show their namespaces.
 fn unread(host: &HostView<'_>, refused: &[&ProcessInfo]) -> Option<Unread> {
     let first = refused.first()?;
-    let named: Vec<String> = refused.iter().take(NAMED).map(|p| format!("{} ({})", p.pid, line(&p.comm))).collect();
+    let named: Vec<String> = refused.iter().take(NAMED).map(|p| format!("{} {}", p.pid, line(&p.comm))).collect();
     let more = if refused.len() > NAMED { ", …" } else { "" };
     let (whose, one) = match refused.len() {
-        1 => (format!("process {}", named[0]), "it is"),
-        n => (format!("{n} processes, {}{more}", named.join(", ")), "they are in"),
+        1 => (format!("process {} ({})", first.pid, line(&first.comm)), "it is"),
+        n => (format!("{n} processes (pid {}{more})", named.join(", ")), "they are in"),
     };
     Some(Unread {
         what: format!("namespaces of {whose}: whether {one} a container"),
         why: format!(
-            "{} may not be read; containers whose control group bears an engine's name are found all the same",
+            "{} may not be read; containers whose control group has an engine's name are still found",
             process::file(first.pid, "ns/mnt").display()
         ),
         mend: Fix::Links.remedy(host.reader()),
@@ -157,21 +157,17 @@ fn interfaces(process: &Process<'_>, guest: &mut Guest) {
         return; // it uses the host's own interfaces
     }
     let (here, there) = (Interfaces::here(process.reader()), process.inner_interfaces());
-    let names = here.names().unwrap_or_default();
-    let on_host: BTreeMap<u32, String> =
-        names.into_iter().filter_map(|name| Some((here.index(&name)?, name))).collect();
     for name in there.names().unwrap_or_default().iter().filter(|n| *n != "lo") {
         let index = there.index(name);
         let Some(peer) = there.link_index(name).filter(|p| Some(*p) != index) else { continue };
         let from = there.dir.join(name).join("iflink").display().to_string();
-        let interface = on_host.get(&peer).map(String::as_str);
+        let interface = process.host.interface(peer);
         let mut nic = seen::nic(process, name, None, &from, &mut guest.unread);
         (nic.model, nic.backend) = ("veth".into(), "veth".into());
+        nic.guest_mtu_bytes = Fact::read(there.mtu_bytes(name), there.dir.join(name).join("mtu").display().to_string());
         if let Some(interface) = interface {
             nic.interface = Fact::read(Some(interface.to_owned()), from);
-            nic.mtu_bytes = here.mtu_bytes(interface).into();
-            nic.bridge = here.master(interface).into();
-            nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| here.bridge_mtu_bytes(bridge)).into();
+            way::settle(process.host, &here, &mut nic, interface);
         }
         guest.nics.push(nic);
     }

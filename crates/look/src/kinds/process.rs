@@ -1,6 +1,7 @@
 //! A process that runs a guest, by /proc (proc(5)); its command line is parsed as QEMU's.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use vmio_node::linux::process;
 use vmio_node::{Error, FileStat, Reader};
 
 use crate::host_view::HostView;
-use crate::qemu::options::CommandLine;
+use crate::qemu::options::{CommandLine, Opt};
 use crate::require::Fix;
 
 /// Source of a setting that the command line does not name.
@@ -29,6 +30,8 @@ pub struct Process<'a> {
     pub args: &'a [String],
     /// The guest's name.
     pub name: String,
+    /// Where options were read that are not on the command line.
+    elsewhere: BTreeMap<String, String>,
     fds: OnceCell<Result<Vec<(u32, String)>, Unread>>,
     interfaces: OnceCell<Option<Interfaces<'a>>>,
     mounts: OnceCell<Vec<Mount>>,
@@ -39,7 +42,27 @@ impl<'a> Process<'a> {
     pub fn new(host: &'a HostView<'a>, pid: u32, args: &'a [String]) -> Self {
         let line = CommandLine::parse(args);
         let name = line.guest_name().map_or_else(|| format!("pid {pid}"), str::to_owned);
-        Self { host, pid, line, args, name, fds: OnceCell::new(), interfaces: OnceCell::new(), mounts: OnceCell::new() }
+        Self {
+            host,
+            pid,
+            line,
+            args,
+            name,
+            elsewhere: BTreeMap::new(),
+            fds: OnceCell::new(),
+            interfaces: OnceCell::new(),
+            mounts: OnceCell::new(),
+        }
+    }
+
+    /// Adds options to its command line that QEMU got elsewhere, as `place` says.
+    pub fn take(&mut self, options: Vec<Opt>, place: &str) {
+        for option in &options {
+            if self.elsewhere.contains_key(&option.name) || self.line.all(&option.name).next().is_none() {
+                self.elsewhere.insert(option.name.clone(), place.to_owned());
+            }
+        }
+        self.line.take(options);
     }
 
     /// The machine's files.
@@ -57,14 +80,17 @@ impl<'a> Process<'a> {
         self.host.from(&self.name, format!("/proc/{}/cmdline", self.pid))
     }
 
-    /// Source of a setting: an option of the command line.
+    /// Source of a setting: an option of the command line, or where it was read instead.
     pub fn option(&self, name: &str) -> Source {
-        CommandLineOption::new(self.pid, name).into()
+        self.option_by(name, None, None)
     }
 
     /// As [`Process::option`], narrowed to a kind or to keys.
     pub fn option_by(&self, name: &str, kind: Option<&'static str>, keys: Option<&'static str>) -> Source {
-        CommandLineOption { kind, keys, ..CommandLineOption::new(self.pid, name) }.into()
+        match self.elsewhere.get(name) {
+            Some(place) => Source::Place(place.clone()),
+            None => CommandLineOption { kind, keys, ..CommandLineOption::new(self.pid, name) }.into(),
+        }
     }
 
     /// Whether it still runs.
@@ -140,7 +166,10 @@ impl<'a> Process<'a> {
                     node: self.reader().name().to_owned(),
                     what: "look at",
                     path: path.to_owned(),
-                    source: std::io::Error::new(ErrorKind::TimedOut, "the guest's files took all the time for it"),
+                    source: std::io::Error::new(
+                        ErrorKind::TimedOut,
+                        "reading the guest's files used up its time limit",
+                    ),
                 })
             };
             self.host.charged(Some(self.pid), || self.reader().stat_foreign(path)).unwrap_or_else(late)

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use vmio_model::facts::{Disk, Fact, Guest, HostCpu, Nic, PlacedThread, Processors, Source, Subject, Unread};
+use vmio_model::facts::{Disk, Fact, Guest, HostCpu, Nic, PlacedThread, Processors, Subject, Unread};
 use vmio_node::linux;
 use vmio_node::linux::process::Status;
 
@@ -83,11 +83,8 @@ pub fn threads(process: &Process<'_>, role: impl Fn(&str) -> Option<(&'static st
 pub fn processors(process: &Process<'_>, host: &[HostCpu], threads: Vec<PlacedThread>) -> Processors {
     let mut own = Processors::unknown(Subject::guest(&process.name), process.provenance());
     own.host = host.to_vec().into();
-    let vcpus: Vec<u32> = threads.iter().filter(|t| t.role == "vcpu").map(|t| t.tid).collect();
     own.threads = Fact::read(threads, format!("/proc/{}/task/*/status", process.pid));
-    if let Some((cpus, file)) = quota::of(process, &vcpus) {
-        own.quota_cpus = Fact::read(Some(cpus), Source::File(file));
-    }
+    quota::fill(process, &mut own);
     own
 }
 

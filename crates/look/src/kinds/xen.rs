@@ -16,7 +16,7 @@ use vmio_node::linux::process::Status;
 
 use super::GuestKind;
 use crate::host_view::HostView;
-use crate::{Managed, storage};
+use crate::{Managed, storage, way};
 
 /// Entry `xen`.
 pub struct Xen;
@@ -126,10 +126,9 @@ fn nic(host: &HostView<'_>, guest: &str, dir: &Path) -> Nic {
     let name = interface.clone().unwrap_or_default();
     let mut nic = Nic::unknown(Subject::net(guest, &name), from);
     (nic.model, nic.backend) = ("netfront".into(), "netback".into());
-    let here = Interfaces::here(host.reader());
-    nic.mtu_bytes = here.mtu_bytes(&name).into();
-    nic.bridge = here.master(&name).into();
-    nic.bridge_mtu_bytes = nic.bridge.as_deref().and_then(|bridge| here.bridge_mtu_bytes(bridge)).into();
+    if interface.is_some() {
+        way::settle(host, &Interfaces::here(host.reader()), &mut nic, &name);
+    }
     nic.interface = interface.into();
     nic
 }

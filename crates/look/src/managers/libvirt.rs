@@ -263,7 +263,7 @@ impl Daemon {
         }
         if let Some(why) = on_server(host, guest, guest.pid) {
             let what = format!("cache modes of {} by its monitor", guest.name);
-            return guest.unread.push(Unread { what, why, mend: "query it by hand".into() });
+            return guest.unread.push(Unread { what, why, mend: "query it manually".into() });
         }
         let question = Question::VirshMonitor {
             uri: self.uri.clone(),

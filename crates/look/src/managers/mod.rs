@@ -8,8 +8,10 @@ use vmio_model::rules::change::ConfigTool;
 use crate::host_view::{HostView, Managed};
 
 /// All managers. Of one guest the first answer counts, so managers on top of others come first.
-pub const ALL: &[&dyn Manager] = &[&kubevirt::KubeVirt, &proxmox::Proxmox, &libvirt::Libvirt];
+pub const ALL: &[&dyn Manager] =
+    &[&kubevirt::KubeVirt, &proxmox::Proxmox, &incus::INCUS, &incus::LXD, &libvirt::Libvirt];
 
+mod incus;
 mod kubevirt;
 pub(crate) mod libvirt;
 pub mod proxmox;

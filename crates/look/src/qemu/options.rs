@@ -136,6 +136,24 @@ impl CommandLine {
         self.get("name", "guest").filter(|n| !n.is_empty())
     }
 
+    /// The files of `-readconfig`, from which QEMU takes further options.
+    pub fn config_files(&self) -> Vec<String> {
+        self.all("readconfig").map(|option| option.text.clone()).collect()
+    }
+
+    /// Withdraws that this file of `-readconfig` was not read.
+    pub fn config_is_read(&mut self, file: &str) {
+        let what = settings_in(file);
+        self.unread.retain(|unread| unread.what != what);
+    }
+
+    /// Adds options that QEMU got elsewhere than on its command line.
+    pub fn take(&mut self, options: Vec<Opt>) {
+        let room = MOST_OPTIONS.saturating_sub(self.options.len());
+        self.options.extend(options.into_iter().take(room));
+        self.apply_global();
+    }
+
     fn hides(&mut self, what: String, why: &str) {
         let mend = "query the guest's monitor (QMP) for its settings".into();
         self.unread.push(Unread { what, why: why.to_owned(), mend });
@@ -146,7 +164,7 @@ impl CommandLine {
             "hda" | "hdb" | "hdc" | "hdd" | "cdrom" | "sd" | "pflash" | "mtdblock" | "fda" | "fdb" => {
                 return self.old_disk(name, text);
             }
-            "readconfig" => self.hides(format!("settings in {text}"), "-readconfig takes them from that file"),
+            "readconfig" => self.hides(settings_in(text), "-readconfig takes them from that file"),
             _ => (),
         }
         let name = match name {
@@ -225,6 +243,11 @@ impl CommandLine {
     }
 }
 
+/// What is unread of a file of `-readconfig`.
+pub fn settings_in(file: &str) -> String {
+    format!("settings in {file}")
+}
+
 fn of(name: &str, keys: &[(&str, &str)]) -> Opt {
     let keys = keys.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     Opt { name: name.to_owned(), text: String::new(), keys }
@@ -270,7 +293,7 @@ fn json_value((key, value): (String, String)) -> Vec<(String, String)> {
 }
 
 /// JSON with dotted keys; list entries by index.
-fn flat(value: &Value) -> Vec<(String, String)> {
+pub(super) fn flat(value: &Value) -> Vec<(String, String)> {
     fn walk(value: &Value, key: &str, into: &mut Vec<(String, String)>) {
         let below = |name: &str| if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
         match value {

@@ -3,19 +3,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vmio_model::facts::{DeviceId, Disk, Guest, Nic, Place, Processors, Provenance, Subject, tell_apart};
+use vmio_model::facts::{DeviceId, Disk, Fact, Guest, Nic, Place, Processors, Provenance, Subject, tell_apart};
+use vmio_node::linux::system::CLOCK_SOURCE;
+
+use crate::host_view::HostView;
 
 /// Completes the guests and sorts them by name.
-pub fn settle(guests: &mut [Guest]) {
+pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) {
     tell_apart(guests);
-    guests.iter_mut().for_each(inside);
+    for guest in guests.iter_mut() {
+        inside(guest);
+        of_host(host, guest);
+    }
     share(guests);
     guests.sort_by(|a, b| a.name.cmp(&b.name).then(a.pid.cmp(&b.pid)));
 }
 
 /// Copies facts of a guest to its devices and processors.
 fn inside(guest: &mut Guest) {
-    let windows = guest.os.as_deref().map(|os| os == "windows");
+    // Who has told Proxmox VE nothing of Windows has "other", too.
+    let windows = guest.os.as_deref().filter(|os| *os != "other").map(|os| os == "windows");
     let known = guest.processors.as_ref();
     let windows = windows.or(known.and_then(|p| *p.windows));
     let vcpus = known.and_then(|p| *p.vcpus);
@@ -41,6 +48,9 @@ fn inside(guest: &mut Guest) {
         if nic.windows.is_none() {
             nic.windows = windows.into();
         }
+        if nic.os.is_none() {
+            nic.os = guest.os.clone().into();
+        }
         nic.subject = Subject::net(&name, nic_called(nic));
         belongs(&mut nic.place);
         rename(&mut nic.from, &name);
@@ -52,6 +62,17 @@ fn inside(guest: &mut Guest) {
         processors.subject = Subject::guest(&name);
         belongs(&mut processors.place);
         rename(&mut processors.from, &name);
+    }
+}
+
+/// Copies what advice needs to know of the host and the hypervisor.
+fn of_host(host: &HostView<'_>, guest: &mut Guest) {
+    for disk in &mut guest.disks {
+        disk.details.host = Some(host.seen().clone()).into();
+        disk.details.hypervisor = guest.version.clone().into();
+    }
+    if let (Some(processors), Some(clock)) = (&mut guest.processors, &host.seen().clock_source) {
+        processors.clock_source = Fact::read(Some(clock.clone()), CLOCK_SOURCE);
     }
 }
 
@@ -110,6 +131,7 @@ fn bound(processors: &Processors) -> BTreeSet<u32> {
 mod tests {
     use super::*;
     use vmio_model::facts::{HostCpu, PlacedThread};
+    use vmio_node::Fake;
 
     fn from() -> Provenance {
         Provenance::Live { guest: "old".into(), read_from: "/proc/8/cmdline".into(), at_unix_seconds: 1.0 }
@@ -142,7 +164,7 @@ mod tests {
             guest("d", 4, &[&[1, 2, 3]]), // moves about in a part of the host
             guest("e", 5, &[&[0]]),
         ];
-        settle(&mut guests);
+        settle(&HostView::new(&Fake::new("fake")), &mut guests);
         let shared: Vec<Vec<String>> =
             guests.iter().map(|g| g.processors.as_ref().unwrap().shares_cpus_with.value().clone()).collect();
         assert_eq!(shared, [vec!["b".to_owned()], vec!["a".to_owned()], vec![], vec![], vec![]]);
@@ -162,7 +184,9 @@ mod tests {
         own.disks = vec![disk("virtio-scsi", scsi), disk("ahci", Place::default()), disk("ahci", Place::default())];
         own.nics = vec![Nic { interface: "tap101i0".into(), ..Nic::unknown(Subject::net("old", "0"), from()) }];
         let mut guests = [own];
-        settle(&mut guests);
+        let fake =
+            Fake::new("fake").file("/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n").file(CLOCK_SOURCE, "hpet\n");
+        settle(&HostView::new(&fake), &mut guests);
         let own = &guests[0];
         let seen: Vec<_> = own.disks.iter().map(|d| (d.subject.to_string(), *d.details.alike_in_guest)).collect();
         let expected =
@@ -171,6 +195,10 @@ mod tests {
         // They look alike and are two.
         assert_ne!(own.disks[1].subject, own.disks[2].subject);
         assert!(own.disks.iter().all(|d| d.place.vmid.as_deref() == Some("101")));
+        let seen = own.disks[0].details.host.as_ref().unwrap();
+        assert_eq!((seen.kernel, seen.io_uring_disabled), (Some((6, 1)), None));
+        assert_eq!(own.processors.as_ref().unwrap().clock_source.as_deref(), Some("hpet"));
+        assert_eq!(own.nics[0].os.as_deref(), Some("windows"));
         let nic = &own.nics[0];
         assert_eq!(
             (nic.subject.to_string(), *nic.vcpus, *nic.windows),

@@ -3,15 +3,19 @@
 //! listed.
 
 mod across;
+mod below;
 mod handed;
+mod hosted;
+mod shared_network;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
+use vmio_node::linux::cgroup::Hierarchies;
 
 use crate::host_view::HostView;
-use crate::{images, kinds, managers, parallel};
+use crate::{images, kinds, limits, managers, parallel};
 
 /// Result of a scan.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -49,8 +53,14 @@ pub fn scan(host: &HostView<'_>) -> Scan {
             }
         }
     }
-    across::settle(&mut scan.guests);
+    let groups = Hierarchies::of(host.reader()).ok();
+    scan.guests = parallel::map(scan.guests, |guest| hosted::settle(host, groups.as_ref(), guest));
+    across::settle(host, &mut scan.guests);
+    shared_network::settle(host, &mut scan.guests);
+    scan.unread.extend(limits::settle(host, &mut scan.guests));
+    scan.unread.extend(host.ovs_unread());
     images::fill(host, &mut scan.guests);
+    below::settle(host, &mut scan.guests);
     handed::settle(host, &mut scan.guests);
     for guest in &mut scan.guests {
         shorten(&mut guest.unread);
@@ -74,8 +84,8 @@ fn shorten(unread: &mut Vec<Unread>) {
         unread.truncate(MOST_UNREAD);
         unread.push(Unread {
             what: format!("{more} further things"),
-            why: "too many of one guest to be told one by one".into(),
-            mend: "begin with those that are told".into(),
+            why: "too many of one guest to list".into(),
+            mend: "start with those listed".into(),
         });
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use vmio_model::facts::{Disk, Guest};
-use vmio_model::top::load::Packets;
+use vmio_model::facts::{Disk, Guest, Source};
+use vmio_model::top::load::{Memory, Packets};
 use vmio_model::top::reading::{GuestReading, Interface, Part, ThreadReading};
 
 use vmio_node::Reader;
@@ -12,8 +12,12 @@ use vmio_node::linux::cgroup::{self, Hierarchies, dir_of};
 use vmio_node::linux::{mounts, process};
 
 use super::files::{Files, PolledFile};
+use super::memory::MemorySource;
 use super::parse;
 use crate::qemu::threads::MONITOR;
+
+/// Readings after which threads are listed again, whatever their number.
+const LISTED_READINGS: u32 = 30;
 
 /// A guest and its files.
 pub(super) struct Member {
@@ -24,6 +28,15 @@ pub(super) struct Member {
     pub alone: bool,
     pub io: PolledFile,
     threads: Vec<Thread>,
+    /// Link count of its directory of threads when they were listed; `None` when they are to be listed again.
+    links: Option<u64>,
+    /// Readings since then.
+    unlisted: u32,
+    memory_source: MemorySource,
+    /// Its memory, as it was read last.
+    memory: Option<Memory>,
+    /// `cpu.stat` of the control groups that have its CPU quota: one, or libvirt's of each vCPU.
+    quota: Vec<PolledFile>,
     group_cpu: Option<(PolledFile, bool)>,
     /// Its `net/dev`, where it has its own network namespace; `None` for the host's.
     net: Option<PolledFile>,
@@ -34,6 +47,8 @@ pub(super) struct Member {
     pub traceable: bool,
     /// Whether it has ended.
     pub gone: bool,
+    /// Whether limits of its network cards were asked for.
+    pub limits_asked: bool,
 }
 
 struct Thread {
@@ -73,6 +88,11 @@ pub(super) fn member(
     });
     let traceable = traceable(files.reader(), &guest);
     Member {
+        memory_source: MemorySource::of(&guest, &groups, hierarchies),
+        memory: None,
+        quota: quota(files.reader(), &guest),
+        links: None,
+        unlisted: 0,
         groups,
         alone: false,
         io: PolledFile::new(process::file(pid, "io")),
@@ -83,6 +103,7 @@ pub(super) fn member(
         group_id: None,
         traceable,
         gone: false,
+        limits_asked: false,
         guest,
     }
 }
@@ -117,6 +138,27 @@ fn group_cpu(groups: &BTreeMap<String, String>, hierarchies: &Hierarchies) -> Op
     Some((PolledFile::new(dir_of(hierarchies.v2()?, own("")?)?.join("cpu.stat")), true))
 }
 
+/// `cpu.stat` of the groups whose quota holds for the guest, by the file that sets it.
+fn quota(reader: &dyn Reader, guest: &Guest) -> Vec<PolledFile> {
+    let Some(Source::File(limit)) = guest.processors.as_ref().and_then(|p| p.quota_cpus.source()) else {
+        return Vec::new();
+    };
+    let file = Path::new(limit).with_file_name("cpu.stat");
+    // libvirt's groups of a guest: vcpu0, vcpu1 and so on (src/util/vircgroup.c, `virCgroupNewThread`).
+    let of_vcpu = |group: &str| group.strip_prefix("vcpu").is_some_and(|number| number.parse::<u32>().is_ok());
+    let group = file.parent().filter(|group| group.file_name().and_then(|name| name.to_str()).is_some_and(of_vcpu));
+    let Some(all) = group.and_then(Path::parent) else { return vec![PolledFile::new(file)] };
+    let names = reader.list(all).unwrap_or_default();
+    names.iter().filter(|name| of_vcpu(name)).map(|name| PolledFile::new(all.join(name).join("cpu.stat"))).collect()
+}
+
+/// Link count of the directory of a process's threads: 2 and their number (Linux fs/proc/base.c,
+/// `proc_task_getattr`). `None` through a reader.
+fn task_links(files: &Files<'_>, pid: u32) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    files.local().then(|| std::fs::metadata(process::file(pid, "task")).ok()).flatten().map(|task| task.nlink())
+}
+
 impl Member {
     pub fn pid(&self) -> u32 {
         self.guest.pid.unwrap_or(0)
@@ -132,6 +174,10 @@ impl Member {
         if let (Some((file, _)), Some((old, _))) = (&mut self.group_cpu, old.group_cpu) {
             file.resume(old);
         }
+        for (file, old) in self.quota.iter_mut().zip(old.quota) {
+            file.resume(old);
+        }
+        self.memory = old.memory;
         for thread in old.threads {
             if let Some(own) = self.threads.iter_mut().find(|t| t.tid == thread.tid) {
                 own.file.resume(thread.file);
@@ -151,8 +197,12 @@ impl Member {
             vmid: self.guest.vmid().map(str::to_owned),
             uuid: self.guest.uuid.clone(),
             traceable: self.traceable,
+            vcpus: self.guest.processors.as_ref().filter(|_| !self.guest.shares_kernel()).and_then(|p| *p.vcpus),
+            memory: self.memory,
             ..GuestReading::default()
         };
+        let each = self.quota.iter_mut().filter_map(|file| files.read(file).and_then(cgroup::throttled_periods));
+        reading.quota = each.reduce(|sum, next| (sum.0 + next.0, sum.1 + next.1));
         match &mut self.group_cpu {
             Some((file, v2)) => {
                 let text = files.read(file);
@@ -166,11 +216,46 @@ impl Member {
         reading
     }
 
+    /// Reads its memory, which takes more than the other counters, so it is done in turn.
+    pub fn read_memory(&mut self, files: &Files<'_>) {
+        self.memory = self.memory_source.read(files.reader());
+    }
+
+    /// Whether its memory was never read.
+    pub fn is_new(&self) -> bool {
+        self.memory.is_none()
+    }
+
     fn threads(&mut self, files: &mut Files<'_>) -> Vec<ThreadReading> {
+        let links = task_links(files, self.pid());
+        if links.is_some() && links == self.links && self.unlisted < LISTED_READINGS {
+            self.unlisted += 1;
+        } else {
+            self.list(files);
+            (self.links, self.unlisted) = (links, 0);
+        }
+        let mut ended = false;
+        let mut counters = |t: &mut Thread| {
+            // It may have ended since it was listed, and another one begun.
+            let found = files.read(&mut t.file).and_then(parse::schedstat);
+            ended |= found.is_none() && !t.kernel;
+            let (run_ns, wait_ns) = found?;
+            Some(ThreadReading { tid: t.tid, part: t.part, name: t.name.clone(), run_ns, wait_ns })
+        };
+        let read = self.threads.iter_mut().filter_map(&mut counters).collect();
+        if ended {
+            self.links = None;
+        }
+        read
+    }
+
+    /// Lists its threads.
+    fn list(&mut self, files: &Files<'_>) {
         let now: BTreeSet<u32> = process::threads(files.reader(), self.pid()).unwrap_or_default().into_iter().collect();
         if now.is_empty() {
             self.gone = true;
-            return Vec::new();
+            self.threads.clear();
+            return;
         }
         self.threads.retain(|t| now.contains(&t.tid) || t.kernel);
         for tid in now {
@@ -180,12 +265,6 @@ impl Member {
                 self.threads.push(Thread { tid, kernel: false, part, name, file });
             }
         }
-        let counters = |t: &mut Thread| {
-            // It may have ended since it was listed.
-            let (run_ns, wait_ns) = parse::schedstat(files.read(&mut t.file)?)?;
-            Some(ThreadReading { tid: t.tid, part: t.part, name: t.name.clone(), run_ns, wait_ns })
-        };
-        self.threads.iter_mut().filter_map(counters).collect()
     }
 
     /// Role of a thread: as the guest's finder says, else by its name. QEMU names its threads with `-name
@@ -207,7 +286,8 @@ impl Member {
         }
         let comm = process::thread_comm(files.reader(), self.pid(), tid).unwrap_or_default();
         let comm = comm.as_str();
-        let cpu = ["CPU ", "fc_vcpu ", "vcpu"].iter().find_map(|start| comm.strip_prefix(start));
+        // QEMU's TCG runs all of them in one thread with `thread=single` (accel/tcg/tcg-accel-ops-rr.c).
+        let cpu = ["CPU ", "ALL CPUs", "fc_vcpu ", "vcpu"].iter().find_map(|start| comm.strip_prefix(start));
         match comm {
             _ if cpu.is_some() => of("vcpu", cpu.unwrap_or_default()),
             MONITOR => of("other", comm),
@@ -229,7 +309,9 @@ impl Member {
         };
         let interface = |(name, (received, sent)): (&String, &(Packets, Packets))| {
             let (received, sent) = if inside && own.is_some() { (*sent, *received) } else { (*received, *sent) };
-            Interface { name: name.clone(), speed_bps: None, received, sent }
+            let nic = self.guest.nics.iter().find(|nic| nic.interface.as_ref() == Some(name));
+            let queue_packets = nic.and_then(|nic| nic.to_guest.as_ref()?.queue_packets);
+            Interface { name: name.clone(), speed_bps: None, queue_packets, received, sent }
         };
         all.iter().filter(|(name, _)| wanted(name)).map(interface).collect()
     }

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vmio_model::facts::Guest;
 use vmio_model::rate::BitRate;
 use vmio_model::top::Flow;
-use vmio_model::top::cpu_users::{Processes, grouped};
-use vmio_model::top::load::{Device, Interval, Packets};
-use vmio_model::top::reading::{Interface, Reading, Traced, between};
+use vmio_model::top::cpu_users::{ProcessLoad, Processes, estimated, grouped, ran};
+use vmio_model::top::load::{CpuLoad, Device, Interval, Packets, ThreadLoad};
+use vmio_model::top::reading::{Interface, Reading, Traced, between, busiest};
 use vmio_node::Questions;
 use vmio_node::linux::net::Interfaces;
 use vmio_node::linux::{block, process, system};
@@ -19,6 +20,7 @@ mod domstats;
 mod files;
 pub mod flows;
 mod member;
+mod memory;
 mod parse;
 mod roster;
 
@@ -37,6 +39,10 @@ const HARDWARE_SECONDS: f64 = 10.0;
 
 /// Processor use from which single processes are read.
 const BUSY: f64 = 0.5;
+/// Seconds after which processes are read on an idle host, too, so that it is known who begins to use it.
+const IDLE_SECONDS: f64 = 60.0;
+/// Threads of a guest that are told.
+const THREADS: usize = 8;
 /// Share of the processors' work from which the owner of a process is looked up.
 const LEAST_SHARE: f64 = 0.01;
 
@@ -55,7 +61,16 @@ pub struct Sampler<'a> {
     stat: PolledFile,
     pressure: PolledFile,
     net_dev: PolledFile,
+    meminfo: PolledFile,
+    vmstat: PolledFile,
     last: Option<Reading>,
+    /// The processes before the last reading, and when they were read.
+    processes: Option<(f64, Processes)>,
+    /// When processes were read last.
+    processes_read: f64,
+    /// The guest whose threads are told.
+    watched: Option<u32>,
+    threads: Vec<ThreadLoad>,
 }
 
 /// The disks and uplinks of the machine.
@@ -87,7 +102,13 @@ impl<'a> Sampler<'a> {
             stat: PolledFile::new("/proc/stat"),
             pressure: PolledFile::new("/proc/pressure/cpu"),
             net_dev: PolledFile::new("/proc/net/dev"),
+            meminfo: PolledFile::new("/proc/meminfo"),
+            vmstat: PolledFile::new("/proc/vmstat"),
             last: None,
+            processes: None,
+            processes_read: 0.0,
+            watched: None,
+            threads: Vec::new(),
         }
     }
 
@@ -99,10 +120,25 @@ impl<'a> Sampler<'a> {
         }
     }
 
+    /// Tells the threads of this guest from now on.
+    pub fn watch(&mut self, pid: Option<u32>) {
+        self.watched = pid;
+    }
+
+    /// The busiest threads of the guest that is watched, in the last interval.
+    pub fn threads(&self) -> &[ThreadLoad] {
+        &self.threads
+    }
+
+    /// The guest of this process, as the last search found it.
+    pub fn guest(&self, pid: u32) -> Option<&Guest> {
+        self.roster.guest(pid)
+    }
+
     /// The counts since the last tick; `None` at the first one.
     pub fn tick(&mut self) -> Option<Interval> {
         let (reading, taken) = self.read();
-        let before = self.last.replace(reading)?;
+        let mut before = self.last.replace(reading)?;
         let after = self.last.as_ref()?;
         let mut interval = match taken {
             None => between(&before, after, None),
@@ -112,13 +148,40 @@ impl<'a> Sampler<'a> {
                 between(&before, after, Some(&Traced { flows: &flows, owners: &owners }))
             }
         };
+        let own = |reading: &Reading| {
+            let mut guests = reading.guests.iter();
+            guests.find(|g| self.watched.is_some() && g.pid == self.watched).cloned()
+        };
+        let both = own(&before).zip(own(after));
+        self.threads = both.map_or(Vec::new(), |(was, now)| busiest(&was, &now, interval.seconds, THREADS));
+        if let Some(processes) = before.processes.take() {
+            self.processes = Some((before.at_seconds, processes));
+        }
+        self.name_processes(&mut interval);
+        Some(interval)
+    }
+
+    /// Leaves the processes that are no guest's, by name. Where they were not read at the beginning of the interval they
+    /// are told by what they did since they were read last.
+    fn name_processes(&mut self, interval: &mut Interval) {
+        let since = if interval.processes.is_none() { self.since(interval) } else { None };
+        let seconds = since.as_ref().map(|(seconds, _)| *seconds);
+        let Some(mut all) = interval.processes.take().or(since.map(|(_, all)| all)) else { return };
         // Finding the owner of a process reads files, so it is done for significant ones only.
         let least = interval.host_cpu.busy_seconds * LEAST_SHARE;
-        interval.processes = interval.processes.map(|mut all| {
-            all.retain(|p| p.run_seconds < least || !self.roster.is_of_guest(&self.files, p));
-            grouped(all)
-        });
-        Some(interval)
+        all.retain(|p| p.run_seconds < least || !self.roster.is_of_guest(&self.files, p));
+        if let Some(seconds) = seconds {
+            let guests: f64 = interval.guests.iter().filter_map(|g| g.cpu.as_ref()).map(CpuLoad::run_seconds).sum();
+            all = estimated(all, seconds, interval.host_cpu.busy_seconds - guests);
+        }
+        interval.processes = Some(grouped(all));
+    }
+
+    /// What processes did since they were read last, and how long ago that was; `None` on an idle host.
+    fn since(&self, interval: &Interval) -> Option<(f64, Vec<ProcessLoad>)> {
+        let (after, (at, old)) = (self.last.as_ref()?, self.processes.as_ref()?);
+        interval.host_cpu.busy_ratio(interval.seconds).filter(|busy| *busy >= BUSY)?;
+        Some((after.at_seconds - at, ran(old, after.processes.as_ref()?)))
     }
 
     fn read(&mut self) -> (Reading, Option<Vec<Flow>>) {
@@ -127,6 +190,9 @@ impl<'a> Sampler<'a> {
         let now = reading.at_seconds;
         let node = self.node;
         self.roster.refresh(&|| search(&HostView::new(node)), &mut self.files, now);
+        if let Some(pid) = self.watched {
+            self.roster.open(&HostView::new(node), pid);
+        }
         self.hardware.refresh(&self.files, now);
         // The counters are read together, with nothing slow in between.
         let taken = self.take();
@@ -139,7 +205,10 @@ impl<'a> Sampler<'a> {
         reading.uplinks = self.hardware.uplinks(&net);
         reading.cpu = files.read(&mut self.stat).map(parse::stat).unwrap_or_default();
         reading.cpu.stalled_us = files.read(&mut self.pressure).and_then(system::stalled_us);
-        if self.is_busy(&reading) {
+        reading.memory = files.read(&mut self.meminfo).map(parse::meminfo).unwrap_or_default();
+        reading.memory.swaps = files.read(&mut self.vmstat).and_then(parse::swaps);
+        if self.is_busy(&reading) || reading.at_seconds - self.processes_read >= IDLE_SECONDS {
+            self.processes_read = reading.at_seconds;
             reading.processes = Some(processes(&self.files));
         }
         // A guest on Ceph, NFS or a ZFS volume is visible by its own counters only, with tracing or without.
@@ -230,7 +299,7 @@ impl Hardware {
     fn uplinks(&self, net: &BTreeMap<String, (Packets, Packets)>) -> Vec<Interface> {
         let interface = |(name, speed): (&String, &Option<BitRate>)| {
             let (received, sent) = *net.get(name)?;
-            Some(Interface { name: name.clone(), speed_bps: *speed, received, sent })
+            Some(Interface { name: name.clone(), speed_bps: *speed, queue_packets: None, received, sent })
         };
         self.uplinks.iter().filter_map(interface).collect()
     }

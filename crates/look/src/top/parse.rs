@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::top::cpu_users::ProcessCounters;
 use vmio_model::top::load::{Device, Packets};
-use vmio_model::top::reading::{CpuCounters, DiskCounters, Sides};
+use vmio_model::top::reading::{CpuCounters, DiskCounters, MemoryCounters, Sides};
 use vmio_node::linux::block::{Counters, Requests, diskstats as lines};
 use vmio_node::linux::cgroup;
 use vmio_node::linux::net::{Traffic, traffic};
 use vmio_node::linux::process::{Schedstat, Stat, io_bytes};
-use vmio_node::linux::system::CpuTimes;
+use vmio_node::linux::system::{CpuTimes, bytes_of, counter};
 
 /// The process kthreadd, the parent of kernel threads.
 const KTHREADD: u32 = 2;
@@ -50,6 +50,22 @@ pub(super) fn net_dev(text: &str) -> BTreeMap<String, (Packets, Packets)> {
 pub(super) fn stat(text: &str) -> CpuCounters {
     let CpuTimes { cpus, busy_seconds, stolen_seconds } = CpuTimes::parse(text).unwrap_or_default();
     CpuCounters { cpus, busy_seconds, stolen_seconds, ..CpuCounters::default() }
+}
+
+/// `/proc/meminfo`; zeros where it cannot be parsed.
+pub(super) fn meminfo(text: &str) -> MemoryCounters {
+    let bytes = |name: &str| bytes_of(text, name).unwrap_or(0);
+    MemoryCounters {
+        total_bytes: bytes("MemTotal"),
+        available_bytes: bytes("MemAvailable"),
+        swapped_bytes: bytes("SwapTotal").saturating_sub(bytes("SwapFree")),
+        swaps: None,
+    }
+}
+
+/// Pages read from swap and written to it, of `/proc/vmstat`.
+pub(super) fn swaps(text: &str) -> Option<(u64, u64)> {
+    counter(text, "pswpin").zip(counter(text, "pswpout"))
 }
 
 /// Bytes that storage moved for a process, from its `io`.
@@ -93,6 +109,10 @@ mod tests {
         assert!((cpu.busy_seconds - 1.7).abs() < 1e-9);
         assert_eq!(process_io("rchar: 1\nread_bytes: 4096\nwrite_bytes: 8192\n"), Some([(None, 4096), (None, 8192)]));
         assert_eq!(process_io("rchar: 1\n"), None);
+        let memory = meminfo("MemTotal: 8 kB\nMemAvailable: 3 kB\nSwapTotal: 5 kB\nSwapFree: 4 kB\n");
+        assert_eq!((memory.total_bytes, memory.available_bytes, memory.swapped_bytes), (8192, 3072, 1024));
+        assert_eq!(swaps("pswpin 3\npswpout 4\n"), Some((3, 4)));
+        assert_eq!(swaps("nr_free_pages 1\n"), None);
         let io = io_stat("254:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n8:0 \n");
         assert_eq!(io, [((254, 0), [(Some(1), 4096), (Some(2), 512)])].into());
     }

@@ -20,11 +20,14 @@ use super::member::{Member, groups, member};
 use crate::host_view::HostView;
 use crate::kinds;
 use crate::kinds::qemu::taps;
+use crate::limits;
 
 /// Longest time between two searches for guests.
 const SEARCH_SECONDS: f64 = 60.0;
 /// Seconds between two listings of the processes.
 const LIST_SECONDS: f64 = 5.0;
+/// Readings in which every guest's memory is read once.
+const TURNS: usize = 10;
 /// Share of one processor that searches may take.
 const SHARE: f64 = 0.01;
 
@@ -41,6 +44,8 @@ pub(super) struct Roster {
     searched: f64,
     listed: f64,
     cost: f64,
+    /// Readings so far.
+    readings: usize,
     /// Guest by process, for processes that were looked up.
     owners: HashMap<u32, Option<usize>>,
     by_group: HashMap<u64, usize>,
@@ -117,6 +122,12 @@ impl Roster {
         files: &mut Files<'_>,
         host_net: &BTreeMap<String, (Packets, Packets)>,
     ) -> Vec<GuestReading> {
+        self.readings = self.readings.wrapping_add(1);
+        for (i, member) in self.members.iter_mut().enumerate() {
+            if member.is_new() || i % TURNS == self.readings % TURNS {
+                member.read_memory(files);
+            }
+        }
         let mut readings: Vec<GuestReading> = self.members.iter_mut().map(|m| m.read(files, host_net)).collect();
         if self.members.iter().any(|m| m.gone) {
             let mut there = self.members.iter().map(|m| !m.gone);
@@ -125,6 +136,20 @@ impl Roster {
             self.index();
         }
         readings
+    }
+
+    /// The guest of this process, as it was found.
+    pub fn guest(&self, pid: u32) -> Option<&Guest> {
+        self.members.iter().find(|m| m.pid() == pid).map(|m| &m.guest)
+    }
+
+    /// Completes the limits of this guest's network cards, once after each search: they are shown of an opened guest
+    /// alone, and the kernel lists the queues of all interfaces for them.
+    pub fn open(&mut self, host: &HostView<'_>, pid: u32) {
+        if let Some(member) = self.members.iter_mut().find(|m| m.pid() == pid && !m.limits_asked) {
+            member.limits_asked = true;
+            limits::settle(host, std::slice::from_mut(&mut member.guest));
+        }
     }
 
     /// Whether a process belongs to a guest: its hypervisor, a process in its control group, or a vhost thread.

@@ -13,6 +13,7 @@ use super::flows::{Error, FlowSource, Result};
 use super::*;
 
 mod libvirt;
+mod opened;
 
 /// Returns its flows tick by tick, then fails.
 struct Script(VecDeque<Vec<Flow>>);
@@ -191,8 +192,39 @@ fn a_qemu_that_does_not_name_its_threads_has_none_at_its_limit() {
     fake.pass(Duration::from_secs(1));
     let interval = sampler.tick().unwrap();
     let cpu = named(&interval, "a").cpu.as_ref().unwrap();
-    assert_eq!((cpu.vcpus, &cpu.busiest), (0, &None));
-    assert!((cpu.rest.run_seconds - 0.98).abs() < 1e-9);
+    // It has one, as its command line says: the busiest thread besides the main loop.
+    assert_eq!((cpu.vcpus, cpu.guessed, &cpu.busiest), (1, true, &None));
+    assert!((cpu.vcpu.run_seconds - 0.98).abs() < 1e-9);
+    assert!(cpu.fullest.as_ref().is_some_and(|(name, ran)| name == "thread 101" && *ran > 0.97));
+}
+
+#[test]
+fn memory_swapping_and_a_quota_are_counted() {
+    let status = |kib: u64| format!("Name:\tqemu\nVmRSS:\t{kib} kB\nVmSwap:\t64 kB\nHugetlbPages:\t1024 kB\n");
+    let group = "/sys/fs/cgroup/machine.slice";
+    let fake = machine()
+        .file("/proc/self/mountinfo", "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+        .file(format!("{group}/cpu.max"), "50000 100000\n")
+        .file(format!("{group}/cpu.stat"), "nr_periods 10\nnr_throttled 1\n")
+        .file("/proc/100/status", status(1024))
+        .file("/proc/meminfo", "MemTotal: 8 kB\nMemAvailable: 3 kB\n")
+        .file("/proc/vmstat", "pswpin 3\npswpout 4\n");
+    let mut sampler = Sampler::new(&fake, false, untraced());
+    sampler.tick();
+    work(&fake, 1);
+    fake.set(format!("{group}/cpu.stat"), "nr_periods 20\nnr_throttled 6\n");
+    fake.set("/proc/vmstat", "pswpin 5\npswpout 4\n");
+    sampler.watch(Some(100));
+    let interval = sampler.tick().unwrap();
+    let a = named(&interval, "a");
+    let memory = a.memory.unwrap();
+    assert_eq!((memory.resident_bytes, memory.swapped_bytes), (2 << 20, Some(64 << 10)));
+    assert_eq!((a.throttled_ratio, named(&interval, "b").memory), (Some(0.5), None));
+    let host = interval.host_memory;
+    assert_eq!((host.total_bytes, host.swapped_in_pages, host.swapped_out_pages), (8192, Some(2), Some(0)));
+    // The threads of the guest that is looked at, the busiest first.
+    let threads: Vec<u32> = sampler.threads().iter().map(|t| t.tid).collect();
+    assert_eq!((threads, sampler.guest(100).unwrap().name.as_str()), (vec![101, 102], "a"));
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "no kernel lockdown",
         why: "it prevents eBPF programs from reading kernel memory",
-        fix: "boot with lockdown=integrity or none (Secure Boot alone asks for integrity)",
+        fix: "boot with lockdown=integrity or none (Secure Boot needs only integrity)",
         check: |n| not_locked_down(n),
     },
 ];
@@ -135,7 +135,7 @@ fn capable(reader: &dyn Reader) -> std::result::Result<(), Missing> {
     const SYS_ADMIN: u64 = 1 << 21;
     const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
     let status = Status::of(reader, "self")?;
-    let unknown = || Missing::Unlike("cannot tell the capabilities from /proc/self/status".to_owned());
+    let unknown = || Missing::Unlike("cannot read the capabilities from /proc/self/status".to_owned());
     let set = status.capabilities().ok_or_else(unknown)?;
     if set & SYS_ADMIN != 0 || set & PERFMON_AND_BPF == PERFMON_AND_BPF {
         return Ok(());

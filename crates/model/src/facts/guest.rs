@@ -8,7 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::fact::{device, facts};
-use super::{Fact, GuestId, Place, Provenance, RateLimit, Setting, Subject, Unread};
+use super::{
+    Below, Fact, GuestId, HostSeen, HostState, IoWeight, Nic, Place, Provenance, Setting, Subject, Throttled, Unread,
+};
 use crate::cell::{Kind, Vmm};
 use crate::result::Accel;
 
@@ -19,7 +21,7 @@ pub struct Guest {
     pub name: String,
     /// What runs it, by the entry of `guests/`: `qemu`, `container`, `firecracker`.
     pub kind: String,
-    /// What manages it, by the entry of `managers/`: `libvirt`, `proxmox`, `kubevirt`.
+    /// What manages it, by the entry of `managers/`: `libvirt`, `proxmox`, `kubevirt`, `incus`, `lxd`.
     pub manager: Option<String>,
     /// Process that runs it.
     pub pid: Option<u32>,
@@ -29,7 +31,7 @@ pub struct Guest {
     pub ids: BTreeMap<String, String>,
     /// What runs it, with version: `QEMU 7.2.22`.
     pub version: Option<String>,
-    /// Operating system in it, where the configuration says so: `windows`, `linux`.
+    /// Operating system in it, where the configuration says so: `windows`, `linux`, `bsd`, `other` for none of these.
     pub os: Option<String>,
     /// Its disks.
     pub disks: Vec<Disk>,
@@ -106,9 +108,18 @@ facts! {
         pub host_cached_bytes: Fact<Option<u64>>,
         /// Allocated bytes of its files.
         pub allocated_bytes: Fact<Option<u64>>,
+        /// The host, for advice that depends on it.
+        #[serde(skip)]
+        pub host: Fact<Option<HostSeen>>,
+        /// What runs its guest, with version, for advice that depends on it: `QEMU 7.2.22`.
+        #[serde(skip)]
+        pub hypervisor: Fact<Option<String>>,
         /// `tmpfs` or `ramfs`, where its file lies in the host's memory.
         #[serde(skip_serializing_if = "Fact::is_blank")]
         pub in_memory: Fact<Option<String>>,
+        /// The storage below it.
+        #[serde(skip_serializing_if = "Below::is_blank")]
+        pub below: Below,
         /// Files that were deleted while the guest has them open: they are lost when its process ends.
         #[serde(skip_serializing_if = "Fact::is_blank")]
         pub deleted: Fact<Vec<DeletedFile>>,
@@ -120,6 +131,9 @@ facts! {
         /// Id of its throttle group, where the limits are a group's.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub throttle_group: Option<String>,
+        /// Whether a limit of writes is that of a control group of version 1, which writes through the page cache pass.
+        #[serde(skip_serializing_if = "Fact::is_blank")]
+        pub writes_uncharged: Fact<Option<bool>>,
         /// Settings that are configured and not in force.
         pub overridden: Vec<Overridden>,
     }
@@ -153,55 +167,6 @@ pub struct Overridden {
 }
 
 device! {
-    /// A guest's network device.
-    #[derive(Debug, Clone, PartialEq)]
-    pub struct Nic {
-        /// Subject of its findings: `guest web1, net tap0`.
-        pub subject: Subject,
-        /// Its model: `virtio-net`, `e1000`, `e1000e`, `rtl8139`, `vmxnet3`, `vfio`, `netfront`.
-        pub model: Fact<Option<String>>,
-        /// Back end on the host: `tap`, `user` (slirp), `passt`, `macvtap`, `vhost-user`, `vdpa`, `veth`, `socket`.
-        pub backend: Fact<Option<String>>,
-        /// Interface on the host, in the network namespace of the guest's process.
-        pub interface: Fact<Option<String>>,
-        /// Bridge or switch that the interface is a port of.
-        pub bridge: Fact<Option<String>>,
-        /// Whether the kernel moves the packets (vhost-net) instead of QEMU.
-        pub vhost: Fact<Option<bool>>,
-        /// Whether this host has vhost-net (`/dev/vhost-net`).
-        pub vhost_here: Fact<Option<bool>>,
-        /// Queue pairs.
-        pub queues: Fact<Option<u32>>,
-        /// Virtual CPUs of its guest.
-        pub vcpus: Fact<Option<u32>>,
-        /// Whether the guest runs Windows; `None` where unknown.
-        pub windows: Fact<Option<bool>>,
-        /// Offloads that were turned off: `host_tso4`, `guest_csum`, `tap tso`.
-        pub offloads_off: Fact<Vec<String>>,
-        /// MTU in bytes of the interface on the host.
-        pub mtu_bytes: Fact<Option<u64>>,
-        /// MTU that the device reports to the guest (`host_mtu` of virtio-net).
-        pub host_mtu_bytes: Fact<Option<u64>>,
-        /// MTU of the bridge.
-        pub bridge_mtu_bytes: Fact<Option<u64>>,
-        /// Whether the bridge passes its packets to the host's firewall (the module br_netfilter).
-        pub bridge_netfilter: Fact<Option<bool>>,
-        /// Send buffer of the tap in bytes; `None` where unknown.
-        pub send_buffer_bytes: Fact<Option<u64>>,
-        /// Limits in force, in words: `10 MB/s out by tc`.
-        pub limits: Fact<Vec<String>>,
-        /// The same in figures, as far as its manager has them.
-        pub rate_limits: Fact<Vec<RateLimit>>,
-        /// Settings that are configured and not in force.
-        pub overridden: Vec<Overridden>,
-        /// Its names in configurations.
-        pub place: Place,
-        /// Where it was read first.
-        pub from: Provenance,
-    }
-}
-
-device! {
     /// A guest's processors and memory, and its threads on the host.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Processors {
@@ -220,6 +185,12 @@ device! {
         pub flags: Fact<Vec<String>>,
         /// Whether the guest runs Windows; `None` where unknown.
         pub windows: Fact<Option<bool>>,
+        /// The guest's system as its configuration names it: `win11`, `microsoft.com/win/2k19`.
+        pub os_release: Fact<Option<String>>,
+        /// Whether the machine has an emulated HPET, a timer of the PC.
+        pub hpet: Fact<Option<bool>>,
+        /// The host's clock source: `tsc`, `hpet`.
+        pub clock_source: Fact<Option<String>>,
         /// Threads of the hypervisor with their affinity.
         pub threads: Fact<Vec<PlacedThread>>,
         /// The host's processors.
@@ -232,6 +203,18 @@ device! {
         pub huge_pages: Fact<Option<bool>>,
         /// Quota of its control group, in CPUs.
         pub quota_cpus: Fact<Option<f64>>,
+        /// Whether that quota is the vCPUs' alone, so that the hypervisor's own threads have time besides.
+        pub quota_of_vcpus: Fact<Option<bool>>,
+        /// How often that quota was used up.
+        pub throttled: Fact<Option<Throttled>>,
+        /// Bytes of the guest's memory that lie in the host's swap.
+        pub swapped_bytes: Fact<Option<u64>>,
+        /// Whether the balloon device tells the host what memory the guest freed (free-page-reporting).
+        pub free_page_reporting: Fact<Option<bool>>,
+        /// Weight of its I/O, where one was set.
+        pub io_weight: Fact<Option<IoWeight>>,
+        /// What was seen of the host as a whole.
+        pub host_state: Fact<Option<HostState>>,
         /// Other guests with a vCPU bound to the same processor as one of this guest's.
         pub shares_cpus_with: Fact<Vec<String>>,
         /// Settings that are configured and not in force.
@@ -269,6 +252,13 @@ pub struct HostCpu {
     pub node: u32,
 }
 
+impl Details {
+    /// Name of the file system that holds the disk's file: `ext4`, `btrfs`.
+    pub fn filesystem(&self) -> Option<&str> {
+        self.below.mounted.as_ref().map(|mounted| mounted.filesystem.as_str())
+    }
+}
+
 impl Disk {
     /// A disk of which only the name is known.
     pub fn unknown(subject: Subject, from: Provenance) -> Self {
@@ -286,35 +276,6 @@ impl Disk {
     }
 }
 
-impl Nic {
-    /// A network device of which only the name is known.
-    pub fn unknown(subject: Subject, from: Provenance) -> Self {
-        Nic {
-            subject,
-            model: Fact::default(),
-            backend: Fact::default(),
-            interface: Fact::default(),
-            bridge: Fact::default(),
-            vhost: Fact::default(),
-            vhost_here: Fact::default(),
-            queues: Fact::default(),
-            vcpus: Fact::default(),
-            windows: Fact::default(),
-            offloads_off: Fact::default(),
-            mtu_bytes: Fact::default(),
-            host_mtu_bytes: Fact::default(),
-            bridge_mtu_bytes: Fact::default(),
-            bridge_netfilter: Fact::default(),
-            send_buffer_bytes: Fact::default(),
-            limits: Fact::default(),
-            rate_limits: Fact::default(),
-            overridden: Vec::new(),
-            place: Place::default(),
-            from,
-        }
-    }
-}
-
 impl Processors {
     /// Processors of which only the guest is known.
     pub fn unknown(subject: Subject, from: Provenance) -> Self {
@@ -326,12 +287,21 @@ impl Processors {
             model: Fact::default(),
             flags: Fact::default(),
             windows: Fact::default(),
+            os_release: Fact::default(),
+            hpet: Fact::default(),
+            clock_source: Fact::default(),
             threads: Fact::default(),
             host: Fact::default(),
             memory_bytes: Fact::default(),
             memory_by_node: Fact::default(),
             huge_pages: Fact::default(),
             quota_cpus: Fact::default(),
+            quota_of_vcpus: Fact::default(),
+            throttled: Fact::default(),
+            swapped_bytes: Fact::default(),
+            free_page_reporting: Fact::default(),
+            io_weight: Fact::default(),
+            host_state: Fact::default(),
             shares_cpus_with: Fact::default(),
             overridden: Vec::new(),
             place: Place::default(),

@@ -4,7 +4,7 @@
 //! ([`Guest::configured`]) fills gaps too, and where it differs from what is in force, that is a fact of its own
 //! ([`Overridden`]).
 
-use super::{Disk, Guest, Nic, Overridden, Place, Processors, Provenance, Setting};
+use super::{Below, Disk, Guest, Nic, Overridden, Place, Processors, Provenance, Setting};
 
 /// Fills each named fact from that of `$other`, which was read at `$from`.
 macro_rules! fill {
@@ -141,6 +141,28 @@ impl Place {
     }
 }
 
+impl Below {
+    /// Takes another reader's values where none is known; `from` is the other's provenance of the disk.
+    pub fn fill(&mut self, other: Self, from: &Provenance) {
+        fill!(
+            self,
+            other,
+            from,
+            layout,
+            mounted,
+            journal,
+            raidz,
+            discard_ends,
+            discards,
+            grows,
+            host_logical_block_bytes,
+            host_physical_block_bytes,
+            guest_logical_block_bytes,
+            guest_physical_block_bytes,
+        );
+    }
+}
+
 impl Device for Disk {
     fn place(&self) -> &Place {
         &self.place
@@ -169,9 +191,12 @@ impl Device for Disk {
             host_cached_bytes,
             allocated_bytes,
             in_memory,
+            host,
             deleted,
             limits,
+            writes_uncharged,
         );
+        self.details.below.fill(other.details.below, &other.from);
         self.details.overridden.extend(other.details.overridden);
         self.place.fill(other.place, &other.from);
     }
@@ -201,9 +226,18 @@ impl Device for Nic {
             queues,
             vcpus,
             windows,
+            tap_header,
+            ring_packets,
+            to_guest,
+            uplink,
+            conntrack,
+            os,
             mtu_bytes,
             host_mtu_bytes,
+            guest_mtu_bytes,
             bridge_mtu_bytes,
+            way,
+            tap_errors,
             bridge_netfilter,
             send_buffer_bytes,
             offloads_off,
@@ -234,9 +268,17 @@ impl Device for Processors {
             kvm_here,
             model,
             windows,
+            os_release,
+            hpet,
             memory_bytes,
             huge_pages,
             quota_cpus,
+            quota_of_vcpus,
+            throttled,
+            swapped_bytes,
+            free_page_reporting,
+            io_weight,
+            host_state,
             flags,
             shares_cpus_with,
             threads,

@@ -11,7 +11,7 @@ use crate::rate::BitRate;
 pub struct RateLimit {
     /// Direction, seen from the guest.
     pub direction: Direction,
-    /// Its owner: `libvirt`, `proxmox`, `openvswitch`.
+    /// Its owner: `libvirt`, `proxmox`, `openvswitch`, `cni`, `lxd`; `tc` where that is not known.
     pub by: String,
     /// Average rate, in bit/s.
     pub rate_bps: BitRate,
@@ -21,11 +21,114 @@ pub struct RateLimit {
     pub burst_bytes: Option<u64>,
     /// Whether excess is dropped (policing) instead of queued.
     pub drops: bool,
+    /// Where the kernel has it; null where only a configuration says it.
+    #[serde(default)]
+    pub at: Option<LimitedAt>,
+    /// Packets that it dropped so far, by the kernel's count; null where that is not known.
+    #[serde(default)]
+    pub dropped_packets: Option<u64>,
+    /// Whether it is on some of the packets only.
+    #[serde(default)]
+    pub part: bool,
+    /// Whether it is configured, and the kernel has nothing of it.
+    #[serde(default)]
+    pub missing: bool,
+    /// The platform behind its owner: `cloudstack`, `nova`, `kubevirt`; null where none is known.
+    #[serde(default)]
+    pub platform: Option<String>,
 }
 
+/// Where the kernel limits the packets of an interface, which is where tc(8) takes the limit away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitedAt {
+    /// Its own qdisc: what it sends.
+    Root,
+    /// An `ingress` qdisc: what it receives.
+    Ingress,
+    /// A filter of `clsact`, beside which others' may hang.
+    Clsact {
+        /// Whether it is on what the interface sends.
+        egress: bool,
+        /// Preference of the filter.
+        preference: u16,
+    },
+}
+
+/// Below so many seconds of its rate, a policer's burst is too small for TCP: Open vSwitch asks for 80 % of a second
+/// (Documentation/faq/qos.rst: "to make sure TCP works", 8000 kbit for 10000 kbit/s).
+pub const TCP_BURST_SECONDS: f64 = 0.8;
+
 impl RateLimit {
+    /// One of which nothing else is known.
+    pub fn new(by: impl Into<String>, direction: Direction, rate_bps: BitRate, drops: bool) -> Self {
+        Self {
+            direction,
+            by: by.into(),
+            rate_bps,
+            peak_bps: None,
+            burst_bytes: None,
+            drops,
+            at: None,
+            dropped_packets: None,
+            part: false,
+            missing: false,
+            platform: None,
+        }
+    }
+
     /// The highest rate for longer than a burst.
     pub fn most(&self) -> BitRate {
         self.peak_bps.map_or(self.rate_bps, |peak| peak.max(self.rate_bps))
+    }
+
+    /// For how long its burst lasts at its rate.
+    pub fn burst_seconds(&self) -> Option<f64> {
+        let rate = Some(self.rate_bps).filter(|rate| *rate > BitRate::ZERO)?;
+        Some(self.burst_bytes? as f64 * 8.0 / rate.bits() as f64)
+    }
+
+    /// Whether it drops what is above with so small a burst that TCP gets less than the rate.
+    pub fn hurts_tcp(&self) -> bool {
+        self.drops && !self.missing && self.burst_seconds().is_none_or(|seconds| seconds < TCP_BURST_SECONDS)
+    }
+
+    /// Display name of its owner.
+    pub fn shown_by(&self) -> &str {
+        match self.by.as_str() {
+            "proxmox" => "Proxmox VE",
+            "openvswitch" => "Open vSwitch",
+            "cni" => "a CNI plugin",
+            "lxd" => "LXD",
+            "tc" => "tc (by hand or a script)",
+            other => other,
+        }
+    }
+
+    /// In words: `204.8 Mbit/s to the guest by libvirt`.
+    pub fn words(&self) -> String {
+        let way = match self.direction {
+            Direction::GuestRx => "to the guest",
+            Direction::GuestTx => "from the guest",
+        };
+        let part = if self.part { ", of a part of its packets" } else { "" };
+        let missing = if self.missing { ", configured only" } else { "" };
+        format!("{} {way} by {}{part}{missing}", self.most(), self.shown_by())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::MBIT as M;
+
+    #[test]
+    fn burst_in_seconds_and_what_it_means_for_tcp() {
+        let limit =
+            |bytes| RateLimit { burst_bytes: bytes, ..RateLimit::new("libvirt", Direction::GuestTx, 100 * M, true) };
+        assert_eq!(limit(Some(12_500_000)).burst_seconds(), Some(1.0));
+        assert!(!limit(Some(12_500_000)).hurts_tcp() && limit(Some(1 << 20)).hurts_tcp() && limit(None).hurts_tcp());
+        assert!(!RateLimit { drops: false, ..limit(Some(1)) }.hurts_tcp());
+        assert_eq!(limit(None).words(), "100 Mbit/s from the guest by libvirt");
     }
 }

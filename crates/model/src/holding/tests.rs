@@ -42,7 +42,7 @@ fn what_a_guest_sends_waits_by_card_connection_and_way() {
         assert!(!got.reason.is_empty());
     }
     // Whoever waits for a full socket does so only while its packets are charged to it.
-    for (way, word) in [(OPEN, "they wait"), (FIREWALL, "drops"), (ROUTED, "drops")] {
+    for (way, word) in [(OPEN, "and wait"), (FIREWALL, "dropped"), (ROUTED, "dropped")] {
         let got = sent("veth", "veth", way);
         assert!(got.waits == QueueingPoint::Queued && got.reason.contains(word), "{way:?}: {}", got.reason);
     }

@@ -29,7 +29,7 @@ fn policy() -> Policy {
 
 fn limit(by: &str, direction: Direction, mbit: u64) -> RateLimit {
     let drops = direction == Direction::GuestTx;
-    RateLimit { direction, by: by.into(), rate_bps: mbit * M, peak_bps: None, burst_bytes: None, drops }
+    RateLimit::new(by, direction, mbit * M, drops)
 }
 
 fn limited(index: u32, name: &str, vm: &str, limits: Vec<RateLimit>) -> Limited {
@@ -74,15 +74,23 @@ fn what_both_mean_is_said() {
     ];
     let found = conflicts(&policy(), &all);
     let of = |n: usize| found[n].why.join("\n");
-    assert!(
-        of(0).contains("class gold guarantees 300 Mbit/s, but libvirt lets no more than 100 Mbit/s pass"),
-        "{}",
-        of(0)
-    );
-    assert!(of(0).contains("libvirt's 100 Mbit/s holds") && of(0).contains("drops at once"), "{}", of(0));
+    // One sentence each, of what counts most.
+    assert!(found.iter().all(|conflict| conflict.why.len() == 1), "{found:?}");
+    assert!(of(0).starts_with("libvirt drops what is above 100 Mbit/s at once: TCP gets less"), "{}", of(0));
     assert_eq!((found[0].class.as_deref(), found[0].max_bps), (Some("gold"), Some(600 * M)));
-    assert!(of(1).contains("the class's maximum of 50 Mbit/s holds"), "{}", of(1));
+    assert!(of(1).starts_with("the maximum of class rest, 50 Mbit/s, holds"), "{}", of(1));
     assert!(of(2).contains("in no class for this direction") && !of(2).contains("drops"), "{}", of(2));
+    // A burst of a second lets TCP through, and a queue does.
+    let patient = |mbit| {
+        let limit = limit("libvirt", Direction::GuestTx, mbit);
+        RateLimit { burst_bytes: Some(mbit * 125_000), ..limit }
+    };
+    let why = |limit| conflicts(&policy(), &[limited(1, "vnet0", "web1", vec![limit])])[0].why[0].clone();
+    assert_eq!(why(patient(100)), "class gold guarantees 300 Mbit/s, but libvirt lets no more than 100 Mbit/s pass");
+    assert_eq!(
+        why(limit("libvirt", Direction::GuestRx, 400)),
+        "libvirt's limit of 400 Mbit/s holds; the maximum of class gold, 600 Mbit/s, is never reached"
+    );
 }
 
 #[test]
@@ -93,11 +101,15 @@ fn each_has_its_command() {
     };
     assert_eq!(
         command("libvirt", "vnet0", "a b", &[Direction::GuestRx, Direction::GuestTx]),
-        "virsh domiftune 'a b' 52:54:00:00:00:01 --inbound 0 --outbound 0 --live --config"
+        "virsh domiftune 'a b' 52:54:00:00:00:01 --inbound 0 --outbound 0 --live --config\n\
+         # or, to keep it with a burst that TCP can do with:\n\
+         # virsh domiftune 'a b' 52:54:00:00:00:01 --outbound 1250,1250,1250 --live --config"
     );
     assert_eq!(
         command("libvirt", "vnet0", "web1", &[Direction::GuestTx]),
-        "virsh domiftune web1 52:54:00:00:00:01 --outbound 0 --live --config"
+        "virsh domiftune web1 52:54:00:00:00:01 --outbound 0 --live --config\n\
+         # or, to keep it with a burst that TCP can do with:\n\
+         # virsh domiftune web1 52:54:00:00:00:01 --outbound 1250,1250,1250 --live --config"
     );
     assert_eq!(
         command("proxmox", "tap101i1", "web1", &Direction::ALL),
@@ -117,7 +129,7 @@ fn the_policy_takes_their_place() {
             1,
             "vnet0",
             "web1",
-            vec![limit("libvirt", Direction::GuestTx, 100), limit("libvirt", Direction::GuestRx, 700)],
+            vec![limit("libvirt", Direction::GuestTx, 400), limit("libvirt", Direction::GuestRx, 700)],
         ),
         limited(
             2,
@@ -131,8 +143,8 @@ fn the_policy_takes_their_place() {
     let (next, left) = after(&all);
     assert!(left.is_empty(), "{left:?}");
     let of = |n: usize| Direction::ALL.map(|way| rates(&next, &all[n], way));
-    // The minimum cannot exceed the limit; the other direction's maximum was lower already.
-    assert_eq!(of(0), [Some((100, 100)), Some((300, 600))]);
+    // The minimum is the user's; the other direction's maximum was lower already.
+    assert_eq!(of(0), [Some((300, 400)), Some((300, 600))]);
     // One interface of a pattern is changed, the others stay.
     assert_eq!(of(1), [Some((0, 20)), Some((0, 80))]);
     assert_eq!(of(2), [Some((0, 50)), None]);
@@ -146,14 +158,39 @@ fn the_policy_takes_their_place() {
 #[test]
 fn two_cards_of_a_guest_are_two() {
     let all = [
-        limited(1, "vnet0", "web1", vec![limit("libvirt", Direction::GuestTx, 100)]),
+        limited(1, "vnet0", "web1", vec![limit("libvirt", Direction::GuestTx, 400)]),
         limited(2, "vnet1", "web1", Vec::new()),
     ];
     let (next, left) = after(&all);
     assert!(left.is_empty(), "{left:?}");
     let sends = |n: usize| rates(&next, &all[n], Direction::GuestTx);
-    assert_eq!((sends(0), sends(1)), (Some((100, 100)), Some((300, 600))));
+    assert_eq!((sends(0), sends(1)), (Some((300, 400)), Some((300, 600))));
     assert_eq!(next.entries[0].matcher.label(), "mac:52:54:00:00:00:01");
+}
+
+/// A default of CloudStack below what the user guarantees: nothing of the policy goes down, and nothing of it goes up.
+#[test]
+fn limit_below_the_minimum_is_not_taken_over() {
+    let base = |min: &str| {
+        let text = format!(
+            "[uplink.eth0]\ncapacity = \"10Gbit\"\n[class.std]\nmin = \"{min}\"\nmax = \"2Gbit\"\n\
+             [[interface]]\nmatch = {{ mac = \"52:54:00:00:00:01\" }}\nclass = \"std\"\nrx_class = \"std\"\n"
+        );
+        Policy::read(&[("guard.toml", &text)], &Links::default()).unwrap().policy
+    };
+    let limits =
+        Direction::ALL.map(|way| RateLimit { rate_bps: BitRate::new(204_800_000), ..limit("libvirt", way, 0) });
+    let all = [limited(1, "vnet0", "i-2-20-VM", limits.to_vec())];
+    let there = [all[0].interface.clone()];
+    let (next, left) = replaced(&base("300Mbit"), &all, &there);
+    assert_eq!(next, base("300Mbit"));
+    assert_eq!(
+        left[0],
+        "vnet0: libvirt's 204.8 Mbit/s on what it sends is below the minimum of class std (300 Mbit/s), so it is not taken over: take it off"
+    );
+    let (next, left) = replaced(&base("100Mbit"), &all, &there);
+    let sends = rates(&next, &all[0], Direction::GuestTx);
+    assert_eq!((sends, left.len()), (Some((100, 204)), 0));
 }
 
 #[test]

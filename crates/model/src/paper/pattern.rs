@@ -7,7 +7,7 @@ use crate::cell::{Actor, Aio, Attachment, Cache, Cell, Settings, Subject};
 
 /// Message for an incomplete pattern.
 pub(super) const PLACE: &str =
-    "a cell is on a `target`, or over a `network` to a `peer`, and has what belongs to that alone";
+    "a cell is on a `target`, or over a `network` to a `peer`, and has only the keys of that";
 
 /// Whether these are printed rates: one above 0, or the lowest and the highest.
 pub(super) fn is_printed(mb_s: &[f64]) -> bool {

@@ -68,15 +68,15 @@ pub(super) enum Undecided {
     #[error("the interval has {bound} in it")]
     BoundWithin { bound: f64 },
     #[error(
-        "the interval alone leaves {far} out; among the {together} effects judged together that may be chance \
-         (Holm{})", p.map_or_else(String::new, |p| format!(", p = {p:.2}"))
+        "the interval excludes {far}, but among {together} effects judged together that may be chance (Holm{})",
+        p.map_or_else(String::new, |p| format!(", p = {p:.2}"))
     )]
     Chance { far: f64, together: usize, p: Option<f64> },
     #[error("the run's own noise is not known: no native cell has two rounds")]
     NoNoise,
     #[error(
-        "a factor of {factor:.2} from {far} is below this run's own noise: two native cells that are alike may be a \
-         factor of {noise:.2} apart"
+        "a factor of {factor:.2} from {far} is below this run's own noise: two equal native cells may be a factor of \
+         {noise:.2} apart"
     )]
     Noise { factor: f64, far: f64, noise: f64 },
 }
@@ -170,13 +170,13 @@ pub(super) fn decide(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: boo
         return (verdict, side);
     }
     if effect.measure == Measure::RequestSize {
-        return (verdict, format!("{side}; the size of requests is no matter of the processor's speed"));
+        return (verdict, format!("{side}; request sizes do not depend on the processor's speed"));
     }
     let doubt = |why: &str| (Verdict::NotDecidable, format!("not decidable here: emulation; {side}, but {why}"));
     match sides {
         Sides::NativeToNative => (verdict, format!("{side}; both cells are native, so nothing was emulated")),
-        Sides::GuestToNative if above => (verdict, format!("{side}, although emulation slows the guest alone")),
-        Sides::GuestToNative => doubt("emulation slows the guest alone and would do that by itself"),
+        Sides::GuestToNative if above => (verdict, format!("{side}, although emulation slows only the guest")),
+        Sides::GuestToNative => doubt("emulation slows only the guest and would itself cause that"),
         Sides::GuestToGuest if shows(effect, ratio, sides, emulated) => {
             (verdict, format!("{side}; both guests were emulated, so the direction counts and not the size"))
         }

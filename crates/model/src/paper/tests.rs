@@ -155,7 +155,7 @@ fn emulation_decides_only_what_it_works_against() {
     let slow = Made { write: [2400.0, 105.0, 107.0, 101.0], ..tcg };
     let (verdict, reason) = slow.verdict("virtio-writes-reach-native");
     assert_eq!(verdict, Verdict::NotDecidable);
-    assert!(reason.contains("emulation slows the guest alone"), "{reason}");
+    assert!(reason.contains("emulation slows only the guest"), "{reason}");
     let (verdict, reason) = slow.verdict("sparse-write-collapse");
     assert_eq!(verdict, Verdict::NotDecidable);
     assert!(reason.contains("can hide a difference"), "{reason}");
@@ -171,7 +171,7 @@ fn the_size_of_requests_is_decided_under_emulation() {
     let tcg = Made { accel: Accel::Tcg, ..AS_PUBLISHED };
     let (verdict, reason) = tcg.verdict("emulated-splits-writes");
     assert_eq!(verdict, Verdict::Holds, "{reason}");
-    assert!(reason.contains("no matter of the processor's speed"), "{reason}");
+    assert!(reason.contains("do not depend on the processor's speed"), "{reason}");
     // Between the bound and 1 emulation could hide nothing.
     assert_eq!(Made { split: 1500.0, ..tcg }.verdict("emulated-splits-writes").0, Verdict::Fails);
 }

@@ -153,7 +153,7 @@ impl Check<'_> {
         let uplink = match (&e.uplink, known.as_slice()) {
             (Some(uplink), _) if !self.draft.uplinks.contains_key(&uplink.value) => {
                 let more =
-                    if known.is_empty() { "; there is no [uplink.NAME]".into() } else { hint(&uplink.value, &known) };
+                    if known.is_empty() { "; no [uplink.NAME] is defined".into() } else { hint(&uplink.value, &known) };
                 let what = format!("unknown uplink `{}`{more}", uplink.value);
                 self.problem(uplink, "interface.uplink", what);
                 None
@@ -162,7 +162,7 @@ impl Check<'_> {
             (None, [only]) => Some((*only).to_owned()),
             (None, _) if e.damaged => None,
             (None, []) => {
-                self.problem(&e.here, "interface.uplink", "missing; there is no [uplink.NAME] to name");
+                self.problem(&e.here, "interface.uplink", "missing; no [uplink.NAME] is defined");
                 None
             }
             (None, several) => {
@@ -226,8 +226,8 @@ impl Check<'_> {
     /// Patterns written by hand are cheaper; a check must not take minutes.
     fn too_much_alike(&mut self, entries: usize, at: &At<Matcher>) {
         let what = format!(
-            "the patterns of the {entries} entries are too many and too much alike to be told apart; begin each \
-             pattern with what is its own, for example `web*`, or name the interfaces"
+            "the patterns of the {entries} entries are too many and too similar to be distinguished; begin each \
+             pattern with a distinct text, for example `web*`, or name the interfaces"
         );
         self.problem(at, "interface.match", what);
     }
@@ -265,7 +265,7 @@ impl Check<'_> {
                 }
                 let of = format!("the capacity of {uplink} ({capacity})");
                 if let Some(max) = written.max.as_ref().filter(|m| m.value > capacity) {
-                    let what = format!("{} is above {of}, and limits nothing there", max.value);
+                    let what = format!("{} is above {of}, so it limits nothing there", max.value);
                     let warning = self.at(max, &format!("class.{name}.max"), what);
                     self.warnings.push(warning);
                 }
@@ -289,7 +289,7 @@ impl Check<'_> {
         if self.draft.uplinks.is_empty()
             && let (true, Some(source)) = (self.problems.is_empty(), self.sources.first())
         {
-            self.warnings.push(source.problem(&(0..0), "uplink", "there is no [uplink.NAME]: nothing is guaranteed"));
+            self.warnings.push(source.problem(&(0..0), "uplink", "no [uplink.NAME] is defined: nothing is guaranteed"));
         }
     }
 

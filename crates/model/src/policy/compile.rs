@@ -291,7 +291,7 @@ impl<'a> Compiler<'a> {
             let why = match self.pool.direction {
                 Direction::GuestTx => "the rest is left free for framing".to_owned(),
                 Direction::GuestRx => {
-                    format!("{RECEIVE_PERCENT} % of the capacity, so that the queue stands on this host")
+                    format!("{RECEIVE_PERCENT} % of the capacity, so that the queue is on this host")
                 }
             };
             notes.push(format!("{at}: minima of {minima} are more than the {} that are shared ({why})", self.shared));
@@ -299,7 +299,7 @@ impl<'a> Compiler<'a> {
         let has_minima = || self.named(|m| m.min > BitRate::ZERO).iter().any(|name| name != super::HOST);
         if self.pool.direction == Direction::GuestRx && has_minima() {
             notes.push(format!(
-                "{at}: minima hold against senders that give way (TCP); a flood that does not is lost on the link before \
+                "{at}: minima hold against senders that slow down (TCP); other floods are lost on the link before \
                  this host"
             ));
         }

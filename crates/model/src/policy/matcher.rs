@@ -66,11 +66,11 @@ pub enum NameError {
     Control,
     #[error("`{text}` {why}")]
     Pattern { text: String, why: GlobError },
-    #[error("`{0}` is no interface name: it has 1 to 15 bytes")]
+    #[error("invalid interface name `{0}`: it has 1 to 15 bytes")]
     InterfaceLength(String),
-    #[error("`{0}` is no interface name: it has no `/`, `:` or space")]
+    #[error("invalid interface name `{0}`: it has no `/`, `:` or space")]
     InterfaceCharacter(String),
-    #[error("`{0}` is no MAC address; write it as 52:54:00:12:34:56, or with * for a part")]
+    #[error("invalid MAC address `{0}`; write it as 52:54:00:12:34:56, or with * for a part")]
     Mac(String),
 }
 

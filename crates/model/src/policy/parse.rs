@@ -103,7 +103,7 @@ pub fn read(draft: &mut Draft, index: usize, source: &Source<'_>, problems: &mut
         let outline = Outline::new(source);
         for error in &errors {
             let span = error.span().unwrap_or(0..0);
-            let mut what = format!("this is no TOML: {}", error.message());
+            let mut what = format!("invalid TOML: {}", error.message());
             if let Some(first) = outline.before(&span).filter(|_| what.ends_with("duplicate key")) {
                 what += &format!("; it stood first in {first}");
             }

@@ -57,7 +57,7 @@ fn bits(text: &str) -> Result<Option<BitRate>, UnitError> {
 /// # Errors
 /// The mistake and the right spelling.
 pub fn time(text: &str) -> Result<Duration, UnitError> {
-    let how = || UnitError(format!("`{text}` is no time; write for example \"10ms\" (us, ms, s)"));
+    let how = || UnitError(format!("invalid time `{text}`; write for example \"10ms\" (us, ms, s)"));
     let (number, unit) = split(text).map_err(|_| how())?;
     let parts = decimal(number, text)?;
     let nanoseconds = match unit {
@@ -84,7 +84,7 @@ fn split(text: &str) -> Result<(&str, &str), UnitError> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at(end);
     if number.is_empty() {
-        let why = if text.starts_with('-') { "is negative" } else { "is no rate" };
+        let why = if text.starts_with('-') { "is negative" } else { "is not a rate" };
         let how = "write a number and a unit, for example \"300Mbit\", \"2.5 Gbit/s\" or \"40MB/s\"";
         return Err(UnitError(format!("`{text}` {why}; {how}")));
     }
@@ -95,7 +95,7 @@ fn split(text: &str) -> Result<(&str, &str), UnitError> {
 fn decimal(number: &str, text: &str) -> Result<(u128, u128, u32), UnitError> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
-        return Err(UnitError(format!("`{number}` in `{text}` is no number; write for example 0.5 or 300")));
+        return Err(UnitError(format!("invalid number `{number}` in `{text}`; write for example 0.5 or 300")));
     }
     let fraction = fraction.trim_end_matches('0');
     if fraction.len() > MAX_DECIMALS {
@@ -143,13 +143,13 @@ fn offer(number: &str, unit: &str, text: &str) -> String {
         }
         "b" | "b/s" => format!("`{text}` may mean bits or bytes; write {bits} for bits or {bytes} for bytes"),
         "bit" | "bit/s" | "bits" | "bits/s" | "bit/sec" | "bits/sec" => {
-            format!("`{unit}` is no unit; did you mean {bits}?")
+            format!("unknown unit `{unit}`; did you mean {bits}?")
         }
         "byte" | "bytes" | "byte/s" | "bytes/s" | "byte/sec" | "bytes/sec" => {
-            format!("`{unit}` is no unit; did you mean {bytes}?")
+            format!("unknown unit `{unit}`; did you mean {bytes}?")
         }
         _ => format!(
-            "`{unit}` is no unit; it is bit, bit/s or B/s after nothing or k, M, G, T, Ki, Mi, Gi, for example \
+            "unknown unit `{unit}`; units are bit, bit/s and B/s, after nothing or k, M, G, T, Ki, Mi, Gi, for example \
              \"{number}Mbit\" or \"{number}MB/s\""
         ),
     }
@@ -192,19 +192,19 @@ mod tests {
             ("300mbit", "did you mean \"300Mbit/s\""),
             ("1gibit", "did you mean \"1Gibit/s\""),
             ("40MB", "may mean bits or bytes"),
-            ("40 megabytes", "no unit"),
+            ("40 megabytes", "unknown unit"),
             ("1,5Gbit", "point"),
             ("-1Mbit", "negative"),
-            ("", "is no rate"),
-            ("fast", "is no rate"),
-            ("1.2.3Mbit", "is no number"),
-            (".5Mbit", "is no number"),
-            ("1.Mbit", "is no number"),
-            ("1e9bit", "no unit"),
+            ("", "is not a rate"),
+            ("fast", "is not a rate"),
+            ("1.2.3Mbit", "invalid number"),
+            (".5Mbit", "invalid number"),
+            ("1.Mbit", "invalid number"),
+            ("1e9bit", "unknown unit"),
             ("101Tbit", "100 Tbit/s"),
             ("340282366920938463463374607431768211456Tbit", "100 Tbit/s"),
             ("0.0000000000000000001Gbit", "decimals"),
-            ("300 M bit", "no unit"),
+            ("300 M bit", "unknown unit"),
         ] {
             let error = rate(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

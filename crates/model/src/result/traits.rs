@@ -45,7 +45,7 @@ pub struct WorkloadTraits {
 pub enum Unjudged {
     #[error("{workload}: two figures are called {figure}")]
     Twice { workload: String, figure: String },
-    #[error("{workload}: {figure} has the label {ACTOR}, by which actors are told apart")]
+    #[error("{workload}: {figure} has the label {ACTOR}, which is reserved for actors")]
     LabelOfActors { workload: String, figure: String },
     /// The figure by which it is judged is unsuitable.
     #[error("{workload} is judged by {figure}, which {wrong}")]
@@ -181,7 +181,7 @@ mod tests {
         };
         assert_eq!(of(vec![rate.clone()], "loss"), "x is judged by loss, which it does not measure");
         assert!(of(vec![rate.clone(), rate.clone()], "bandwidth").contains("two figures are called bandwidth"));
-        assert!(of(vec![rate, Figure::loss("loss").by(&[ACTOR])], "bandwidth").contains("actors are told apart"));
+        assert!(of(vec![rate, Figure::loss("loss").by(&[ACTOR])], "bandwidth").contains("is reserved for actors"));
     }
 
     #[test]

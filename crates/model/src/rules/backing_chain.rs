@@ -69,7 +69,7 @@ fn advice(place: &Place, format: Option<&str>) -> Change {
         (Some(socket), Some(node)) => (
             format!(
                 "# while the guest runs; the lower images may be shared: do not delete them. Done when\n\
-                 # query-block-jobs does not tell of it any more\n{}",
+                 # query-block-jobs no longer lists it\n{}",
                 qmp(socket, "block-stream", &json!({"job-id": "flatten", "device": node}))
             ),
             AppliesAt::Running,

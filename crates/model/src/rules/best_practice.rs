@@ -2,13 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+use super::hyperv::{ADVISED, TIMERS};
 use super::{Finding, Severity, findings};
 use crate::cell::Kind;
 use crate::facts::{
-    DeletedFile, Details, Disk, Facts, Guest, Nic, Overridden, Place, PlacedThread, Processors, Setting, Subject,
+    Busiest, Conntrack, DeletedFile, Details, Disk, Facts, Governor, Guest, HostSeen, HostState, IoWeight, Ksm,
+    LimitedAt, Nic, Overridden, Place, PlacedThread, Processors, RateLimit, Setting, Subject, ToGuest, Uplink,
+    WeightedDisk,
 };
+use crate::policy::Direction;
+use crate::rate::MBIT;
 use crate::result::Accel;
-use crate::testing::{live_disk, live_nic, live_processors, read_from_db1};
+use crate::testing::{live_disk, live_nic, live_processors, read_from_db1, way};
 
 /// A well-configured guest: a raw block device with this driver and its own I/O thread, virtio-net with vhost, pinned
 /// vCPUs of the host's model.
@@ -29,7 +34,7 @@ fn by_the_book(driver: &str, windows: bool) -> Guest {
     };
     let place = Place { source: "/dev/vg0/db1".into(), block_device: Some(true), ..Place::default() };
     let disk = Disk { driver: Some(driver.into()).into(), sparse: Some(false).into(), place, ..live_disk(details) };
-    let flags = if windows { vec!["hv_relaxed".into(), "hv_vapic".into(), "hv_time".into()] } else { Vec::new() };
+    let flags: Vec<String> = if windows { ADVISED.into_iter().map(str::to_owned).collect() } else { Vec::new() };
     // Several queues made Windows slower.
     let queues = Some(if windows { 1 } else { 4 });
     Guest {
@@ -81,7 +86,7 @@ fn place(target: &str, slot: &str) -> Place {
 }
 
 /// Guests with every wrong setting.
-fn all_wrong() -> Vec<Facts> {
+pub(super) fn all_wrong() -> Vec<Facts> {
     let overridden =
         || vec![Overridden { setting: Setting::Aio, asked: "native".into(), found: "threads".into(), why: None }];
     let disk = |n: usize, driver: &str, cache: &str, aio: &str| Disk {
@@ -107,6 +112,8 @@ fn all_wrong() -> Vec<Facts> {
             iothread_name: "iothread1".into(),
             host_cached_bytes: Some(1 << 30).into(),
             in_memory: "tmpfs".into(),
+            // Where tmpfs takes direct I/O.
+            host: Some(HostSeen { kernel: Some((6, 12)), ..HostSeen::default() }).into(),
             deleted: vec![DeletedFile {
                 path: "/images/web 1.raw".into(),
                 pid: 812,
@@ -128,25 +135,88 @@ fn all_wrong() -> Vec<Facts> {
     let raw = Details { format: "raw".into(), ..Details::default() };
     let device = Place { source: "/dev/vg0/web1".into(), block_device: Some(true), ..place("vdb", "virtio1") };
     disks.push(Disk { aio: "threads".into(), place: device, ..live_disk(raw) });
+    // Faults of the storage below are not beside others.
+    for id in [
+        "direct-io-on-checksums",
+        "copy-on-write-below",
+        "sector-size-not-passed",
+        "exchange-format",
+        "discard-goes-nowhere",
+        "discard-storm",
+        "shared-journal",
+    ] {
+        let wrong = (super::Rule::find(id).unwrap().fixture.0)().disks;
+        disks.extend(wrong.into_iter().map(|disk| Disk { place: place("vdb", "virtio1"), ..disk }));
+    }
     let nic = |model: &str, backend: &str| Nic {
         model: Some(model.into()).into(),
         backend: Some(backend.into()).into(),
         vhost: Some(false).into(),
         queues: Some(1).into(),
-        bridge_mtu_bytes: Some(1400).into(),
+        mtu_bytes: Some(1400).into(),
+        way: way(1400).into(),
         bridge_netfilter: Some(true).into(),
         offloads_off: vec!["host_tso4".into()].into(),
+        to_guest: Some(ToGuest { packets: 90_000, dropped_packets: 10_000, queue_packets: Some(1000) }).into(),
+        uplink: Some(Uplink {
+            name: "eth 0".into(),
+            driver: Some("e1000e".into()),
+            transmit_timeouts: Some(3),
+            link_losses: Some(9),
+            received_packets: Some(1_000_000),
+            missed_packets: Some(10_000),
+            ring_packets: Some(256),
+            ring_most_packets: Some(4096),
+            segmentation: Some(true),
+            host_up_seconds: Some(86_400),
+        })
+        .into(),
+        conntrack: Some(Conntrack {
+            count: 262_000,
+            max: 262_144,
+            dropped_packets: Some(70_000),
+            evicted: Some(9000),
+            busiest: Some(Busiest { guest: "web 1".into(), connections: 12_200, looked_at: 20_000 }),
+        })
+        .into(),
+        rate_limits: vec![
+            RateLimit { at: Some(LimitedAt::Root), ..RateLimit::new("libvirt", Direction::GuestRx, MBIT, false) },
+            RateLimit {
+                burst_bytes: Some(1 << 10),
+                at: Some(LimitedAt::Ingress),
+                dropped_packets: Some(41),
+                platform: Some("cloudstack".into()),
+                ..RateLimit::new("libvirt", Direction::GuestTx, MBIT, true)
+            },
+        ]
+        .into(),
         overridden: overridden(),
         place: place("52:54:00:12:34:56", "net0"),
         ..live_nic()
     };
-    let single = Nic { vhost: Some(true).into(), windows: None.into(), ..nic("virtio-net", "tap") };
-    let nics = vec![nic("e1000", "user"), nic("rtl8139", "tap"), nic("virtio-net", "tap"), single];
+    let single = Nic {
+        vhost: Some(true).into(),
+        windows: None.into(),
+        rate_limits: Vec::new().into(),
+        ..nic("virtio-net", "tap")
+    };
+    let bsd = Nic { queues: Some(4).into(), os: "bsd".into(), ..nic("virtio-net", "tap") };
+    let nics = vec![nic("e1000", "user"), nic("rtl8139", "tap"), nic("virtio-net", "tap"), single, bsd];
     let thread = |role: &str, name: &str| PlacedThread { role: role.into(), name: name.into(), tid: 7, cpus: vec![0] };
+    let governor =
+        Governor { driver: "acpi-cpufreq".into(), governor: "powersave".into(), preference: None, cpus: vec![0] };
+    let ksm = Ksm { saved_bytes: 0, memory_bytes: 8 << 30, run_seconds: 900, up_seconds: 1000, across_nodes: true };
+    let unheld = WeightedDisk { name: "sda".into(), number: "8:0".into(), scheduler: "none".into(), iocost: false };
     let wrong = Processors {
         model: "qemu64".into(),
         windows: Some(true).into(),
+        hpet: Some(true).into(),
+        clock_source: "acpi_pm".into(),
         quota_cpus: Some(0.5).into(),
+        swapped_bytes: Some(1 << 30).into(),
+        free_page_reporting: Some(false).into(),
+        io_weight: Some(IoWeight { weight: 300, v1: false, disks: vec![unheld] }).into(),
+        host_state: Some(HostState { governors: vec![governor], ksm: Some(ksm), ..HostState::default() }).into(),
         threads: vec![thread("vcpu", "0"), thread("vcpu", "1"), thread("iothread", "iothread1"), thread("vhost", "")]
             .into(),
         overridden: overridden(),
@@ -154,13 +224,14 @@ fn all_wrong() -> Vec<Facts> {
         ..live_processors()
     };
     let emulated = Processors { accel: Some(Accel::Tcg).into(), ..wrong.clone() };
+    let timed = Processors { flags: TIMERS.into_iter().map(str::to_owned).collect(), ..wrong.clone() };
     let of = |processors| Facts {
         disks: disks.clone(),
         nics: nics.clone(),
         processors: vec![processors],
         ..Facts::default()
     };
-    vec![of(wrong), of(emulated)]
+    vec![of(wrong), of(emulated), Facts { processors: vec![timed], ..Facts::default() }]
 }
 
 fn all_findings() -> Vec<Finding> {
@@ -183,6 +254,23 @@ fn every_live_rule_fires_where_all_is_wrong() {
         assert!(!finding.evidence.is_empty() && finding.cost_ratio.is_none(), "{}", finding.rule);
         assert!(finding.cause.len() < 330, "{} is told at length: {}", finding.rule, finding.cause);
     }
+}
+
+/// Findings whose cause is the host's, which are told once for all guests.
+#[test]
+fn what_is_the_hosts_is_marked() {
+    let of_host: std::collections::BTreeSet<String> =
+        all_findings().into_iter().filter(|f| f.of_host).map(|f| f.rule).collect();
+    let told = [
+        "conntrack-full",
+        "emulation-though-kvm",
+        "host-clock-source",
+        "ksm",
+        "shared-journal",
+        "slow-governor",
+        "uplink-trouble",
+    ];
+    assert_eq!(of_host.into_iter().collect::<Vec<_>>(), told);
 }
 
 /// Changes name the reader's own guest, and never contain a setting that another rule calls dangerous.
@@ -221,7 +309,7 @@ fn no_command_names_a_disk_by_a_descriptor() {
         for finding in findings(&facts) {
             for (name, text) in finding.change.ways() {
                 assert!(!text.contains("/proc/900/fd"), "{}, {name}: {text}", finding.rule);
-                let unnamed = text.contains("handed to the guest by a descriptor");
+                let unnamed = text.contains("passed to the guest as a descriptor");
                 assert!(!unnamed || text.lines().all(|line| line.starts_with('#')), "{text}");
                 replaced += usize::from(unnamed);
             }
@@ -236,11 +324,21 @@ fn other_kinds_of_guests_are_told_nothing_about_qemu() {
     let known = [
         "disk-in-memory",
         "sparse-file",
+        "copy-on-write-below",
+        "discard-storm",
+        "shared-journal",
         "limit-in-force",
+        "io-weight-ignored",
         "mtu-mismatch",
+        "guest-drops",
+        "conntrack-full",
+        "uplink-trouble",
         "vcpus-over-cores",
         "numa-split",
+        "guest-in-swap",
+        "slow-governor",
         "cpu-quota",
+        "host-clock-source",
     ];
     for kind in ["firecracker", "cloud-hypervisor", "xen", "container"] {
         for facts in all_wrong() {

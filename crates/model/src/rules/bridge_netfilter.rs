@@ -62,7 +62,8 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 /// Turns it off for the namespace, and for the bridge: either one is enough to turn it on.
 fn off(bridge: Option<&str>) -> String {
     format!(
-        "# until the host starts anew; for good, as net.bridge.bridge-nf-call-iptables=0 and so on in /etc/sysctl.d/\n\
+        "# until the host restarts; to make it permanent, net.bridge.bridge-nf-call-iptables=0 and so on in \
+         /etc/sysctl.d/\n\
          sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 \
          net.bridge.bridge-nf-call-arptables=0 && \\\n\
          ip link set dev {} type bridge nf_call_iptables 0 nf_call_ip6tables 0 nf_call_arptables 0",

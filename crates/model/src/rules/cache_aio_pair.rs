@@ -50,9 +50,9 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
          the \
          thread that submits it, and newer QEMU refuses to start."
     );
-    let engine = change::engine(disk);
-    let to = DiskChange { cache: Some(Cache::None), aio: Some(engine), ..DiskChange::default() };
-    let change = change::own_disk(format!("Use cache=none with aio={engine}."), disk, &to);
+    let (mode, engine) = (change::cache_mode(disk), change::engine(disk));
+    let to = DiskChange { cache: Some(mode), aio: Some(engine), ..DiskChange::default() };
+    let change = change::own_disk(format!("Use cache={mode} with aio={engine}."), disk, &to);
     Some(rule.advice(disk, &seen![disk; cache, aio], &cause, change))
 }
 

@@ -5,6 +5,8 @@
 //! (`io='io_uring'` since 6.3.0); Proxmox, `qm(1)`, and `qm.adoc`, "Hard Disk".
 
 mod disk;
+mod fields;
+mod instance;
 mod libvirt;
 mod names;
 mod nic;
@@ -13,11 +15,13 @@ mod qmp;
 mod slot;
 mod to;
 mod together;
+mod unlimited;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use disk::{engine, own_disk, thrown_away};
+pub use disk::{cache_mode, engine, own_disk, thrown_away, uring_or_threads};
+pub use fields::{Above, InFields, in_fields};
 pub use names::{Names, comment, known_everywhere, shell, xml};
 pub use nic::{new_card, own_nic};
 pub use qmp::qmp;
@@ -25,6 +29,7 @@ pub use slot::slot_without;
 pub(super) use slot::{chained, read_slot};
 pub use to::{DeviceChange, DiskChange, NicChange};
 pub use together::{Together, together};
+pub use unlimited::{set_anew, unlimited_by_libvirt, unlimited_by_ovs, unlimited_by_proxmox, unlimited_by_tc};
 
 use crate::cell::{Aio, Attachment, Cache};
 use crate::facts::Place;
@@ -74,6 +79,10 @@ pub enum ConfigTool {
     Libvirt,
     /// `qm`.
     Proxmox,
+    /// `incus`.
+    Incus,
+    /// `lxc`, the client of LXD.
+    Lxd,
 }
 
 impl ConfigTool {
@@ -83,20 +92,13 @@ impl ConfigTool {
             ConfigTool::Qemu => "QEMU",
             ConfigTool::Libvirt => "libvirt",
             ConfigTool::Proxmox => "Proxmox",
+            ConfigTool::Incus => "Incus",
+            ConfigTool::Lxd => "LXD",
         }
     }
 }
 
 impl Change {
-    /// Text for this tool.
-    pub fn by(&self, tool: ConfigTool) -> &str {
-        match tool {
-            ConfigTool::Qemu => &self.qemu,
-            ConfigTool::Libvirt => &self.libvirt,
-            ConfigTool::Proxmox => &self.proxmox,
-        }
-    }
-
     /// The same without commands that name a file by this descriptor's path, which may mean another file later.
     #[must_use]
     pub(super) fn without(mut self, descriptor: &str) -> Self {
@@ -108,12 +110,17 @@ impl Change {
         self
     }
 
-    /// Texts by tool; one entry where all are the same.
+    /// Texts by tool; one entry where all are the same. Those of Incus and LXD are made with the guest ([`in_fields`]).
     pub fn ways(&self) -> Vec<(&'static str, &str)> {
         if self.qemu == self.libvirt && self.qemu == self.proxmox {
             return vec![("any", &self.qemu)];
         }
-        [ConfigTool::Qemu, ConfigTool::Libvirt, ConfigTool::Proxmox].map(|tool| (tool.name(), self.by(tool))).into()
+        let texts = [
+            (ConfigTool::Qemu, &self.qemu),
+            (ConfigTool::Libvirt, &self.libvirt),
+            (ConfigTool::Proxmox, &self.proxmox),
+        ];
+        texts.map(|(tool, text)| (tool.name(), text.as_str())).into()
     }
 }
 
@@ -177,11 +184,45 @@ pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&s
             xml(&format!("{file}.full"))
         ),
         proxmox: format!(
-            "# written anew on another storage: a directory or NFS is told first to make whole files (thick LVM, which\n\
-             # has no holes, does not know this option: leave the line out)\n\
+            "# rewritten on another storage; the first line makes a directory or NFS allocate whole files (thick LVM,\n\
+             # which has no holes, does not know this option: leave the line out)\n\
              pvesm set OTHERSTORAGE --preallocation full && \\\n\
              qm disk move {vmid} {slot} OTHERSTORAGE"
         ),
+        takes: AppliesAt::ShutDown,
+        sets: None,
+    }
+}
+
+/// An image written anew beside itself: without copy on write on btrfs and bcachefs, without shared blocks elsewhere.
+/// It makes a copy and keeps the old file.
+pub fn without_cow(what: impl Into<String>, place: &Place, filesystem: &str) -> Change {
+    let names = Names(place);
+    let file = place.source.as_deref().unwrap_or("/PATH/image");
+    let (old, new, backup) = (shell(file), shell(&format!("{file}.nocow")), shell(&format!("{file}.old")));
+    // A file that has data takes neither.
+    let mark = match filesystem {
+        "btrfs" => format!("touch {new} && chattr +C {new} && lsattr {new} | cut -d' ' -f1 | grep C && \\\n"),
+        "bcachefs" => format!("touch {new} && setfattr -n bcachefs.nocow -v 1 {new} && \\\n"),
+        _ => String::new(),
+    };
+    let copy = format!(
+        "qemu-img info -f raw {old} > /dev/null && \\\n\
+         test ! -e {new} && {mark}cp --reflink=never --sparse=auto {old} {new} && sync {new} && \\\n\
+         chown --reference={old} {new} && chmod --reference={old} {new} && \\\n\
+         mv -n {old} {backup} && mv -n {new} {old}"
+    );
+    let note = "# needs the space of the disk once more; stops at the first step that fails, the first one while the guest\n\
+                # runs (QEMU locks its images); the old file stays as .old";
+    let storage = match filesystem {
+        "btrfs" => "\n# a storage of type btrfs, for images made from now on\npvesm set STORAGE --nocow 1",
+        _ => "",
+    };
+    Change {
+        what: what.into(),
+        qemu: format!("# guest shut down\n{note}\n{copy}"),
+        libvirt: format!("{note}\nvirsh shutdown {}    # and wait until it is off\n{copy}", names.domain()),
+        proxmox: format!("{note}\nqm shutdown {} && \\\n{copy}{storage}", names.vmid()),
         takes: AppliesAt::ShutDown,
         sets: None,
     }
@@ -213,8 +254,8 @@ pub fn on_host(what: impl Into<String>, commands: impl Into<String>) -> Change {
 }
 
 /// In place of commands that would name a descriptor.
-const UNNAMED: &str = "# this disk was handed to the guest by a descriptor, and its file is not known: no command can name\n\
-                       # it; whoever starts the guest knows which file it is";
+const UNNAMED: &str = "# this disk was passed to the guest as a descriptor, and its file is unknown: no command can\n\
+                       # name it; the program that starts the guest knows the file";
 
 /// Proxmox: detaches the disk from the emulated controller; it is kept as `unused0`.
 const DETACH: &str = "# guest shut down; the disk becomes unused0 and is attached again\nqm set VMID --delete scsi0";

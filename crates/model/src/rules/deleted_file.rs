@@ -63,7 +63,8 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
         copies.push(format!("cp --preserve=mode,ownership {open} {saved}"));
         if file.replaced {
             taken.push(format!(
-                "# {} is another file now: the guest's own is {};\n# put the right one there, and start the guest anew: it stays paused",
+                "# {} is another file now: the guest's is {};\n# put the right one there, and restart the guest: it \
+                 stays paused",
                 super::change::comment(&path),
                 super::change::comment(&saved)
             ));
@@ -81,8 +82,8 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
     };
     let (pause, end) = qemu(&disk.place, files[0].pid);
     Change {
-        what: "Run sync in the guest, pause it, copy the file out of its process, and start it anew from the copy; \
-               what it has in memory is lost as at a loss of power."
+        what: "Run sync in the guest, pause it, copy the file out of its process, and restart it from the copy; what \
+               it has in memory is lost as in a power failure."
             .into(),
         qemu: if taken.is_empty() {
             format!("{}\n# and start it as before", whole(&pause, &[end]))
@@ -160,7 +161,7 @@ mod tests {
                     && !text.contains("KILL"),
                 "{text}"
             );
-            assert!(text.contains("\n# /i/a is another file now: the guest's own is /i/a.saved;"), "{text}");
+            assert!(text.contains("\n# /i/a is another file now: the guest's is /i/a.saved;"), "{text}");
         }
     }
 

@@ -32,7 +32,9 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let (domain, vmid, slot) = (names.domain(), names.vmid(), names.slot("virtio0"));
     let source = names.source();
     let name = disk.place.source.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or("disk.raw");
-    let copy = format!("cp -n --preserve=mode,ownership {source} {}", shell(&format!("/DIRECTORY/{name}")));
+    let copy = shell(&format!("/DIRECTORY/{name}"));
+    // QEMU's lock makes the first step fail while the guest runs.
+    let copy = format!("qemu-img info -f raw {source} > /dev/null && cp -n --preserve=mode,ownership {source} {copy}");
     let change = Change {
         what: "Move it to a file system on a disk, unless the guest may be lost whole.".into(),
         qemu: format!(

@@ -6,7 +6,7 @@ use super::change::{self, DiskChange};
 use super::live::seen;
 use super::support::{better, driver, is_emulated};
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
-use crate::facts::{Changed, Disk, Gain, Measured};
+use crate::facts::{Changed, Disk, Gain, Measured, Setting};
 use crate::paper;
 
 /// Any significant gain counts: virtio costs nothing.
@@ -39,9 +39,11 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let driver = disk.driver.as_deref().filter(|name| is_emulated(name))?;
+    let ignored = disk.details.overridden.iter().any(|o| o.setting == Setting::Iothread);
     let cause = format!(
         "The disk is attached to an emulated {driver} controller, which QEMU emulates register by register; a \
-         paravirtual one needs one notification for many requests."
+         paravirtual one needs one notification for many requests.{}",
+        if ignored { " iothread=1 is ignored there." } else { "" }
     );
     let to = DiskChange { driver: Some("virtio-blk"), iothread: true, ..DiskChange::default() };
     let what = "Attach the disk by virtio. The guest needs the driver before the system disk moves; Windows: install \

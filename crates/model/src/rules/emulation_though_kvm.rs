@@ -4,8 +4,9 @@
 
 use super::change::{AppliesAt, Names};
 use super::live::seen;
+use super::withheld::{self, Advice};
 use super::{Change, Check, Finding, Need, Rule, Severity};
-use crate::facts::{Processors, Source};
+use crate::facts::Processors;
 use crate::result::Accel;
 
 pub(super) const RULE: Rule = Rule {
@@ -18,7 +19,6 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, `kvm`: enable or disable KVM hardware virtualization",
     ],
     checks: &[Check::Processors(live)],
-    host_wide: true,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN
@@ -26,10 +26,11 @@ pub(super) const RULE: Rule = Rule {
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let here = p.kvm_here.filter(|_| p.accel == Some(Accel::Tcg))?;
+    let tried = withheld::of_processors(p, Advice::Kvm).is_some();
     let reason = if here {
         "This host has /dev/kvm; whether KVM works was not tested."
-    } else if p.kvm_here.source() == Some(&Source::TestBoot) {
-        "KVM's device is there and opens, and a guest that was booted to try it did not run: see `vmio doctor`."
+    } else if tried {
+        "/dev/kvm opens, but a test guest failed to boot: see `vmio doctor`."
     } else {
         "This host has no working KVM: check the firmware's settings (VT-x, AMD-V), the kvm module, or, if the \
          host is itself a guest, nested virtualisation."
@@ -37,8 +38,32 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let cause = format!(
         "QEMU emulates each instruction of this guest in software (TCG), which takes many times the CPU time. {reason}"
     );
-    let names = Names(&p.place);
-    let change = Change {
+    let change = if tried { mend() } else { use_kvm(Names(&p.place)) };
+    let mut finding = rule.advice(p, &seen![p; accel, kvm_here], &cause, change).of_host();
+    if !here {
+        finding.severity = Severity::Note;
+    }
+    Some(finding)
+}
+
+/// Where KVM was tried and failed.
+fn mend() -> Change {
+    Change {
+        what: "Mend KVM first; vmio's own test guest failed to boot with it.".into(),
+        qemu: "vmio doctor    # says how it failed\n\
+               # where this host is itself a guest, on the host below:\n\
+               cat /sys/module/kvm_*/parameters/nested"
+            .into(),
+        libvirt: "virt-host-validate qemu".into(),
+        proxmox: "dmesg | grep -i kvm".into(),
+        takes: AppliesAt::NextStart,
+        sets: None,
+    }
+}
+
+/// Where it was not tried.
+fn use_kvm(names: Names<'_>) -> Change {
+    Change {
         what: "Run the guest with KVM; test it first with a disposable guest, which must boot to its login prompt."
             .into(),
         qemu: "-accel kvm -cpu host".into(),
@@ -49,12 +74,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         proxmox: format!("qm set {} --kvm 1\n# takes effect after the guest is shut down and started", names.vmid()),
         takes: AppliesAt::NextStart,
         sets: None,
-    };
-    let mut finding = rule.advice(p, &seen![p; accel, kvm_here], &cause, change);
-    if !here {
-        finding.severity = Severity::Note;
     }
-    Some(finding)
 }
 
 #[cfg(test)]
@@ -75,7 +95,7 @@ mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Fact;
+    use crate::facts::{Fact, Source};
     use crate::testing::{live_processors, of_processors};
 
     /// Where the device exists the firmware's switch is on.
@@ -87,7 +107,7 @@ mod tests {
         };
         let (missing, tried) = (cause(Some(false).into()), cause(Fact::read(Some(false), Source::TestBoot)));
         assert!(missing.contains("firmware") && !tried.contains("firmware"), "{tried}");
-        assert!(tried.contains("did not run: see `vmio doctor`"), "{tried}");
+        assert!(tried.contains("failed to boot: see `vmio doctor`"), "{tried}");
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The host's page cache below a guest's disk: writes are acknowledged from memory (the guest's flushes are still
 //! passed on), data are cached twice, and the host writes them back in bursts. It can be faster (a shorter fsync) or
 //! slower, so it is reported and measured.
+//!
+//! `writethrough` and `directsync` give the guest a disk without a write cache: QEMU forces each write to the disk
+//! before it acknowledges it (block/block-backend.c, `blk_co_do_pwritev_part`), so nothing is written back in bursts.
 
 use super::change::{self, DiskChange};
 use super::live::{bytes_shown, seen};
 use super::support::{better, from_setting};
+use super::withheld::{self, Advice};
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::{Cache, Cell};
 use crate::facts::{Changed, Disk, Gain, Measured};
@@ -19,6 +23,7 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &[
         "Proxmox VE, qm.adoc, \"Cache Mode\"",
+        "QEMU, qemu(1), \"Block device options\": cache",
         "https://github.com/neondatabase/autoscaling/issues/775 (fast, then storms of eviction)",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
@@ -57,23 +62,64 @@ fn is_cached(disk: &Disk) -> bool {
 }
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
-    let writes_back = |c: &&str| matches!(*c, "writeback" | "writethrough");
-    let cache = disk.cache.as_deref().filter(writes_back).filter(|_| is_cached(disk))?;
-    let held = match *disk.details.host_cached_bytes {
+    match disk.cache.as_deref()? {
+        "writeback" if is_cached(disk) => written_back(rule, disk),
+        "writethrough" => Some(flushed(rule, disk, "writethrough", is_cached(disk))),
+        "directsync" => Some(flushed(rule, disk, "directsync", false)),
+        _ => None,
+    }
+}
+
+/// What the page cache holds of the disk now, for a sentence.
+fn held(disk: &Disk) -> String {
+    match *disk.details.host_cached_bytes {
         Some(bytes) if bytes > 0 => format!(" (now {})", bytes_shown(bytes)),
         _ => String::new(),
-    };
+    }
+}
+
+/// A finding with what the page cache holds.
+fn with_figure(mut finding: Finding, disk: &Disk) -> Finding {
+    let held = *disk.details.host_cached_bytes;
+    finding.figures.extend(held.map(|b| from_setting("now in the host's page cache", b as f64, "bytes", disk)));
+    finding
+}
+
+/// `cache=writeback`; right where direct I/O breaks.
+fn written_back(rule: &Rule, disk: &Disk) -> Option<Finding> {
+    if withheld::of_disk(disk, Advice::CacheNone).is_some() {
+        return None;
+    }
     let cause = format!(
-        "cache={cache}: the guest's data is also kept in the host's page cache{held}; other guests and the host lose \
-         that memory, and a burst of write-back stalls everyone on the same disk."
+        "cache=writeback: the guest's data is also kept in the host's page cache{}; other guests and the host lose \
+         that memory, and a burst of write-back stalls everyone on the same disk.",
+        held(disk)
     );
     let to = DiskChange { cache: Some(Cache::None), ..DiskChange::default() };
     let change = change::own_disk("Use cache=none, unless measurements favour the current mode.", disk, &to);
-    let mut finding = rule.advice(disk, &seen![disk; cache, details.host_cached_bytes], &cause, change);
-    finding.figures.extend(
-        disk.details.host_cached_bytes.map(|b| from_setting("now in the host's page cache", b as f64, "bytes", disk)),
+    Some(with_figure(rule.advice(disk, &seen![disk; cache, details.host_cached_bytes], &cause, change), disk))
+}
+
+/// `cache=writethrough` and `directsync`; `cached`: through the page cache.
+fn flushed(rule: &Rule, disk: &Disk, mode: &str, cached: bool) -> Finding {
+    let mut cause = format!(
+        "cache={mode}: each write of the guest waits until the disk has it (flush or FUA), whether the \
+         guest asked for it or not; the guest's own flushes then find nothing to do."
     );
-    Some(finding)
+    if cached {
+        cause.push_str(&format!(" The data is also kept in the host's page cache{}.", held(disk)));
+    }
+    let to = change::cache_mode(disk);
+    let what = format!(
+        "Use cache={to}: the guest's own flushes still reach the disk. Keep {mode} only for a system that sends none \
+         (Linux before 2.6.32, some appliances)."
+    );
+    let change = change::own_disk(what, disk, &DiskChange { cache: Some(to), ..DiskChange::default() });
+    let shown =
+        if cached { seen![disk; cache, details.host_cached_bytes].to_vec() } else { seen![disk; cache].to_vec() };
+    let mut finding = rule.advice(disk, &shown, &cause, change);
+    "Each write waits for a flush".clone_into(&mut finding.title);
+    if cached { with_figure(finding, disk) } else { finding }
 }
 
 fn cause(gain: &Gain) -> String {
@@ -108,7 +154,32 @@ mod fixture {
 mod tests {
     use super::*;
     use crate::facts::{Details, Place};
-    use crate::testing::live_disk;
+    use crate::testing::{live_disk, on_filesystem};
+
+    #[test]
+    fn a_flush_for_each_write_is_told_as_one() {
+        let of = |cache: &str, filesystem: &str, storage: &str| {
+            let details = Details {
+                storage: Some(storage.into()).into(),
+                below: on_filesystem(filesystem),
+                host_cached_bytes: Some(3 << 19).into(),
+                ..Details::default()
+            };
+            live(&RULE, &Disk { cache: Some(cache.into()).into(), ..live_disk(details) })
+        };
+        for (cache, storage) in [("writethrough", "file"), ("directsync", "file"), ("directsync", "rbd")] {
+            let found = of(cache, "ext4", storage).unwrap_or_else(|| panic!("{cache} on {storage} is told"));
+            assert_eq!(found.title, "Each write waits for a flush");
+            assert!(found.cause.contains("(flush or FUA)") && !found.cause.contains("write-back"));
+            assert_eq!(found.cause.contains("page cache (now 1.5 MiB)"), cache == "writethrough", "{}", found.cause);
+            assert!(found.change.qemu.contains("cache=none") && found.change.what.contains("Use cache=none"));
+            assert!(found.cause.len() < 330, "{}", found.cause);
+        }
+        // A file system with checksums keeps its page cache, and writeback is right there.
+        let kept = of("writethrough", "btrfs", "file").map(|f| f.change.libvirt).unwrap_or_default();
+        assert!(kept.contains("cache='writeback'") && of("writeback", "btrfs", "file").is_none(), "{kept}");
+        assert!(of("writeback", "ext4", "file").is_some() && of("none", "ext4", "file").is_none());
+    }
 
     #[test]
     fn only_what_the_hosts_kernel_caches() {

@@ -1,10 +1,11 @@
-//! A limit of IOPS or bandwidth on the disk: when it is reached, no other setting makes the disk faster.
+//! A limit in force on a disk: when it is reached, no other setting makes the disk faster. Of a network card:
+//! [`limit_on_card`].
 
 use serde_json::json;
 
 use super::change::{AppliesAt, Change, Names, comment, qmp, shell, slot_without};
 use super::live::seen;
-use super::{Check, Finding, Kinds, Need, Rule, Severity};
+use super::{Check, Finding, Kinds, Need, Rule, Severity, limit_on_card};
 use crate::facts::Disk;
 
 /// Proxmox's limits of a disk (`qm(1)`).
@@ -41,9 +42,11 @@ pub(super) const RULE: Rule = Rule {
     references: &[
         "https://libvirt.org/manpages/virsh.html#blkdeviotune",
         "QEMU, docs/throttle.txt",
-        "Proxmox VE, qm(1), mbps, iops",
+        "Proxmox VE, qm(1), mbps, iops; of a card: rate",
+        "https://libvirt.org/formatdomain.html#quality-of-service",
+        "https://docs.openvswitch.org/en/latest/faq/qos/ (a policer's burst)",
     ],
-    checks: &[Check::Disk(live)],
+    checks: &[Check::Disk(live), Check::Nic(limit_on_card::live)],
     kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
@@ -57,8 +60,16 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     if disk.details.limits.is_empty() {
         return None;
     }
+    // Linux Documentation/admin-guide/cgroup-v1/blkio-controller.rst: who wrote to the page cache is not charged when
+    // that is written back.
+    let direct = matches!(disk.cache.as_deref(), Some("none" | "directsync"));
+    let passed = if disk.details.writes_uncharged == Some(true) && !direct {
+        " Its control group is of version 1: writes through the page cache pass that limit."
+    } else {
+        ""
+    };
     let cause = format!(
-        "In force: {}. A guest that reaches a limit waits, even if the disk could do more.",
+        "In force: {}. A guest that reaches a limit waits, even if the disk could do more.{passed}",
         disk.details.limits.join("; ")
     );
     let names = Names(&disk.place);
@@ -120,11 +131,11 @@ fn qemu(disk: &Disk) -> String {
             None => "in its own -drive".to_owned(),
         };
         let keys = shell(&disk.details.limit_keys.join(","));
-        text.push(format!("# from the next start on, {place}: take these away, keep all else\n{keys}"));
+        text.push(format!("# from the next start on, {place}: remove these, keep all else\n{keys}"));
     }
     if text.is_empty() {
         text.push(
-            "# take away throttling.* (iops=, bps=) of its own -drive; a limit of a control group instead:\n\
+            "# remove throttling.* (iops=, bps=) from its own -drive; a limit of a control group instead:\n\
              # io.max (v1: blkio.throttle.*) of the process's group"
                 .to_owned(),
         );
@@ -143,5 +154,24 @@ mod fixture {
 
     pub fn silent() -> Facts {
         settings(Details::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Details;
+    use crate::testing::live_disk;
+
+    #[test]
+    fn a_limit_that_buffered_writes_pass_says_so() {
+        let passes = |cache: Option<&str>, writes_uncharged: Option<bool>| {
+            let limits = vec!["10.0 write MB/s by the control group".to_owned()].into();
+            let details = Details { limits, writes_uncharged: writes_uncharged.into(), ..Details::default() };
+            let disk = Disk { cache: cache.map(str::to_owned).into(), ..live_disk(details) };
+            live(&RULE, &disk).map(|f| f.cause.contains("page cache"))
+        };
+        assert_eq!((passes(Some("writeback"), Some(true)), passes(None, Some(true))), (Some(true), Some(true)));
+        assert_eq!((passes(Some("none"), Some(true)), passes(Some("writeback"), None)), (Some(false), Some(false)));
     }
 }

@@ -45,11 +45,11 @@ pub fn evidence<T: Serialize>(device: &impl Live, path: &str, fact: &Fact<T>) ->
 /// Facts of a device as evidence: `seen![disk; driver, details.format]`. They are named by their fields, so that a
 /// wrong name does not compile.
 macro_rules! seen {
-    ($device:expr; $($field:ident $(. $inner:ident)?),* $(,)?) => {
+    ($device:expr; $($field:ident $(. $inner:ident)*),* $(,)?) => {
         [$($crate::rules::live::evidence(
             $device,
-            stringify!($field $(. $inner)?),
-            &$device.$field $(. $inner)?,
+            stringify!($field $(. $inner)*),
+            &$device.$field $(. $inner)*,
         )),*]
     };
 }

@@ -5,7 +5,7 @@ use super::change::{self, DiskChange};
 use super::live::{processors_of, seen};
 use super::support::better;
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
-use crate::facts::{Changed, Disk, Facts, Gain, Measured};
+use crate::facts::{Changed, Disk, Facts, Gain, Measured, Setting};
 use crate::result::Accel;
 
 /// Any significant gain counts.
@@ -46,6 +46,10 @@ fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
 fn without(rule: &Rule, disk: &Disk) -> Option<Finding> {
     // Other drivers support none in some QEMU versions; an emulated controller is another rule's finding.
     disk.driver.as_deref().filter(|name| disk.iothread == Some(false) && THREADED.contains(name))?;
+    // One that was asked for and is not in force is another rule's, too.
+    if disk.details.overridden.iter().any(|o| o.setting == Setting::Iothread) {
+        return None;
+    }
     let cause = "QEMU's main loop serves this disk along with everything else; a dedicated I/O thread handles its \
                  requests in parallel.";
     let change = change::own_disk(WHAT, disk, &DiskChange { iothread: true, ..DiskChange::default() });

@@ -1,13 +1,18 @@
-//! A tap that accepts larger packets than its bridge: a bridge silently drops packets larger than the MTU of the
-//! outgoing port (Linux, `br_forward.c`, `is_skb_forwardable`). A smaller MTU at the tap is no fault: overlay networks
-//! and Proxmox's `mtu=` are set up so. A virtio-net device may report an MTU to its guest (`host_mtu`): then the guest
-//! sends packets of that size, whatever the tap's.
+//! Packets of a guest that are larger than what its network passes. A bridge silently drops packets larger than the
+//! MTU of the outgoing port (Linux, net/bridge/br_forward.c, `is_skb_forwardable`): on the way to the guest its tap's,
+//! on the way from it that of the port by which they leave. The bridge's own MTU decides nothing, nor does the tap's
+//! for what the guest sends. Open vSwitch does the same and counts it (net/openvswitch/vport.c, `ovs_vport_send`), and
+//! a veth pair asks both of its ends (`__dev_forward_skb`). A router answers that a packet is too big. A virtio-net
+//! guest has 1500 unless its device reports another MTU (`host_mtu`). A larger MTU at the tap than the guest's is no
+//! fault.
 
-use super::change::{AppliesAt, Names, chained, on_host, read_slot, shell};
+mod remedy;
+
+use super::change::on_host;
 use super::live::seen;
 use super::support::away_from;
-use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
-use crate::facts::{Gain, Measured, Nic};
+use super::{Check, Evidence, Finding, Kinds, Need, Rule, Severity};
+use crate::facts::{Gain, Hop, HopKind, Measured, Nic, way_shown};
 
 /// Lost packets are retransmitted, and lost again: any significant gain counts.
 const GAIN: f64 = 1.0;
@@ -16,7 +21,7 @@ const SETTING: &str = "mtu";
 
 pub(super) const RULE: Rule = Rule {
     id: "mtu-mismatch",
-    title: "The tap allows larger packets than its bridge",
+    title: "The guest's packets are larger than its network passes",
     needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &[
@@ -49,136 +54,103 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let differs = |set: &str| set.contains("-over-");
     rule.from_gains(m, away_from(m, SETTING, differs, GAIN), cause, |_| {
         on_host(
-            "Have both ends take no more than what lies between them: the guest's tap (TAP), and in the guest its INTERFACE.",
+            "Set both ends to at most the smallest MTU between them: the guest's tap (TAP), and in the guest its INTERFACE.",
             "mtu=$(cat /sys/class/net/BRIDGE/mtu)\nip link set dev TAP mtu \"$mtu\"\n# and in the guest, with that number\n\
              # ip link set dev INTERFACE mtu NUMBER",
         )
     })
 }
 
-fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
-    let (tap, bridge) = ((*nic.mtu_bytes)?, (*nic.bridge_mtu_bytes)?);
-    let own = nic.host_mtu_bytes.unwrap_or(tap);
-    if own <= bridge {
-        return None;
-    }
-    let lets = match *nic.host_mtu_bytes {
-        Some(_) => "The device allows the guest packets of",
-        None => "The tap accepts packets of",
-    };
-    let cause = format!(
-        "{lets} {own} bytes, but the bridge passes only {bridge}: larger packets are dropped silently, and \
-         connections that carry large packets stall."
-    );
-    let (from, looked_at) = (nic.bridge.as_deref(), seen![nic; mtu_bytes, host_mtu_bytes, bridge_mtu_bytes, bridge]);
-    let names = Names(&nic.place);
-    let interface = shell(nic.interface.as_deref().unwrap_or("TAP"));
-    // Effective at once, for devices that do not report an MTU and for received packets.
-    let now = if tap > bridge { format!("ip link set dev {interface} mtu {bridge}\n") } else { String::new() };
-    let or = format!(
-        "# or instead, where all behind the bridge (its uplink, switches) passes {own} bytes on:\n\
-         # ip link set dev {} mtu {own}",
-        shell(from.unwrap_or("BRIDGE"))
-    );
-    let virtio = nic.model.as_deref() == Some("virtio-net");
-    let (vmid, slot) = (names.vmid(), names.slot("net0"));
-    let change = Change {
-        what: format!(
-            "Set the tap to the bridge's {bridge} bytes, and the guest's interface too (in the guest, or as below, \
-             from its \
-             next start on); or raise the bridge's MTU."
-        ),
-        qemu: format!("{now}{}{or}", qemu(nic, virtio, bridge)),
-        libvirt: format!(
-            "{now}virsh edit {}\n# in the <interface> with <mac address='{}'/>: this, in place of its own <mtu .../>\n\
-             <mtu size='{bridge}'/>\n{or}",
-            names.domain(),
-            names.target("MAC")
-        ),
-        proxmox: if virtio {
-            // Proxmox unplugs a running guest's card when its line changes; 1 means the bridge's MTU.
-            format!(
-                "{now}{}\n{or}",
-                chained(&[
-                    read_slot("card", &vmid, &slot, "s/,mtu=[^,]*//g;"),
-                    format!("qm shutdown {vmid}"),
-                    format!("qm set {vmid} --{slot} \"$card,mtu=1\""),
-                    format!("qm start {vmid}"),
-                ])
-            )
-        } else {
-            // Only virtio reports an MTU (qm.conf(5), net[n], mtu).
-            format!("{now}{or}")
-        },
-        takes: AppliesAt::Running,
-        sets: None,
-    };
-    Some(rule.advice(nic, &looked_at, &cause, change))
+/// What of a card's way is too narrow for its guest.
+struct Mismatch<'a> {
+    /// The guest's MTU.
+    guest: u64,
+    /// Whether its device reports that to it.
+    told: bool,
+    /// The interface on the host.
+    interface: &'a str,
+    /// Its MTU, where that is less than the guest's.
+    to_guest: Option<u64>,
+    /// Interfaces behind the bridge that pass less than the guest's MTU, with theirs.
+    from_guest: Vec<(&'a Hop, u64)>,
+    /// Packets that were dropped for their size, as far as they are counted.
+    dropped: Option<u64>,
 }
 
-/// The key of a virtio-net device, if its option has keys.
-fn qemu(nic: &Nic, virtio: bool, bridge: u64) -> String {
-    match nic.place.given {
-        None if virtio => {
-            format!("# from the next start on, in its own -device: set this, keep all else\nhost_mtu={bridge}\n")
+impl<'a> Mismatch<'a> {
+    fn of(nic: &'a Nic) -> Option<Self> {
+        let (guest, tap, interface) = ((*nic.guest_mtu_bytes)?, (*nic.mtu_bytes)?, nic.interface.as_deref()?);
+        let in_a_bridge = nic.way.get(1).is_some_and(|next| next.kind.is_bridge());
+        let told = *nic.host_mtu_bytes == Some(guest);
+        let veth = is_container(nic);
+        if !veth && nic.backend.as_deref() != Some("tap") {
+            // Other back ends are not asked for the MTU of an interface here.
+            return None;
         }
-        _ => String::new(),
+        let to_guest = Some(tap).filter(|tap| *tap < guest && (in_a_bridge || veth || told));
+        let behind = nic.way.iter().skip(1).filter(|hop| in_a_bridge && !hop.kind.is_bridge());
+        let from_guest: Vec<(&Hop, u64)> =
+            behind.filter_map(|hop| Some((hop, hop.mtu_bytes.filter(|mtu| *mtu < guest)?))).collect();
+        let over_ovs = nic.way.get(1).is_some_and(|next| next.kind == HopKind::OvsBridge);
+        let dropped = nic.tap_errors.filter(|errors| *errors > 0 && over_ovs && to_guest.is_some());
+        let mismatch = Mismatch { guest, told, interface, to_guest, from_guest, dropped };
+        (mismatch.to_guest.is_some() || !mismatch.from_guest.is_empty()).then_some(mismatch)
     }
+
+    /// The interface behind the bridge that passes least.
+    fn narrowest(&self) -> Option<(&'a Hop, u64)> {
+        self.from_guest.iter().copied().min_by_key(|(_, mtu)| *mtu)
+    }
+
+    /// The largest packet that passes both ways.
+    fn passes(&self) -> u64 {
+        let behind = self.narrowest().map(|(_, mtu)| mtu);
+        self.to_guest.into_iter().chain(behind).min().unwrap_or(self.guest)
+    }
+
+    fn cause(&self, nic: &Nic) -> String {
+        let Self { guest, interface, .. } = self;
+        let why = match (self.told, nic.model.as_deref()) {
+            (true, _) => "its card's host_mtu says so",
+            (false, Some("virtio-net")) => "virtio's default, since its card has no host_mtu",
+            (false, Some("veth")) => "set in it",
+            (false, _) => "the default of such a card",
+        };
+        let to = self.to_guest.map(|mtu| format!("{interface} passes {mtu} to it"));
+        let from = self.narrowest().map(|(hop, mtu)| format!("{} passes {mtu} from it", hop.interface));
+        let narrow: Vec<String> = to.into_iter().chain(from).collect();
+        let mut cause = format!(
+            "The guest takes packets of {guest} bytes ({why}), but {}: larger ones are dropped without a message; \
+             pings pass, large transfers stall.",
+            narrow.join(" and ")
+        );
+        if let Some(dropped) = self.dropped {
+            cause.push_str(&format!(" {dropped} were dropped at {interface}."));
+        } else if !self.told && !is_container(nic) {
+            cause.push_str(&format!(" A guest that got {} by DHCP is not affected.", self.passes()));
+        }
+        cause
+    }
+}
+
+/// Whether its card is an end of a veth pair.
+fn is_container(nic: &Nic) -> bool {
+    nic.backend.as_deref() == Some("veth")
+}
+
+fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
+    let mismatch = Mismatch::of(nic)?;
+    let way = Evidence { setting: "way".into(), value: way_shown(&nic.way), from: nic.way.source_or(&nic.from) };
+    let [guest, host, tap, errors] = seen![nic; guest_mtu_bytes, host_mtu_bytes, mtu_bytes, tap_errors];
+    let errors = errors.filter(|_| mismatch.dropped.is_some());
+    let way = Some(way).filter(|way| !way.value.is_empty());
+    let looked_at = [guest, host, tap, way, errors];
+    let mut finding = rule.advice(nic, &looked_at, &mismatch.cause(nic), remedy::of(nic, &mismatch));
+    if mismatch.told || mismatch.dropped.is_some() {
+        finding.severity = Severity::Warning;
+    }
+    Some(finding)
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::facts::Place;
-    use crate::rules::findings;
-    use crate::testing::{live_nic, of_nic};
-
-    /// For running guests the settings alone decide.
-    #[test]
-    fn a_tap_above_its_bridge_is_told() {
-        let fires = |tap: u64| {
-            let nic = Nic { mtu_bytes: Some(tap).into(), ..live_nic() };
-            findings(&of_nic(nic)).iter().any(|found| found.rule == RULE.id)
-        };
-        assert!(fires(9000));
-        // An overlay network leaves room for one more header.
-        assert!(!fires(1450));
-    }
-
-    #[test]
-    fn a_measured_one_names_what_the_ends_and_the_link_took() {
-        let all = findings(&(RULE.fixture.0)());
-        let found = all.iter().find(|found| found.rule == RULE.id).unwrap();
-        assert!(found.cause.contains("packets of 9000 bytes and the bridge's uplink of 1500"), "{}", found.cause);
-    }
-
-    #[test]
-    fn what_the_guest_is_told_counts() {
-        let place = Place { vmid: Some("101".into()), slot: Some("net0".into()), ..Place::default() };
-        let nic =
-            |tap, host| Nic { mtu_bytes: Some(tap).into(), host_mtu_bytes: host, place: place.clone(), ..live_nic() };
-        let found = |tap, host| live(&RULE, &nic(tap, host));
-        assert_eq!(found(9000, Some(1500).into()), None);
-        assert_eq!(found(1500, None.into()), None);
-        let finding = found(1500, Some(9000).into()).unwrap();
-        assert!(finding.cause.starts_with("The device allows the guest packets of 9000 bytes"), "{}", finding.cause);
-        assert_eq!(
-            finding.change.qemu,
-            "# from the next start on, in its own -device: set this, keep all else\nhost_mtu=1500\n# or instead, \
-             where all \
-             behind the bridge (its uplink, switches) passes 9000 bytes on:\n# ip link set dev br0 mtu 9000"
-        );
-        assert!(
-            finding.change.proxmox.contains("sed -nE '/^net0: /{s///;s/,mtu=[^,]*//g;p}'"),
-            "{}",
-            finding.change.proxmox
-        );
-        assert!(finding.change.proxmox.contains("qm set 101 --net0 \"$card,mtu=1\" && "), "{}", finding.change.proxmox);
-        let tap = found(9000, None.into()).unwrap();
-        assert!(tap.change.qemu.starts_with("ip link set dev tap0 mtu 1500\n"), "{}", tap.change.qemu);
-        // An emulated card has no such key, nor has -nic.
-        let e1000 = live(&RULE, &Nic { model: "e1000".into(), ..nic(9000, None.into()) }).unwrap();
-        assert!(!e1000.change.qemu.contains("host_mtu") && !e1000.change.proxmox.contains("qm "));
-    }
-}
+mod tests;

@@ -1,8 +1,9 @@
 //! Linux AIO on a file that is not fully allocated: submitting a write blocks while the host's file system (or QEMU's
 //! qcow2 layer) allocates, and with it everything else that the thread serves.
 
-use super::change::{DiskChange, own_disk};
+use super::change::{DiskChange, own_disk, uring_or_threads};
 use super::live::seen;
+use super::withheld::{self, Advice};
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::Aio;
 use crate::facts::Disk;
@@ -35,8 +36,11 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         "aio=native on {grows}: a write to an unallocated block blocks in the call that submits it, and with it \
          everything else that its thread serves."
     );
-    let what = "Use aio=io_uring (QEMU 5.0, Linux 5.1; threads on older ones), or preallocate the file.";
-    let change = own_disk(what, disk, &DiskChange { aio: Some(Aio::IoUring), ..DiskChange::default() });
+    let what = match withheld::of_disk(disk, Advice::IoUring) {
+        None => "Use aio=io_uring (QEMU 5.0, Linux 5.13; threads on older ones), or preallocate the file.".to_owned(),
+        Some(entry) => format!("Use aio=threads, or preallocate the file. No io_uring, since {}.", entry.because),
+    };
+    let change = own_disk(what, disk, &DiskChange { aio: Some(uring_or_threads(disk)), ..DiskChange::default() });
     Some(rule.advice(disk, &seen![disk; aio, details.format, sparse, details.storage], &cause, change))
 }
 

@@ -4,15 +4,19 @@
 use super::change::{NicChange, new_card, own_nic};
 use super::live::seen;
 use super::support::{cards, studied_card};
+use super::withheld::{self, Advice};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::cell;
 use crate::facts::{Changed, Gain, Measured, Nic};
+use crate::rate::BitRate;
 
 /// Least gain, since queues take memory and threads of the host.
 const GAIN: f64 = 1.1;
 
 /// More pairs gain little (each has its own vhost thread; libvirt's and Proxmox's limits are higher).
 const MOST: u32 = 8;
+/// Least rate of a limit on the card at which several queues matter.
+const LEAST_LIMIT: BitRate = BitRate::new(5_000_000_000);
 
 pub(super) const RULE: Rule = Rule {
     id: "nic-queues",
@@ -57,9 +61,13 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let vcpus = nic.vcpus.filter(|n| *n > 1 && nic.queues == Some(1))?;
-    // Without vhost one loop serves all queues; Windows became slower.
-    let gains = nic.vhost == Some(true) && nic.windows != Some(true) && nic.model.as_deref() == Some("virtio-net");
-    if !gains {
+    // A card that is held to less has no use for several.
+    if nic.rate_limits.iter().any(|limit| limit.most() < LEAST_LIMIT) {
+        return None;
+    }
+    // Without vhost one loop serves all queues.
+    let gains = nic.vhost == Some(true) && nic.model.as_deref() == Some("virtio-net");
+    if !gains || withheld::of_nic(nic, Advice::NicQueues).is_some() {
         return None;
     }
     let cause = format!(
@@ -67,8 +75,14 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
          Linux went from 15.3 to 25.2 Gbit/s with more."
     );
     let queues = vcpus.min(MOST);
-    let doubt =
-        if nic.windows.is_none() { " Not for Windows, which became slower there (4.3 to 2.3 Gbit/s)." } else { "" };
+    let doubt = match (*nic.windows, &*nic.os) {
+        (None, _) => {
+            " Not for Windows, which became slower there (4.3 to 2.3 Gbit/s), nor for FreeBSD (OPNsense, pfSense), \
+             whose forwarding stalled."
+        }
+        (Some(_), None) => " Not for FreeBSD (OPNsense, pfSense), whose forwarding stalled.",
+        (Some(_), Some(_)) => "",
+    };
     let what = format!("Give it {queues} queue pairs, if the network is the guest's bottleneck.{doubt}");
     let change = own_nic(what, nic, NicChange { queues: Some(queues), ..NicChange::default() });
     Some(rule.advice(nic, &seen![nic; queues, vcpus, vhost], &cause, change))
@@ -102,9 +116,13 @@ mod tests {
 
     /// For running guests the settings alone decide.
     #[test]
-    fn windows_keeps_its_one_queue() {
+    fn windows_and_freebsd_keep_their_one_queue() {
         let fires = |nic: Nic| findings(&of_nic(nic)).iter().any(|found| found.rule == RULE.id);
         assert!(fires(Nic { queues: Some(1).into(), ..live_nic() }));
         assert!(!fires(Nic { queues: Some(1).into(), windows: Some(true).into(), ..live_nic() }));
+        for os in ["bsd", "other"] {
+            let windows = None.into();
+            assert!(!fires(Nic { queues: Some(1).into(), windows, os: os.into(), ..live_nic() }), "{os}");
+        }
     }
 }

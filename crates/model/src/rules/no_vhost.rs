@@ -1,7 +1,9 @@
 //! virtio-net on a tap without vhost-net: QEMU's main loop reads and writes each packet by a system call. With vhost a
-//! kernel thread does it.
+//! kernel thread does it. Where the host has no `/dev/vhost-net`, QEMU and libvirt go on without a word. The node is
+//! made from the kernel's list of modules at boot (`kmod static-nodes` and systemd-tmpfiles), so a missing one means a
+//! kernel without the module, or a system that makes no such nodes.
 
-use super::change::{NicChange, own_nic};
+use super::change::{AppliesAt, NicChange, own_nic};
 use super::live::seen;
 use super::support::{cards, studied_card};
 use super::{Change, Check, Finding, Need, Rule, Severity};
@@ -49,13 +51,41 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let tap = nic.backend.as_deref().is_some_and(|b| b == "tap" || b == "macvtap");
     let virtio = nic.model.as_deref() == Some("virtio-net");
-    if !(tap && virtio && nic.vhost == Some(false) && nic.vhost_here == Some(true)) {
+    if !(tap && virtio && nic.vhost == Some(false)) {
         return None;
+    }
+    if !(*nic.vhost_here)? {
+        return Some(missing(rule, nic));
     }
     let cause = "QEMU's main loop copies each packet between the tap and the guest, although this host has vhost-net, \
                  which does it in the kernel.";
     let change = own_nic("Use vhost-net.", nic, NicChange { vhost: true, ..NicChange::default() });
     Some(rule.advice(nic, &seen![nic; model, backend, vhost, vhost_here], cause, change))
+}
+
+/// On a host without vhost-net: told once for all of its guests.
+fn missing(rule: &Rule, nic: &Nic) -> Finding {
+    let cause = "This host has no /dev/vhost-net: QEMU itself copies each packet of its guests, by system calls of one \
+                 thread. The kernel's module would do it.";
+    let load = "modprobe vhost_net && \\\necho vhost_net > /etc/modules-load.d/vhost_net.conf\n\
+                # if modprobe finds no such module: the kernel was built without it (CONFIG_VHOST_NET)\n\
+                # then shut the guests down and start them";
+    let own = if nic.place.given.is_some() { "-nic" } else { "-netdev tap,..." };
+    let change = Change {
+        what: "Load the module (modprobe vhost_net), now and at each boot; then shut the guests down and start them."
+            .into(),
+        // libvirt and Proxmox ask for it by themselves.
+        qemu: format!(
+            "{load}\n# only once /dev/vhost-net is there (QEMU 7.2 aborts without it), in its own {own}: set this,\n\
+                       # keep all else\nvhost=on"
+        ),
+        libvirt: load.into(),
+        proxmox: load.into(),
+        takes: AppliesAt::NextStart,
+        sets: None,
+    };
+    let found = rule.advice(nic, &seen![nic; model, backend, vhost, vhost_here], cause, change);
+    Finding { title: "The host has no vhost-net".into(), ..found }.of_host()
 }
 
 #[cfg(test)]
@@ -78,6 +108,7 @@ mod fixture {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::RULE;
     use crate::facts::Nic;
@@ -86,9 +117,21 @@ mod tests {
 
     /// For running guests the settings alone decide.
     #[test]
-    fn a_host_without_vhost_net_is_not_told_to_use_it() {
-        let fires = |nic: Nic| findings(&of_nic(nic)).iter().any(|found| found.rule == RULE.id);
-        assert!(fires(Nic { vhost: Some(false).into(), ..live_nic() }));
-        assert!(!fires(Nic { vhost: Some(false).into(), vhost_here: Some(false).into(), ..live_nic() }));
+    fn a_host_without_vhost_net_is_told_once_to_load_it() {
+        let found = |vhost_here: Option<bool>, model: &str| {
+            let nic =
+                Nic { vhost: Some(false).into(), vhost_here: vhost_here.into(), model: model.into(), ..live_nic() };
+            findings(&of_nic(nic)).into_iter().find(|found| found.rule == RULE.id)
+        };
+        let own = found(Some(true), "virtio-net").unwrap();
+        assert!(!own.of_host && own.title == RULE.title && !own.change.qemu.contains("modprobe"), "{own:#?}");
+        let host = found(Some(false), "virtio-net").unwrap();
+        assert!(host.of_host && host.title == "The host has no vhost-net", "{host:#?}");
+        for text in [&host.change.qemu, &host.change.libvirt, &host.change.proxmox] {
+            assert!(text.starts_with("modprobe vhost_net && ") && text.contains("/etc/modules-load.d/"), "{text}");
+        }
+        assert!(host.change.qemu.ends_with("\nvhost=on"), "{}", host.change.qemu);
+        // Whether it is there is not known, or the card has no such back end.
+        assert_eq!((found(None, "virtio-net"), found(Some(false), "e1000")), (None, None));
     }
 }

@@ -1,6 +1,7 @@
 //! A configured setting that is not in force, so that the guest is not what its configuration says.
 
 use super::change::{AppliesAt, Names, slot_without};
+use super::support::is_emulated;
 use super::{Change, Check, Evidence, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Disk, Nic, Overridden, Processors, Setting};
 
@@ -21,18 +22,21 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn of_disk(rule: &Rule, disk: &Disk) -> Option<Finding> {
-    overridden(rule, disk, &disk.details.overridden)
+    // No emulated controller has an I/O thread: that is a part of another rule's finding.
+    let emulated = disk.driver.as_deref().is_some_and(is_emulated);
+    let told_there = |o: &&Overridden| emulated && o.setting == Setting::Iothread;
+    overridden(rule, disk, &disk.details.overridden.iter().filter(|o| !told_there(o)).collect::<Vec<_>>())
 }
 
 fn of_nic(rule: &Rule, nic: &Nic) -> Option<Finding> {
-    overridden(rule, nic, &nic.overridden)
+    overridden(rule, nic, &nic.overridden.iter().collect::<Vec<_>>())
 }
 
 fn of_processors(rule: &Rule, processors: &Processors) -> Option<Finding> {
-    overridden(rule, processors, &processors.overridden)
+    overridden(rule, processors, &processors.overridden.iter().collect::<Vec<_>>())
 }
 
-fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<Finding> {
+fn overridden(rule: &Rule, device: &impl Live, wrong: &[&Overridden]) -> Option<Finding> {
     let each: Vec<String> =
         wrong.iter().map(|o| format!("{} is {}, but {} was configured", o.setting, o.found, o.asked)).collect();
     if each.is_empty() {
@@ -80,7 +84,7 @@ fn no_iothread(device: &impl Live) -> Change {
     let virtio = device.in_force(Setting::Driver).is_some_and(|driver| driver.value == "virtio-scsi");
     let (what, proxmox) = if virtio {
         (
-            "Give each SCSI disk of the guest a controller with a thread of its own.",
+            "Give each SCSI disk of the guest a controller with its own thread.",
             format!("qm set {vmid} --scsihw virtio-scsi-single"),
         )
     } else {
@@ -138,7 +142,25 @@ mod tests {
         assert!(scsi.cause.contains("Proxmox VE gives none there") && !scsi.cause.contains("something between"));
         assert_eq!(scsi.change.proxmox, "qm set 101 --scsihw virtio-scsi-single");
         assert_eq!(scsi.change.takes, AppliesAt::NextStart);
-        let sata = found("ahci", "sata0").change.proxmox;
-        assert!(sata.contains("iothread") && sata.ends_with("qm set 101 --sata0 \"$disk\""), "{sata}");
+        let vmware = found("pvscsi", "scsi0").change.proxmox;
+        assert!(vmware.contains("iothread") && vmware.ends_with("qm set 101 --scsi0 \"$disk\""), "{vmware}");
+    }
+
+    /// `iothread=1` of Proxmox VE where the controller ignores it.
+    #[test]
+    fn an_iothread_that_is_ignored_is_one_finding() {
+        let told = |driver: &str, slot: &str| {
+            let why = Some("Proxmox VE gives none there".to_owned());
+            let one = Overridden { setting: Setting::Iothread, asked: "on".into(), found: "off".into(), why };
+            let details = Details { overridden: vec![one], ..Details::default() };
+            let place = Place { vmid: Some("101".into()), slot: Some(slot.into()), ..Place::default() };
+            let disk =
+                Disk { driver: Some(driver.into()).into(), iothread: Some(false).into(), place, ..live_disk(details) };
+            let found = crate::rules::findings(&Facts { disks: vec![disk], ..Facts::default() });
+            found.into_iter().map(|f| (f.rule, f.cause.contains("iothread=1 is ignored there"))).collect::<Vec<_>>()
+        };
+        let emulated = vec![("emulated-driver".to_owned(), true)];
+        assert_eq!((told("lsi53c895a", "scsi0"), told("ahci", "sata0")), (emulated.clone(), emulated));
+        assert_eq!(told("virtio-scsi", "scsi0"), [("setting-overridden".to_owned(), false)]);
     }
 }

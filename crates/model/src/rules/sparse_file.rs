@@ -31,7 +31,6 @@ pub(super) const RULE: Rule = Rule {
     published: Some(published),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
-    ..Rule::PLAIN
 };
 
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
@@ -57,7 +56,10 @@ pub fn is_felt(disk: &Disk) -> bool {
         let missing = size.saturating_sub(there);
         missing >= MISSING_BYTES && missing as f64 >= MISSING_SHARE * size as f64
     });
-    disk.sparse == Some(true) && disk.details.discard != Some(true) && much
+    // Where each overwrite goes to another place, allocating first holds nothing.
+    let layout = disk.details.below.layout.as_ref();
+    let copied = disk.details.filesystem() == Some("zfs") || layout.and_then(|l| l.copy_on_write) == Some(true);
+    disk.sparse == Some(true) && disk.details.discard != Some(true) && much && !copied
 }
 
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {

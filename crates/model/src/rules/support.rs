@@ -84,9 +84,11 @@ impl Rule {
             unpaid: Vec::new(),
             expected: None,
             change,
+            by_manager: None,
             references: self.references.iter().map(|r| (*r).to_owned()).collect(),
             cost_ratio: None,
             proof: None,
+            of_host: false,
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::change::{DiskChange, own_disk};
 use super::live::seen;
+use super::withheld::{self, Advice};
 use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::Aio;
 use crate::facts::Disk;
@@ -39,11 +40,11 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     let cause = "aio=threads passes each request to a thread and back; on a block device with O_DIRECT the kernel \
                  takes \
                  them asynchronously.";
-    let change = own_disk(
-        "Use aio=native (or io_uring).",
-        disk,
-        &DiskChange { aio: Some(Aio::Native), ..DiskChange::default() },
-    );
+    let what = match withheld::of_disk(disk, Advice::IoUring) {
+        None => "Use aio=native (or io_uring).",
+        Some(_) => "Use aio=native.",
+    };
+    let change = own_disk(what, disk, &DiskChange { aio: Some(Aio::Native), ..DiskChange::default() });
     Some(rule.advice(disk, &seen![disk; aio, cache, details.format, details.storage], cause, change))
 }
 

@@ -62,15 +62,17 @@ fn of_qemu(rule: &Rule, disk: &Disk) -> Finding {
     if change::thrown_away(disk) {
         return of_a_snapshot(rule, disk);
     }
-    let to = DiskChange { cache: Some(Cache::None), ..DiskChange::default() };
-    rule.advice(disk, &seen![disk; cache], CAUSE, change::own_disk(WHAT, disk, &to))
+    let mode = change::cache_mode(disk);
+    let what = if mode == Cache::None { WHAT.to_owned() } else { WHAT.replace("none (or writeback)", "writeback") };
+    let to = DiskChange { cache: Some(mode), ..DiskChange::default() };
+    rule.advice(disk, &seen![disk; cache], CAUSE, change::own_disk(what, disk, &to))
 }
 
 /// A guest with a temporary image: another cache mode would change nothing, and without the option it would write to
 /// the image, which is its owner's decision and is not combined with other changes.
 fn of_a_snapshot(rule: &Rule, disk: &Disk) -> Finding {
     let cause = "The guest's writes go to a temporary image without flushes, which QEMU deletes when it exits \
-                 (-snapshot, snapshot=on): right for a guest that begins anew each time, and for no other.";
+                 (-snapshot, snapshot=on): right only for a guest that starts fresh each time.";
     let names = Names(&disk.place);
     let (vmid, slot) = (names.vmid(), names.slot("virtio0"));
     let warning = "# only to keep what the guest writes: from its next start on it writes into its image";

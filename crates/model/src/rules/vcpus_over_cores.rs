@@ -35,7 +35,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     let freed = |g: &&Gain| crowding(&g.before, m).is_some() && crowding(&g.after, m).is_none();
     let cause = |g: &Gain| {
         format!(
-            "{} A vCPU that waits for a processor delays those that wait for it. On processors of its own {} ran {} as \
+            "{} A vCPU that waits for a processor delays those that wait for it. On its own processors, {} ran {} as \
              fast.",
             crowding(&g.before, m).unwrap_or_default(),
             g.after.workload(),
@@ -62,7 +62,7 @@ fn crowding(cell: &Cell, m: &Measured) -> Option<String> {
         let other = held.iter().find(|(other, theirs)| other.side != guest.side && !theirs.is_disjoint(pins));
         if let Some((other, theirs)) = other {
             let shared = list_of(&theirs.intersection(pins).copied().collect());
-            return Some(format!("This guest is bound to {shared}, and so is {} beside it.", other.side));
+            return Some(format!("This guest is bound to {shared}, and so is {}.", other.side));
         }
     }
     None

@@ -162,7 +162,7 @@ fn chain(guest: &Cell, base: DiskRequests, seen: DiskRequests, block: u64) -> Op
     let mut all = vec![cell(Link::Reference, own, deep, reference), cell(Link::Size, small, deep, smaller)];
     if shallow != deep {
         let why = format!(
-            "{} kept {:.2} requests in flight at the disk, natively there were {:.2}",
+            "{} kept {:.2} requests in flight at the disk, the native side {:.2}",
             guest.key(),
             seen.queue_depth,
             base.queue_depth

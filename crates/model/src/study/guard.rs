@@ -48,7 +48,7 @@ pub enum GuardError {
     NoValue(String),
     #[error("a share lacks its `{{`, as in {{30%}}")]
     NoBrace,
-    #[error("`{{{0}%}}` is no share: write it as {{30%}}")]
+    #[error("invalid share `{{{0}%}}`: write it as {{30%}}")]
     NoShare(String),
     #[error("{{{0}%}} is out of range: 0 to 1000")]
     OutOfRange(String),

@@ -144,6 +144,7 @@ impl Reader<'_> {
             "half_width",
             "half_width_ratio",
             "seconds",
+            "machine_seconds",
             "max_minutes",
             "max_gib_written",
             "steady_state",
@@ -160,6 +161,11 @@ impl Reader<'_> {
             Some(None)
         };
         let seconds = self.real(s, "seconds", 0.1, 3600.0);
+        let machine_seconds = if s.table.contains_key("machine_seconds") {
+            self.real(s, "machine_seconds", 0.1, 3600.0).map(Some)
+        } else {
+            Some(None)
+        };
         let max_minutes = self.real(s, "max_minutes", 0.1, 7.0 * 24.0 * 60.0);
         let max_gib_written = match (disks, s.table.get("max_gib_written")) {
             (true, _) => self.real(s, "max_gib_written", 0.1, 1e6).map(Some),
@@ -186,6 +192,7 @@ impl Reader<'_> {
             half_width: half_width?,
             half_width_ratio: half_width_ratio?,
             seconds: seconds?,
+            machine_seconds: machine_seconds?,
             max_minutes: max_minutes?,
             max_gib_written: max_gib_written?,
             steady_state: steady_state?,

@@ -29,6 +29,9 @@ pub struct Rates {
     pub boot_seconds: f64,
     /// Bytes that a workload moves regardless of time, by name: `dd`'s. The others run for `repeat.seconds`.
     pub fixed_bytes: BTreeMap<String, u64>,
+    /// Seconds of a workload that takes its own time, by name: `hdparm`'s.
+    #[serde(default)]
+    pub fixed_seconds: BTreeMap<String, f64>,
     /// Targets that are fully written once before the first cell, by name (preallocated file, scratch volume behind the
     /// whole device).
     pub written_targets: Vec<String>,
@@ -119,9 +122,13 @@ pub struct Plan {
 
 /// Estimates the cost of a study. Workloads without traits count as sequential writers, the most expensive case.
 pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan {
-    let cells = study.cells();
-    let making_bytes: u64 = made_bytes(study, &cells, rates) + rates.beside_bytes;
-    let (spans, least_bytes) = spans::of(study, &cells, traits, rates, making_bytes);
+    estimate_of(study, &study.cells(), traits, rates)
+}
+
+/// The same of those of its cells that will run.
+pub fn estimate_of(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rates: &Rates) -> Plan {
+    let making_bytes: u64 = made_bytes(study, cells, rates) + rates.beside_bytes;
+    let (spans, least_bytes) = spans::of(study, cells, traits, rates, making_bytes);
     let costs: Vec<(f64, u64)> = cells.iter().map(|cell| cell_cost(study, cell, traits, rates, &spans)).collect();
     // Cells without a guest to compare run the fewest rounds; the others up to the most. With steady state writing ones
     // may continue, too.
@@ -135,19 +142,19 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let lone_cost = cells.iter().zip(&costs).filter(|(cell, _)| lone.contains(cell));
     let lone_seconds: f64 = lone_cost.map(|(_, c)| c.0).sum();
     let round_seconds: f64 = costs.iter().map(|c| c.0).sum();
-    let refills = refills(study, &cells, traits, rates);
+    let refills = refills(study, cells, traits, rates);
     let round_bytes: u64 = costs.iter().map(|c| c.1).sum::<u64>() + refills;
     let round_seconds = round_seconds + writing_seconds(refills, rates);
-    let (control_cells, control_seconds, control_bytes) = control_costs(study, &cells, traits, rates, &spans);
-    let guests = guests(&cells);
-    let targets = targets(&cells);
+    let (control_cells, control_seconds, control_bytes) = control_costs(study, cells, traits, rates, &spans);
+    let guests = guests(cells);
+    let targets = targets(cells);
     let precondition_bytes = precondition_bytes(study, traits, rates);
-    let prepare_bytes = making_bytes + precondition_bytes + spans.probes(&cells, rates);
+    let prepare_bytes = making_bytes + precondition_bytes + spans.probes(cells, rates);
     let prepare_seconds = writing_seconds(prepare_bytes, rates);
     let seconds = |rounds: u32| {
         // With steady state each group has its own rounds.
         let turns = if study.repeat.steady_state { study.groups().len() as u32 } else { 1 };
-        let boots = (rounds * turns).div_ceil(study.repeat.rounds_per_boot());
+        let boots = study.repeat.boots_of(rounds * turns);
         let without_lone = f64::from(rounds.saturating_sub(study.repeat.min_pairs)) * lone_seconds;
         let controls = f64::from(rounds.saturating_sub(1)) * control_seconds;
         prepare_seconds + f64::from(rounds) * round_seconds - without_lone
@@ -162,7 +169,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
     let dearest = costs.iter().map(|c| c.0).fold(0.0, f64::max);
     let taken: u64 = targets.iter().map(|t| space_of(study, t, rates).taken_bytes).sum();
     let space = taken as f64 * (1.0 + rates.spare_ratio);
-    let max_bytes = spans.most_bytes(study, &cells, rates, prepare_bytes, most).min(budget_bytes);
+    let max_bytes = spans.most_bytes(study, cells, rates, prepare_bytes, most).min(budget_bytes);
     let likely_bytes =
         prepare_bytes + u64::from(least) * round_bytes + u64::from(least.saturating_sub(1)) * control_bytes;
     Plan {
@@ -187,7 +194,7 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
         vcpus: cells.iter().flat_map(Cell::actors).filter_map(|a| a.side.shape.vcpus).fold(study.guest.vcpus, u32::max),
         memory_bytes: u64::from(study.most_memory_mib()) * super::MIB,
         over_time: seconds(least) > budget_seconds,
-        over_bytes: spans.most_bytes(study, &cells, rates, prepare_bytes, least) > budget_bytes,
+        over_bytes: spans.most_bytes(study, cells, rates, prepare_bytes, least) > budget_bytes,
         spans: spans.by_workload,
         rates: rates.clone(),
     }
@@ -317,11 +324,11 @@ fn cell_cost(study: &Study, cell: &Cell, traits: &[WorkloadTraits], rates: &Rate
 
 /// Seconds of an actor whose workload runs for a time.
 fn seconds_of(study: &Study, actor: &Actor) -> f64 {
-    actor.duration.map_or(study.repeat.seconds, Millis::seconds)
+    actor.duration.map_or_else(|| study.repeat.seconds_on(&actor.subject), Millis::seconds)
 }
 
 fn actor_cost(study: &Study, actor: &Actor, traits: &[WorkloadTraits], rates: &Rates, spans: &Spans) -> (f64, u64) {
-    let timed = seconds_of(study, actor);
+    let timed = rates.fixed_seconds.get(&actor.workload).copied().unwrap_or_else(|| seconds_of(study, actor));
     if !actor.subject.is_disk() {
         return (timed, 0);
     }

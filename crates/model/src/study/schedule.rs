@@ -5,7 +5,7 @@
 //! to each other, so that drift affects both sides alike. Every second round is the reverse of the one before it, so
 //! that over two rounds each cell of a group ran as often before as after each other; the pair's own order is drawn
 //! from the seed. A study with steady state runs one group after another instead, each until it is done. Rounds are
-//! assigned to boots in blocks ([`super::Repeat::rounds_per_boot`]): changing the side takes a boot, and the effect of
+//! assigned to boots in blocks ([`super::Repeat::rounds_of_boot`]): changing the side takes a boot, and the effect of
 //! a boot must differ between the pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +141,7 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
     }
     for turn in turns(study, open) {
         if let Some((cell, round)) = in_turn(study, &turn, progress) {
-            let (boot, starts) = boot_for(study, progress, round);
+            let (boot, starts) = boot_for(study, progress, &cell.key(), round);
             return if starts { Step::Boot { boot } } else { Step::Run { cell, round, boot } };
         }
     }
@@ -194,14 +194,16 @@ fn nothing_open(study: &Study, progress: &Progress<'_>) -> DoneReason {
     }
 }
 
-/// The boot of this round, and whether it must be started. A boot ends after its block of rounds, never within one; a
-/// resumed run starts a new boot.
-fn boot_for(study: &Study, progress: &Progress<'_>, round: u32) -> (u32, bool) {
+/// The boot of this round, which begins with this cell, and whether it must be started. A boot ends after its block of
+/// rounds, never within one; a resumed run starts a new boot.
+fn boot_for(study: &Study, progress: &Progress<'_>, cell: &str, round: u32) -> (u32, bool) {
     let Some(current) = progress.boot else {
         return (progress.done.iter().map(|s| s.boot.saturating_add(1)).max().unwrap_or(0), true);
     };
     let rounds: BTreeSet<u32> = progress.done.iter().filter(|s| s.boot == current).map(|s| s.round).collect();
-    let full = !rounds.contains(&round) && rounds.len() as u32 >= study.repeat.rounds_per_boot();
+    let of_cell = progress.done.iter().filter(|s| s.cell == cell && s.boot != current);
+    let before: BTreeSet<u32> = of_cell.map(|s| s.boot).collect();
+    let full = !rounds.contains(&round) && rounds.len() as u32 >= study.repeat.rounds_of_boot(before.len() as u32);
     if full { (current.saturating_add(1), true) } else { (current, false) }
 }
 

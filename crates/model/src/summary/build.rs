@@ -8,7 +8,7 @@ use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, grade, headline, s
 use crate::cell::Cell;
 use crate::kind::RunKind;
 use crate::modelled::ModelledDisk;
-use crate::result::Accel;
+use crate::result::{Accel, Skipped};
 use crate::run::Run;
 
 /// What may and may not be concluded from emulated guests, with or without disks.
@@ -31,9 +31,7 @@ fn statement(run: &Run) -> Option<String> {
     let capped = environment.cap_ratio.map(|cap| {
         format!(
             "To protect the other guests (--gentle) each workload was capped at {:.0} % of what a short native probe \
-             of it \
-             reached, on both sides. Shares are of that cap, not of the host; a share near 100 % says only that the \
-             guest reaches the cap.",
+             of it reached, on both sides. 100 % means that the guest reached the cap, not the host's speed.",
             cap * 100.0
         )
     });
@@ -100,6 +98,20 @@ pub fn summarise(run: &Run) -> Summary {
         skipped: run.skipped.clone(),
         effective: run.effective.clone(),
     }
+}
+
+/// How many shares have fewer pairs or boots than the study asks for, of how many that were to be measured. Cells that
+/// were left out are told by themselves; what `--prove` and an A/A run measure is judged by their own rules.
+pub fn short_of(run: &Run, summary: &Summary) -> (usize, usize) {
+    if matches!(run.kind, RunKind::Noise(_) | RunKind::Proof(_)) {
+        return (0, 0);
+    }
+    let (skipped, rule) = (Skipped::keys(&summary.skipped), &summary.convergence);
+    let asked: Vec<String> = run.study.cells().iter().filter(|cell| run.study.compares(cell)).map(Cell::key).collect();
+    let asked: Vec<&String> = asked.iter().filter(|key| !skipped.contains(*key)).collect();
+    let has = |share: &Share| share.share_ratio.pairs >= rule.min_pairs && share.share_ratio.boots >= rule.min_boots;
+    let short = asked.iter().filter(|key| !summary.share(key).is_some_and(has)).count();
+    (short, asked.len())
 }
 
 /// Whether a run has any result that its study asked for: a share where cells are compared, for a comparison with

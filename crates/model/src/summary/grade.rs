@@ -137,9 +137,8 @@ pub(super) fn tells_apart(run: &Run, shares: &[Share], baseline: &Baseline) -> O
         .map(|(grade, n)| format!("{n} {grade}"))
         .collect();
     let text = format!(
-        "What this machine can tell apart: two set-ups that are alike differ by chance by up to {range} in so many \
-         rounds; less than that this run shows only of what ran side by side, as the two sides of a share. Shares by \
-         grade: {}.",
+        "Noise: two equal set-ups differ by up to {range} by chance in this many rounds. Smaller differences count \
+         only between cells run side by side. Shares by grade: {}.",
         grades.join(", ")
     );
     Some(TellsApart { finest, coarsest, text })

@@ -8,6 +8,7 @@ use crate::modelled::ModelledDisk;
 use crate::run::Run;
 use crate::stats::{Convergence, Ratio, converged};
 use crate::study::HostResource;
+use crate::words::share_decimals;
 
 /// The preferred set-up: a paravirtual disk on the whole device.
 const TARGET: &str = "device";
@@ -97,7 +98,7 @@ fn headline(
     let workloads: Vec<String> = of.iter().map(|s| workload(s, baseline)).collect();
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
     let figure = if enough || ratio.usable_interval().is_some() {
-        percent(&ratio)
+        percent_of(&ratio, known)
     } else {
         format!("{:.0} %", ratio.value * 100.0)
     };
@@ -150,21 +151,27 @@ fn about_interval(of: &[&Share], mean: &Ratio) -> Option<String> {
     let shares = || of.iter().map(|s| s.share_ratio.value);
     let (low, high) = (shares().fold(f64::INFINITY, f64::min), shares().fold(0.0, f64::max));
     mean.usable_interval().filter(|_| of.len() > 1)?;
+    let (low, high) = (low * 100.0, high * 100.0);
+    let decimals = share_decimals(low, high);
     Some(format!(
-        "The interval is that of the mean, over its {} rounds; the shares of its {} workloads lie between {:.0} and \
-         {:.0} %.",
+        "95 % interval over {} rounds; the {} workloads get {low:.decimals$} to {high:.decimals$} %.",
         mean.pairs,
         of.len(),
-        low * 100.0,
-        high * 100.0
     ))
 }
 
-/// `57 % (52 to 61 %)`.
+/// `57 % (52 to 61 %)`, `3.0 % (2.9 to 3.1 %)`.
 pub(crate) fn percent(ratio: &Ratio) -> String {
-    match ratio.usable_interval() {
+    percent_of(ratio, false)
+}
+
+/// The same; of a share that is known with its interval, from however few pairs.
+fn percent_of(ratio: &Ratio, known: bool) -> String {
+    match ratio.shown_interval(known) {
         Some(i) => {
-            format!("{:.0} % ({:.0} to {:.0} %)", ratio.value * 100.0, i.low * 100.0, i.high * 100.0)
+            let [value, low, high] = [ratio.value, i.low, i.high].map(|x| x * 100.0);
+            let decimals = share_decimals(low, high);
+            format!("{value:.decimals$} % ({low:.decimals$} to {high:.decimals$} %)")
         }
         None => format!("{:.0} % (no interval yet)", ratio.value * 100.0),
     }
@@ -181,7 +188,7 @@ fn line(share: &Share, baseline: &Baseline, cells: &[CellRow]) -> String {
     let doubt = if share.converged { String::new() } else { format!("; {}", share.verdict) };
     let doubt = share.stalls().map_or(doubt.clone(), |stalls| format!("{doubt}; {stalls}"));
     let cost = cost(share, cells).map_or_else(String::new, |cost| format!("; {cost}"));
-    format!("{}: {}{doubt}{cost}", workload(share, baseline), percent(&share.share_ratio))
+    format!("{}: {}{doubt}{cost}", workload(share, baseline), percent_of(&share.share_ratio, share.converged))
 }
 
 /// Where the rest goes, as far as measured: CPU time of the whole host for each request, natively and through the
@@ -193,7 +200,7 @@ fn cost(share: &Share, cells: &[CellRow]) -> Option<String> {
     if !alone || !native.cell.is_native() || guest.cell.is_native() || native.cpu.clock != guest.cpu.clock {
         return None;
     }
-    let way = if guest.cell.lead.side.shares_kernel() { "in the container" } else { "through the guest" };
+    let way = if guest.cell.lead.side.shares_kernel() { "in the container" } else { "in the guest" };
     let (native, guest) = (native.cpu.host_seconds_per_request?, guest.cpu.host_seconds_per_request?);
-    Some(format!("host CPU per request {:.0} µs natively, {:.0} µs {way}", native * 1e6, guest * 1e6))
+    Some(format!("host CPU per request: {:.0} µs native, {:.0} µs {way}", native * 1e6, guest * 1e6))
 }

@@ -15,6 +15,7 @@ mod figures;
 mod headline;
 mod made;
 mod scores;
+mod set_ups;
 
 fn bench() -> Bench {
     Bench::new()

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::{Details, Disk, Facts, HostCpu, Nic, PlacedThread, Processors, Provenance, Subject};
+use crate::facts::{
+    Below, Details, Disk, Facts, Hop, HopKind, HostCpu, Mounted, Nic, PlacedThread, Processors, Provenance, Subject,
+    ToGuest,
+};
 use crate::result::Accel;
 
 /// Source of the facts.
@@ -34,11 +37,28 @@ pub fn live_nic() -> Nic {
         queues: Some(4).into(),
         vcpus: Some(4).into(),
         windows: Some(false).into(),
+        tap_header: Some(true).into(),
+        ring_packets: Some(256).into(),
+        to_guest: Some(ToGuest { packets: 1_000_000, dropped_packets: 0, queue_packets: Some(1000) }).into(),
         mtu_bytes: Some(1500).into(),
+        guest_mtu_bytes: Some(1500).into(),
         bridge_mtu_bytes: Some(1500).into(),
+        way: way(1500).into(),
         bridge_netfilter: Some(false).into(),
         ..Nic::unknown(Subject::net("db1", "tap0"), read_from_db1())
     }
+}
+
+/// From `tap0` by `br0` to a network card, `eth0`, that takes packets of so many bytes.
+pub fn way(card_mtu_bytes: u64) -> Vec<Hop> {
+    let hop = |interface: &str, kind, mtu| Hop {
+        interface: interface.into(),
+        kind,
+        mtu_bytes: Some(mtu),
+        driver: (kind == HopKind::Card).then(|| "igb".into()),
+        here: true,
+    };
+    vec![hop("tap0", HopKind::Tap, 1500), hop("br0", HopKind::Bridge, 1500), hop("eth0", HopKind::Card, card_mtu_bytes)]
 }
 
 /// Processors without faults: four vCPUs on the processors 2 to 5 of eight, one each, and an I/O thread on 6 and 7. The
@@ -58,6 +78,8 @@ pub fn live_processors() -> Processors {
         kvm_here: Some(true).into(),
         model: "host".into(),
         windows: Some(false).into(),
+        hpet: Some(false).into(),
+        clock_source: "tsc".into(),
         threads: threads.into(),
         host: (0..8).map(|cpu| HostCpu { cpu, core: cpu, package: cpu / 4, node: cpu / 4 }).collect(),
         memory_bytes: Some(4 << 30).into(),
@@ -80,4 +102,10 @@ pub fn of_processors(processors: Processors) -> Facts {
 /// The facts of one disk.
 pub fn settings(details: Details) -> Facts {
     Facts { disks: vec![live_disk(details)], ..Facts::default() }
+}
+
+/// Storage below a disk whose file is on a file system.
+pub fn on_filesystem(name: &str) -> Below {
+    let mounted = Mounted { filesystem: name.into(), point: "/srv".into(), device: "8:1".into(), options: "rw".into() };
+    Below { mounted: Some(mounted).into(), ..Below::default() }
 }

@@ -33,16 +33,20 @@ pub struct ProcessLoad {
     pub run_seconds: f64,
     /// Whether they are kernel threads.
     pub kernel: bool,
+    /// Length of the time that `run_seconds` was estimated from, where that is not the interval alone.
+    #[serde(default)]
+    pub since_seconds: Option<f64>,
 }
 
 impl ProcessLoad {
     /// `stress-ng (pid 812)`, `cc1 (8 processes, pid 812 the busiest)`.
     pub fn label(&self) -> String {
         let what = if self.kernel { "kernel thread" } else { "process" };
+        let since = self.since_seconds.map_or(String::new(), |s| format!(", by the last {s:.0} s"));
         match self.processes {
-            0 | 1 => format!("{what} {} (pid {})", self.name, self.pid),
-            n if self.kernel => format!("{n} kernel threads {} (busiest: pid {})", self.name, self.pid),
-            n => format!("{n} processes {} (busiest: pid {})", self.name, self.pid),
+            0 | 1 => format!("{what} {} (pid {}{since})", self.name, self.pid),
+            n if self.kernel => format!("{n} kernel threads {} (busiest: pid {}{since})", self.name, self.pid),
+            n => format!("{n} processes {} (busiest: pid {}{since})", self.name, self.pid),
         }
     }
 }
@@ -53,9 +57,28 @@ pub fn ran(before: &Processes, now: &Processes) -> Vec<ProcessLoad> {
         let old = before.get(pid).filter(|old| old.began == p.began).map_or(0.0, |old| old.run_seconds);
         let run_seconds = p.run_seconds - old;
         let name = super::words::clean(&p.comm);
-        (run_seconds > 0.0).then_some(ProcessLoad { name, pid: *pid, processes: 1, run_seconds, kernel: p.kernel })
+        (run_seconds > 0.0).then_some(ProcessLoad {
+            name,
+            pid: *pid,
+            processes: 1,
+            run_seconds,
+            kernel: p.kernel,
+            since_seconds: None,
+        })
     };
     now.iter().filter_map(load).collect()
+}
+
+/// The processes of an interval at whose beginning they were not read, by their work since an earlier moment,
+/// `since_seconds` ago: together at most `rest_seconds`, what others do not explain.
+pub fn estimated(mut since: Vec<ProcessLoad>, since_seconds: f64, rest_seconds: f64) -> Vec<ProcessLoad> {
+    let all: f64 = since.iter().map(|p| p.run_seconds).sum();
+    let part = if all > rest_seconds { rest_seconds.max(0.0) / all } else { 1.0 };
+    for process in &mut since {
+        process.run_seconds *= part;
+        process.since_seconds = Some(since_seconds);
+    }
+    since
 }
 
 /// Processes added up by name, the busiest first. The name of a kernel worker contains its number and its current work,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::latency::{BUCKETS, Latency};
-use super::load::{Device, DeviceLoad, Interval, Requests};
+use super::load::{Device, DeviceLoad, HostCpu, Interval, Requests};
 use super::rows::per_second;
 use super::share::{self, Actor, Identity};
 
@@ -30,11 +30,13 @@ pub struct History {
     seen: usize,
     /// Most disks of an interval.
     widest: usize,
+    /// Whether the processors were full in the last interval.
+    full: bool,
 }
 
 impl Default for History {
     fn default() -> Self {
-        History { fastest: BTreeMap::new(), past: Vec::new(), stride: 1, seen: 0, widest: 1 }
+        History { fastest: BTreeMap::new(), past: Vec::new(), stride: 1, seen: 0, widest: 1, full: false }
     }
 }
 
@@ -67,6 +69,7 @@ impl History {
         if interval.seconds <= 0.0 {
             return;
         }
+        self.full = interval.host_cpu.busy_ratio(interval.seconds).is_some_and(|busy| busy >= HostCpu::FULL);
         for load in &interval.devices {
             self.fastest(load, interval.seconds);
         }
@@ -82,6 +85,11 @@ impl History {
             self.stride *= 2;
             self.past.retain(|p| p.number.is_multiple_of(self.stride));
         }
+    }
+
+    /// Whether the processors were full in the last interval.
+    pub fn was_full(&self) -> bool {
+        self.full
     }
 
     fn fastest(&mut self, load: &DeviceLoad, seconds: f64) {

@@ -28,6 +28,9 @@ pub struct Interval {
     pub others: Vec<OtherLoad>,
     /// The processors.
     pub host_cpu: HostCpu,
+    /// The memory.
+    #[serde(default)]
+    pub host_memory: HostMemory,
     /// Processes of no guest, added up by name, the busiest first; `None` where they were not read.
     #[serde(default)]
     pub processes: Option<Vec<ProcessLoad>>,
@@ -164,6 +167,36 @@ pub struct GuestLoad {
     pub nics: Vec<NicLoad>,
     /// Its processor time; `None` where unreadable, or the guest is new in this interval.
     pub cpu: Option<CpuLoad>,
+    /// Its memory on the host; `None` where it was not read.
+    #[serde(default)]
+    pub memory: Option<Memory>,
+    /// Share of the periods of its CPU quota in which it was throttled; `None` without a quota.
+    #[serde(default)]
+    pub throttled_ratio: Option<f64>,
+}
+
+/// Memory of a guest on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Memory {
+    /// Bytes that are resident, huge pages included.
+    pub resident_bytes: u64,
+    /// Bytes that are in the host's swap; `None` where unknown.
+    pub swapped_bytes: Option<u64>,
+}
+
+/// Memory of the host (`/proc/meminfo`, proc_meminfo(5)), and its swapping in the interval (`/proc/vmstat`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct HostMemory {
+    /// Bytes there are; 0 where unknown.
+    pub total_bytes: u64,
+    /// Bytes that new programs can have without swapping.
+    pub available_bytes: u64,
+    /// Bytes of swap in use.
+    pub swapped_bytes: u64,
+    /// Pages read from swap in the interval; `None` where they are not counted.
+    pub swapped_in_pages: Option<u64>,
+    /// Pages written to swap in the interval.
+    pub swapped_out_pages: Option<u64>,
 }
 
 /// Packets in one direction.
@@ -182,6 +215,9 @@ pub struct Packets {
 pub struct NicLoad {
     /// Interface on the host.
     pub interface: String,
+    /// Packets that its queue towards the guest holds at most; `None` where it is no tap.
+    #[serde(default)]
+    pub queue_packets: Option<u64>,
     /// What the guest sent.
     pub sent: Packets,
     /// What the guest received.
@@ -228,8 +264,11 @@ impl ThreadTime {
 /// CPU time of a guest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuLoad {
-    /// Number of vCPU threads.
+    /// Number of vCPU threads; 0 where they are unknown.
     pub vcpus: u32,
+    /// Whether those threads were guessed: QEMU gave its threads no names, and the busiest ones count as vCPUs.
+    #[serde(default)]
+    pub guessed: bool,
     /// Those threads.
     pub vcpu: ThreadTime,
     /// I/O threads, pool threads, vhost.
@@ -237,8 +276,11 @@ pub struct CpuLoad {
     /// The main loop and all else.
     pub rest: ThreadTime,
     /// The busiest thread that moves its I/O alone (I/O thread, vhost, main loop): its name, and its CPU seconds.
-    /// `None` where vCPU threads are unknown.
+    /// `None` where vCPU threads are unknown or guessed.
     pub busiest: Option<(String, f64)>,
+    /// The vCPU, or thread of an unknown role, that was runnable longest: its name, and these seconds.
+    #[serde(default)]
+    pub fullest: Option<(String, f64)>,
 }
 
 impl CpuLoad {
@@ -246,6 +288,24 @@ impl CpuLoad {
     pub fn run_seconds(&self) -> f64 {
         self.vcpu.run_seconds + self.io.run_seconds + self.rest.run_seconds
     }
+
+    /// Share of what its vCPUs could run on a host with that many processors; `None` where vCPUs are unknown.
+    pub fn of_ratio(&self, seconds: f64, host_cpus: u32) -> Option<f64> {
+        let at_once = if host_cpus > 0 { self.vcpus.min(host_cpus) } else { self.vcpus };
+        let all = f64::from(at_once) * seconds;
+        (all > 0.0).then(|| (self.vcpu.run_seconds / all).min(1.0))
+    }
+}
+
+/// A thread of a guest's hypervisor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadLoad {
+    /// Thread id.
+    pub tid: u32,
+    /// What it does, by its name.
+    pub name: String,
+    /// Its time.
+    pub time: ThreadTime,
 }
 
 /// Disk traffic of a process, or several similar ones, of no guest.
@@ -273,4 +333,15 @@ pub struct HostCpu {
     /// Share of the time in which some task waited for a processor; `None` without PSI (kernel document
     /// accounting/psi.rst).
     pub stalled_ratio: Option<f64>,
+}
+
+impl HostCpu {
+    /// Busy share from which they are full, also where nobody waits yet.
+    pub const FULL: f64 = 0.95;
+
+    /// Busy share of what the host's own hypervisor left it; `None` where unknown.
+    pub fn busy_ratio(&self, seconds: f64) -> Option<f64> {
+        let there = f64::from(self.cpus) * seconds - self.stolen_seconds;
+        (there > 0.0).then(|| (self.busy_seconds / there).min(1.0))
+    }
 }

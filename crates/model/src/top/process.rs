@@ -57,7 +57,7 @@ impl OtherKind {
     pub fn words(self) -> &'static str {
         match self {
             OtherKind::Raid => "RAID, passes on",
-            OtherKind::Zfs => "ZFS, on behalf of whom cannot be told",
+            OtherKind::Zfs => "ZFS, for an unknown process",
             OtherKind::Loop => "loop device, passes on",
             OtherKind::Mapper => "device mapper, passes on",
             other => other.name(),

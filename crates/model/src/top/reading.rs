@@ -8,12 +8,16 @@ use std::collections::BTreeMap;
 use super::Flow;
 use super::cpu_users::{Processes, ran};
 use super::load::{
-    CpuLoad, Device, DeviceLoad, DiskLoad, DiskSource, GuestLoad, HostCpu, Interval, NicLoad, OtherLoad, Packets,
-    Requests, ThreadTime, Transfer, UplinkLoad,
+    Device, DeviceLoad, DiskLoad, DiskSource, GuestLoad, HostCpu, HostMemory, Interval, Memory, NicLoad, OtherLoad,
+    Packets, Requests, Transfer, UplinkLoad,
 };
 use super::process::kind_of;
 use super::words::clean;
 use crate::rate::BitRate;
+
+mod threads;
+
+pub use threads::busiest;
 
 /// A machine's counters at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -28,6 +32,8 @@ pub struct Reading {
     pub uplinks: Vec<Interface>,
     /// Processors.
     pub cpu: CpuCounters,
+    /// Memory.
+    pub memory: MemoryCounters,
     /// Times of all processes; `None` where they were not read.
     pub processes: Option<Processes>,
     /// What could not be read.
@@ -61,10 +67,16 @@ pub struct GuestReading {
     pub uuid: Option<String>,
     /// Whether block tracing attributes the requests of all its disks.
     pub traceable: bool,
+    /// Its virtual CPUs by its configuration, where it has a hypervisor.
+    pub vcpus: Option<u32>,
     /// Its threads.
     pub threads: Vec<ThreadReading>,
     /// CPU nanoseconds of all its processes, where it has many and no threads by role.
     pub group_run_ns: Option<u64>,
+    /// Its memory, as it was read last.
+    pub memory: Option<Memory>,
+    /// Periods of its CPU quota, and those in which it was throttled.
+    pub quota: Option<(u64, u64)>,
     /// Its network devices.
     pub nics: Vec<Interface>,
     /// Its disks by its own counters, where tracing does not see them.
@@ -123,6 +135,8 @@ pub struct Interface {
     pub name: String,
     /// Speed, if the kernel has one.
     pub speed_bps: Option<BitRate>,
+    /// Packets that a guest's tap holds for it at most.
+    pub queue_packets: Option<u64>,
     /// What the host received through it.
     pub received: Packets,
     /// What the host sent through it.
@@ -140,6 +154,19 @@ pub struct CpuCounters {
     pub stolen_seconds: f64,
     /// Microseconds in which some task waited (`some … total=`); `None` without PSI.
     pub stalled_us: Option<u64>,
+}
+
+/// `/proc/meminfo`, and the counters of swapping of `/proc/vmstat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryCounters {
+    /// Bytes there are.
+    pub total_bytes: u64,
+    /// Bytes that new programs can have.
+    pub available_bytes: u64,
+    /// Bytes of swap in use.
+    pub swapped_bytes: u64,
+    /// Pages read from swap (`pswpin`) and written to it (`pswpout`) since boot.
+    pub swaps: Option<(u64, u64)>,
 }
 
 /// Block tracing of an interval.
@@ -196,6 +223,7 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
         guests,
         others,
         host_cpu: host_cpu(&before.cpu, &after.cpu, seconds),
+        host_memory: host_memory(&before.memory, &after.memory),
         processes: before.processes.as_ref().zip(after.processes.as_ref()).map(|(was, now)| ran(was, now)),
         uplinks: after.uplinks.iter().filter_map(|now| uplink(before, now)).collect(),
         notes,
@@ -266,6 +294,7 @@ fn guest_load(before: &Reading, now: &GuestReading, seconds: f64) -> GuestLoad {
         pid: now.pid,
         vmid: now.vmid.as_deref().map(clean),
         uuid: now.uuid.clone(),
+        memory: now.memory,
         ..GuestLoad::default()
     };
     if let DiskReading::Recent(source, span, disks) = &now.disks {
@@ -275,7 +304,8 @@ fn guest_load(before: &Reading, now: &GuestReading, seconds: f64) -> GuestLoad {
     // A guest is identified by process, since its name changes when another with the same name comes.
     let same = |g: &&GuestReading| g.pid == now.pid && (now.pid.is_some() || g.name == now.name);
     let Some(was) = before.guests.iter().find(same) else { return load };
-    load.cpu = cpu_load(was, now, seconds);
+    load.cpu = threads::cpu_load(was, now, seconds);
+    load.throttled_ratio = now.quota.zip(was.quota).and_then(throttled);
     load.nics = now.nics.iter().filter_map(|n| nic(was, n)).collect();
     if let (DiskReading::Counters(source, now), DiskReading::Counters(old, was)) = (&now.disks, &was.disks)
         && source == old
@@ -285,6 +315,12 @@ fn guest_load(before: &Reading, now: &GuestReading, seconds: f64) -> GuestLoad {
         load.disks = pairs.filter_map(|(d, was, now)| counted(d, &was, &now)).collect();
     }
     load
+}
+
+/// Share of the periods that were throttled; 0 where none passed, since then nothing ran. `None` when they restarted.
+fn throttled((now, was): ((u64, u64), (u64, u64))) -> Option<f64> {
+    let (periods, throttled) = (now.0.checked_sub(was.0)?, now.1.checked_sub(was.1)?);
+    Some(if periods > 0 { (throttled as f64 / periods as f64).min(1.0) } else { 0.0 })
 }
 
 fn counted(device: Option<Device>, was: &Sides, now: &Sides) -> Option<DiskLoad> {
@@ -309,43 +345,6 @@ fn scaled(disk: &DiskLoad, by: f64) -> DiskLoad {
     DiskLoad { device: disk.device, reads: side(&disk.reads), writes: side(&disk.writes) }
 }
 
-fn cpu_load(was: &GuestReading, now: &GuestReading, seconds: f64) -> Option<CpuLoad> {
-    let group = now.group_run_ns.zip(was.group_run_ns).and_then(|(now, was)| now.checked_sub(was));
-    if now.threads.is_empty() && group.is_none() {
-        return None;
-    }
-    let mut load = CpuLoad::default();
-    load.rest.run_seconds = group.unwrap_or(0) as f64 * 1e-9;
-    for thread in &now.threads {
-        let old = was.threads.iter().find(|t| t.tid == thread.tid);
-        // A new thread began in this interval, and its counters with it. A reused id has a smaller count, and began in
-        // it too.
-        let since = |old: Option<u64>, now: u64| {
-            let passed = now.checked_sub(old.unwrap_or(0)).unwrap_or(now);
-            passed as f64 * 1e-9
-        };
-        let ran = ThreadTime {
-            run_seconds: since(old.map(|t| t.run_ns), thread.run_ns).min(seconds),
-            wait_seconds: since(old.map(|t| t.wait_ns), thread.wait_ns).min(seconds),
-        };
-        match thread.part {
-            Part::Vcpu => {
-                load.vcpus += 1;
-                load.vcpu.add(ran);
-            }
-            Part::Io | Part::Pool => load.io.add(ran),
-            Part::Main | Part::Rest => load.rest.add(ran),
-        }
-        let busiest = load.busiest.as_ref().map_or(0.0, |(_, s)| *s);
-        if matches!(thread.part, Part::Io | Part::Main) && ran.run_seconds > busiest {
-            load.busiest = Some((clean(&thread.name), ran.run_seconds));
-        }
-    }
-    // Where vCPU threads are unknown, one thread may run everything.
-    load.busiest = load.busiest.filter(|_| load.vcpus > 0);
-    Some(load)
-}
-
 fn packets(was: &Packets, now: &Packets) -> Option<Packets> {
     Some(Packets {
         packets: now.packets.checked_sub(was.packets)?,
@@ -358,7 +357,7 @@ fn nic(was: &GuestReading, now: &Interface) -> Option<NicLoad> {
     let was = was.nics.iter().find(|n| n.name == now.name)?;
     // What the host receives from the tap, the guest sent.
     let (sent, received) = (packets(&was.received, &now.received)?, packets(&was.sent, &now.sent)?);
-    Some(NicLoad { interface: clean(&now.name), sent, received })
+    Some(NicLoad { interface: clean(&now.name), queue_packets: now.queue_packets, sent, received })
 }
 
 fn uplink(before: &Reading, now: &Interface) -> Option<UplinkLoad> {
@@ -374,5 +373,16 @@ fn host_cpu(was: &CpuCounters, now: &CpuCounters, seconds: f64) -> HostCpu {
         busy_seconds: (now.busy_seconds - was.busy_seconds).max(0.0),
         stolen_seconds: (now.stolen_seconds - was.stolen_seconds).max(0.0),
         stalled_ratio: stalled.map(|us| (us as f64 * 1e-6 / seconds).min(1.0)),
+    }
+}
+
+fn host_memory(was: &MemoryCounters, now: &MemoryCounters) -> HostMemory {
+    let pages = now.swaps.zip(was.swaps);
+    HostMemory {
+        total_bytes: now.total_bytes,
+        available_bytes: now.available_bytes,
+        swapped_bytes: now.swapped_bytes,
+        swapped_in_pages: pages.and_then(|(now, was)| now.0.checked_sub(was.0)),
+        swapped_out_pages: pages.and_then(|(now, was)| now.1.checked_sub(was.1)),
     }
 }

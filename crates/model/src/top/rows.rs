@@ -8,12 +8,49 @@ use crate::rate::BitRate;
 
 use super::cpu_users::ProcessLoad;
 use super::latency::Latency;
-use super::load::{DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, OtherLoad, Requests, ThreadTime, Transfer};
+use super::load::{
+    CpuLoad, DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, NicLoad, OtherLoad, Requests, ThreadTime, Transfer,
+};
 use super::process::OtherKind;
 use super::share::{self, Basis};
 
-/// A line of the table of guests. Unknown figures are `None`.
+/// What a guest waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitFor {
+    /// Its CPU quota is used up.
+    Quota,
+    /// A processor of the host.
+    Processor,
+    /// A disk, which is slower for it than in quiet moments.
+    Disk,
+    /// The host's queue of a disk.
+    DiskQueue,
+    /// A thread of its hypervisor that moves its I/O.
+    IoThread,
+    /// Packets for it are dropped.
+    DropsReceived,
+    /// Packets that it sends are dropped.
+    DropsSent,
+    /// Its memory that is in the host's swap.
+    Swap,
+    /// A guard's limit on its network.
+    Guard,
+}
+
+/// What a guest waits for most.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Wait {
+    /// What for.
+    pub what: WaitFor,
+    /// How much of its time, requests, packets or memory.
+    pub ratio: f64,
+    /// In a few words: `disk p99 48ms`.
+    pub words: String,
+}
+
+/// A line of the table of guests. Unknown figures are `None`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct GuestRow {
     /// Its name.
     pub name: String,
@@ -36,6 +73,29 @@ pub struct GuestRow {
     pub received_bps: Option<f64>,
     /// Packets a second that were dropped at its interfaces, both ways.
     pub drops_per_second: Option<f64>,
+    /// Those among them that it should have received.
+    pub drops_received_per_second: Option<f64>,
+    /// Those among them that it sent.
+    pub drops_sent_per_second: Option<f64>,
+    /// CPU time of all its threads, in processors (2 busy CPUs: 2).
+    pub cpu_ratio: Option<f64>,
+    /// CPU time of its vCPUs, as a share of what all of them can have here; `None` where vCPUs are unknown.
+    pub cpu_of_guest_ratio: Option<f64>,
+    /// Whether its vCPU threads were guessed, since its threads have no names.
+    pub cpu_guessed: bool,
+    /// CPU time of all its threads, as a share of the host's processors.
+    pub cpu_of_host_ratio: Option<f64>,
+    /// Its resident memory on the host.
+    pub memory_bytes: Option<u64>,
+    /// Its memory in the host's swap.
+    pub swapped_bytes: Option<u64>,
+    /// Share of the periods of its CPU quota in which it was throttled; `None` without a quota.
+    pub throttled_ratio: Option<f64>,
+    /// How much of the nearest limit it uses: of its vCPUs, the host's processors, a saturated disk, an uplink, its
+    /// quota or its network limit, the largest of them.
+    pub load_ratio: Option<f64>,
+    /// What it waits for most; `None` where nothing is known that it waits for.
+    pub worst_wait: Option<Wait>,
     /// Its virtual CPUs.
     pub vcpus: Option<u32>,
     /// CPU time of its vCPUs, in processors (2 busy CPUs: 2); `None` where vCPU threads are unknown.
@@ -182,7 +242,8 @@ pub fn rows(interval: &Interval) -> Rows {
     let mut others: Vec<OtherRow> = interval.others.iter().map(|o| other(o, s, part(&o.disks))).collect();
     others
         .sort_by(|a, b| b.disk.device_share_ratio.unwrap_or(0.0).total_cmp(&a.disk.device_share_ratio.unwrap_or(0.0)));
-    let guests = interval.guests.iter().map(|g| guest(g, s, part(&g.disks))).collect();
+    let cpus = interval.host_cpu.cpus;
+    let guests = interval.guests.iter().map(|g| guest(g, s, cpus, part(&g.disks))).collect();
     let process = |p: &ProcessLoad| {
         let (name, cpu_ratio) = (p.name.clone(), per_second(p.run_seconds, s));
         ProcessRow { name, pid: p.pid, processes: p.processes, cpu_ratio }
@@ -255,13 +316,15 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
     }
 }
 
-fn guest(load: &GuestLoad, seconds: f64, share: Option<f64>) -> GuestRow {
+fn guest(load: &GuestLoad, seconds: f64, host_cpus: u32, share: Option<f64>) -> GuestRow {
     let known = load.disk_source != DiskSource::None;
     let nics = (!load.nics.is_empty()).then_some(&load.nics);
     let bits = |bytes: u64| per_second(bytes as f64 * 8.0, seconds);
     let cpu = load.cpu.as_ref();
     let named = cpu.is_some_and(|c| c.vcpus > 0);
-    let ratio = |of: fn(&super::load::CpuLoad) -> ThreadTime| cpu.map(|c| per_second(of(c).run_seconds, seconds));
+    let dropped = |of: fn(&NicLoad) -> u64| nics.map(|n| per_second(n.iter().map(of).sum::<u64>() as f64, seconds));
+    let cpu_ratio = cpu.map(|c| per_second(c.run_seconds(), seconds));
+    let ratio = |of: fn(&CpuLoad) -> ThreadTime| cpu.map(|c| per_second(of(c).run_seconds, seconds));
     GuestRow {
         name: load.name.clone(),
         kind: load.kind.clone(),
@@ -272,8 +335,19 @@ fn guest(load: &GuestLoad, seconds: f64, share: Option<f64>) -> GuestRow {
         disk_source: load.disk_source,
         sent_bps: nics.map(|n| bits(n.iter().map(|n| n.sent.bytes).sum())),
         received_bps: nics.map(|n| bits(n.iter().map(|n| n.received.bytes).sum())),
-        drops_per_second: nics
-            .map(|n| per_second(n.iter().map(|n| n.sent.dropped + n.received.dropped).sum::<u64>() as f64, seconds)),
+        drops_per_second: dropped(|n| n.sent.dropped + n.received.dropped),
+        drops_received_per_second: dropped(|n| n.received.dropped),
+        drops_sent_per_second: dropped(|n| n.sent.dropped),
+        cpu_ratio,
+        cpu_of_guest_ratio: cpu.and_then(|c| c.of_ratio(seconds, host_cpus)),
+        cpu_guessed: cpu.is_some_and(|c| c.guessed),
+        cpu_of_host_ratio: cpu_ratio.filter(|_| host_cpus > 0).map(|ran| ran / f64::from(host_cpus)),
+        memory_bytes: load.memory.map(|m| m.resident_bytes),
+        swapped_bytes: load.memory.and_then(|m| m.swapped_bytes),
+        throttled_ratio: load.throttled_ratio,
+        // Filled in by [`super::waits`], from the verdicts.
+        load_ratio: None,
+        worst_wait: None,
         vcpus: cpu.map(|c| c.vcpus).filter(|n| *n > 0),
         // Where vCPU threads are unknown, their time is in the rest.
         vcpu_ratio: ratio(|c| c.vcpu).filter(|_| named),

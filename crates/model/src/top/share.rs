@@ -37,6 +37,8 @@ pub enum Actor {
     Other(usize),
     /// The processes of one name at this index.
     Process(usize),
+    /// Processes that ended before they were read, and interrupts.
+    ShortLived,
     /// Unknown users.
     Unknown,
 }
@@ -62,7 +64,7 @@ impl Actor {
             Actor::Guest(i) => Identity::Guest(interval.guests[i].name.clone(), interval.guests[i].pid),
             Actor::Other(i) if interval.others[i].pid == 0 => Identity::Kernel(interval.others[i].kind),
             Actor::Other(i) => Identity::Process(interval.others[i].kind, interval.others[i].name.clone()),
-            Actor::Process(_) | Actor::Unknown => Identity::Unknown,
+            Actor::Process(_) | Actor::ShortLived | Actor::Unknown => Identity::Unknown,
         }
     }
 
@@ -79,6 +81,7 @@ impl Actor {
                 .as_ref()
                 .and_then(|all| all.get(i))
                 .map_or_else(|| "others".into(), ProcessLoad::label),
+            Actor::ShortLived => "short-lived processes or interrupts".into(),
             Actor::Unknown if unplaced(interval).is_empty() => "others than guests".into(),
             Actor::Unknown => "others".into(),
         }

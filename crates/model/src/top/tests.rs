@@ -12,6 +12,7 @@ use super::{History, Interval, Latency};
 mod processors;
 mod readings;
 mod rows;
+mod waits;
 mod wires;
 
 const VDA: Device = (254, 0);
@@ -130,7 +131,7 @@ fn a_deep_queue_alone_is_no_saturation() {
         vec![],
     );
     assert!(verdicts(&deep, &seen(&[quiet()])).is_empty());
-    assert_eq!(nothing(&deep), "nothing is saturated");
+    assert_eq!(nothing(&deep), "nothing is saturated (processors 10 % busy)");
     // Large requests take longer than small ones, which is no waiting either.
     let large = second(vec![guest("a", vec![reads(3000, 1 << 20, 1e-3)])], vec![]);
     assert!(verdicts(&large, &seen(&[quiet()])).is_empty());
@@ -236,7 +237,7 @@ fn what_no_guest_explains_is_a_culprit_of_its_own() {
         ("vzdump", false, "backup (vzdump)"),
         ("md0_resync", true, "resync (md0_resync)"),
         ("md0_raid5", true, "RAID, passes on (md0_raid5)"),
-        ("z_wr_iss_0", true, "ZFS, on behalf of whom cannot be told (z_wr_iss_0)"),
+        ("z_wr_iss_0", true, "ZFS, for an unknown process (z_wr_iss_0)"),
         ("kworker/u8:1+flush-254:0", true, "writeback (kworker/u8:1+flush-254:0)"),
         ("kswapd0", true, "swap (kswapd0)"),
     ] {
@@ -281,7 +282,7 @@ fn too_few_requests_tell_no_percentile() {
     few.guests[0].disks = vec![reads(99, 4096, 4e-3)];
     let verdict = the_one(verdicts(&few, &seen(&[quiet()])));
     assert!(verdict.costs.is_empty());
-    assert!(verdict.line.ends_with("1 other guest did too little to tell what it costs"), "{}", verdict.line);
+    assert!(verdict.line.ends_with("1 other guest did too little to show what it costs"), "{}", verdict.line);
     // Too few requests before are no basis for a comparison.
     let mut before = quiet();
     before.guests[0].disks = vec![reads(99, 4096, 90e-6)];
@@ -314,7 +315,7 @@ fn a_quiet_host_has_no_verdict() {
         assert_eq!(verdicts(&interval, &seen(&[quiet()])), []);
     }
     let untraced = Interval { seconds: 1.0, ..Interval::default() };
-    assert!(nothing(&untraced).contains("as far as can be seen without tracing"));
+    assert!(nothing(&untraced).contains("seen without tracing"));
 }
 
 #[test]
@@ -343,13 +344,13 @@ fn without_tracing_shares_are_of_bytes_and_costs_are_not_told() {
     let verdict = the_one(verdicts(&interval, &seen(&[quiet()])));
     assert_eq!(verdict.basis, Some(Basis::Bytes));
     assert!(verdict.line.contains("by guest flood (88 % of its bytes)"), "{}", verdict.line);
-    assert!(verdict.line.ends_with("what it costs the others cannot be told without tracing"), "{}", verdict.line);
+    assert!(verdict.line.ends_with("the cost to others is unknown without tracing"), "{}", verdict.line);
     // Bytes on unknown disks are on no named disk.
     interval.guests[1].disks[0].device = None;
     let verdict = the_one(verdicts(&interval, &seen(&[quiet()])));
     assert!(verdict.culprits.iter().all(|c| c.guest.is_none()), "{}", verdict.line);
     assert!(verdict.line.contains("by others (98 % of its bytes)"), "{}", verdict.line);
-    assert!(verdict.line.ends_with("could be guest flood, whose disks are not known"), "{}", verdict.line);
+    assert!(verdict.line.ends_with("could be guest flood, whose disks are unknown"), "{}", verdict.line);
     interval.guests.clear();
     let verdict = the_one(verdicts(&interval, &seen(&[quiet()])));
     assert!(verdict.line.contains("by others than guests (100 % of its bytes)"), "{}", verdict.line);

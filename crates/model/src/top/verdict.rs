@@ -33,6 +33,10 @@ pub enum Resource {
     Interface,
 }
 
+/// Least share of one processor that virtual CPUs want, for a judgement of how long they wait: of next to nothing a
+/// large part is soon waited for.
+pub const LEAST_WANTED: f64 = 0.05;
+
 /// A verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Verdict {
@@ -52,13 +56,16 @@ pub struct Verdict {
     pub costs: Vec<Cost>,
     /// All in one line.
     pub line: String,
+    /// The guests that it is about, where it is about several.
+    #[serde(skip)]
+    pub guests: Vec<String>,
 }
 
 impl Verdict {
     /// A certain verdict without culprits.
     fn certain(resource: Resource, name: &str, evidence: String, line: String) -> Self {
-        let (culprits, costs) = (Vec::new(), Vec::new());
-        Self { resource, name: name.to_owned(), certain: true, culprits, basis: None, evidence, costs, line }
+        let (culprits, costs, guests) = (Vec::new(), Vec::new(), Vec::new());
+        Self { resource, name: name.to_owned(), certain: true, culprits, basis: None, evidence, costs, line, guests }
     }
 }
 
@@ -100,7 +107,7 @@ pub fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
         return Vec::new();
     }
     let mut all = disk::verdicts(interval, history);
-    all.extend(cpu::verdicts(interval));
+    all.extend(cpu::verdicts(interval, history));
     all.extend(net::verdicts(interval));
     all
 }
@@ -110,8 +117,14 @@ pub fn nothing(interval: &Interval) -> String {
     if interval.seconds.is_nan() || interval.seconds <= 0.0 {
         return "no time passed between two readings".into();
     }
-    let blind = if interval.traced { "" } else { " (as far as can be seen without tracing)" };
-    format!("nothing is saturated{blind}")
+    let busy = interval.host_cpu.busy_ratio(interval.seconds).map(|b| format!("processors {} busy", percent(b)));
+    let blind = (!interval.traced).then(|| "seen without tracing".to_owned());
+    let known: Vec<String> = busy.into_iter().chain(blind).collect();
+    if known.is_empty() {
+        "nothing is saturated".into()
+    } else {
+        format!("nothing is saturated ({})", known.join("; "))
+    }
 }
 
 /// Shares of at least this part of the largest count as similar.
@@ -136,7 +149,7 @@ fn culprits(interval: &Interval, parts: &[(Actor, f64)], all: f64) -> Vec<Culpri
             Actor::Guest(i) => interval.guests[*i].pid,
             Actor::Other(i) => Some(interval.others[*i].pid).filter(|pid| *pid != 0),
             Actor::Process(i) => interval.processes.as_ref().and_then(|all| Some(all.get(*i)?.pid)),
-            Actor::Unknown => None,
+            Actor::ShortLived | Actor::Unknown => None,
         },
         share_ratio: part / all,
     };
@@ -147,7 +160,7 @@ fn culprits(interval: &Interval, parts: &[(Actor, f64)], all: f64) -> Vec<Culpri
 fn blame(culprits: &[Culprit], of: &str) -> String {
     let share = |c: &Culprit| format!("{} {}", c.who, percent(c.share_ratio));
     match culprits {
-        [] => "by nobody that can be seen".into(),
+        [] => "by nothing visible".into(),
         [one] if one.share_ratio >= LEAST_SHARE => format!("by {} ({} of {of})", one.who, percent(one.share_ratio)),
         [one] => format!("by many: the largest is {} with {} of {of}", one.who, percent(one.share_ratio)),
         some if some.len() > 4 => format!(

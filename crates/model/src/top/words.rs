@@ -31,6 +31,12 @@ pub(super) fn bits(bps: f64) -> String {
     if bps < 1e9 { format!("{} Mbit/s", three(bps / 1e6)) } else { format!("{} Gbit/s", three(bps / 1e9)) }
 }
 
+/// An amount of memory: `512M`, `1.2G`.
+pub(super) fn bytes(bytes: u64) -> String {
+    let mib = bytes as f64 / 1_048_576.0;
+    if mib < 999.5 { format!("{mib:.0}M") } else { format!("{:.1}G", mib / 1024.0) }
+}
+
 /// `a`, `a and b`, `a, b and c`.
 pub(super) fn list(parts: &[String]) -> String {
     match parts {
@@ -64,6 +70,7 @@ mod tests {
     fn figures() {
         assert_eq!((time(61.2e-6), time(0.00821), time(1.5)), ("61 µs".into(), "8.21 ms".into(), "1.50 s".into()));
         assert_eq!((percent(0.834), percent(0.004), percent(0.0)), ("83 %".into(), "0.4 %".into(), "0 %".into()));
+        assert_eq!((bytes(512 << 20), bytes(1200 << 20)), ("512M".into(), "1.2G".into()));
         assert_eq!((bits(9.4e8), bits(2e10)), ("940 Mbit/s".into(), "20.0 Gbit/s".into()));
         let names = ["a", "b", "c"].map(String::from);
         assert_eq!(

@@ -228,7 +228,7 @@ fn a_baseline_is_a_word_or_says_what_is_put_in_the_place_of_what() {
 fn a_baseline_that_makes_no_sense_is_refused() {
     let of = |like: &str, cells: &str| said(&format!("baseline.like = {like}\n{}", disks()), cells);
     let nothing = "1: baseline.like: no cell differs from its baseline, so nothing is compared: write baseline = \
-                   \"none\" for that";
+                   \"none\"";
     assert_eq!(of("{}", GUESTS), [nothing]);
     assert_eq!(of("{ alone = true }", GUESTS), [nothing]);
     assert_eq!(of("{ network = \"veth\" }", GUESTS), [nothing]);
@@ -272,7 +272,7 @@ fn what_needs_native_cells_is_refused_without() {
     let of_machine = format!("{GUESTS}{machine}[control]\nworkloads = [\"openssl\"]\n");
     assert_eq!(
         one(&disks(), &of_machine),
-        "26: control.workloads: `openssl` works in no cell of this study alone and on a disk: those that do are seq-write"
+        "26: control.workloads: `openssl` works alone on a disk in no cell of this study: those that do are seq-write"
     );
     let steady = disks().replace("max_pairs", "steady_state = true\nmax_pairs");
     assert!(said(&steady, GUESTS).is_empty());

@@ -204,6 +204,7 @@ fn rates() -> Rates {
         cell_overhead_seconds: 1.0,
         boot_seconds: 3.0,
         fixed_bytes: BTreeMap::from([("dd-write".into(), 512 << 20), ("dd-read".into(), 512 << 20)]),
+        fixed_seconds: BTreeMap::new(),
         refilled_targets: vec!["sparse".into()],
         written_targets: vec!["device".into(), "preallocated".into()],
         target_space: BTreeMap::new(),

@@ -78,7 +78,7 @@ fn problems_of_sense() {
         one("[\"qemu\"]\ndisks.targets = [\"device\"]", "[\"qemu\"]\ndisks.targets = [\"device\", \"device\"]")
             .contains("named twice")
     );
-    assert!(one("vcpus = 1", "vcpus 1").contains("bad.toml:4: this is no TOML"));
+    assert!(one("vcpus = 1", "vcpus 1").contains("bad.toml:4: invalid TOML"));
     assert!(one("vcpus = 1", "vcpus = 1\nvcpus = 2").contains("bad.toml:5"));
     assert!(
         one("drivers = [\"virtio-blk\"]", "drivers = [\"virtio-blk\"]\ndisks.aios = [\"uring\"]")

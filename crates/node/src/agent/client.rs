@@ -58,7 +58,7 @@ enum Ended {
     Goodbye,
     #[error("no agent in {SKIP_BYTES} bytes; is this its port?")]
     NoAgent,
-    #[error("it was started again and knows nothing of this session")]
+    #[error("it was restarted and has lost this session")]
     StartedAgain,
     /// The agent's own message.
     #[error("{0}")]
@@ -229,7 +229,7 @@ impl Waiters {
     }
 
     fn why_gone(&self) -> Error {
-        let reason = lock(&self.state).gone.clone().unwrap_or_else(|| "nothing comes from it".into());
+        let reason = lock(&self.state).gone.clone().unwrap_or_else(|| "it sends nothing".into());
         Error::Gone { node: self.name.clone(), reason }
     }
 

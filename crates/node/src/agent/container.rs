@@ -85,7 +85,7 @@ pub fn serve(mut args: impl Iterator<Item = OsString>) -> Option<io::Result<Exit
 }
 
 fn wrong(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("the container was not told what it needs: {what}"))
+    io::Error::new(io::ErrorKind::InvalidInput, format!("the container did not get what it needs: {what}"))
 }
 
 /// An error with what was done, and to what.
@@ -102,11 +102,11 @@ fn wanted(mut args: impl Iterator<Item = OsString>) -> io::Result<Wanted> {
     while let Some(arg) = args.next() {
         let mut next = || args.next().ok_or_else(|| wrong("an argument has no value"));
         match arg.to_str() {
-            Some(NAME) => all.name = next()?.into_string().map_err(|_| wrong("its name is no text"))?,
+            Some(NAME) => all.name = next()?.into_string().map_err(|_| wrong("its name is not text"))?,
             Some(SCRATCH_MIB) => {
                 let text = next()?;
                 let number = text.to_str().and_then(|text| text.parse().ok()).filter(|mib| *mib > 0);
-                all.scratch_mib = number.ok_or_else(|| wrong("its memory is no number of MiB"))?;
+                all.scratch_mib = number.ok_or_else(|| wrong("its memory is not a number of MiB"))?;
             }
             Some(OWN_NETWORK) => all.own_network = true,
             Some(word @ (BIND | SHOW)) => {
@@ -236,7 +236,8 @@ fn devices() -> io::Result<()> {
 
 /// Mounts a file, directory or device of the host at its place.
 fn bind(Bound { from, to, word }: &Bound) -> io::Result<()> {
-    let number: i32 = from.to_str().and_then(|n| n.parse().ok()).ok_or_else(|| wrong("a descriptor is no number"))?;
+    let number: i32 =
+        from.to_str().and_then(|n| n.parse().ok()).ok_or_else(|| wrong("a descriptor is not a number"))?;
     // SAFETY: the process that started this one left it open for this, and told its number to nobody else.
     let tree = unsafe { OwnedFd::from_raw_fd(number) };
     if *word == SHOW && fs::symlink_metadata(to).is_ok() {

@@ -4,6 +4,7 @@
 //! orphans; it has no way to fail that would panic the kernel. What goes wrong is said in the
 //! kernel's log, which is the guest's console.
 
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::Local;
 use crate::agent::stream;
 use crate::linux::block;
 
-/// Kernel modules to load, one absolute path a line, in order.
+/// Kernel modules to load in order, a line each: the absolute path, and its parameters after a blank.
 const MODULE_LIST: &str = "/etc/vmio-modules";
 
 /// Disks to mount: `SERIAL DIRECTORY TYPE` a line, read-only. The serial is the one that the
@@ -102,8 +103,11 @@ fn load_modules() {
         Err(e) => return log(&format!("cannot read {MODULE_LIST}: {e}")),
         Ok(list) => list,
     };
-    for path in list.lines().map(str::trim).filter(|l| !l.is_empty()) {
-        let loaded = File::open(path).and_then(|file| match finit_module(&file, c"", 0) {
+    for line in list.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        // The file, then the module's parameters.
+        let (path, options) = line.split_once(' ').unwrap_or((line, ""));
+        let options = CString::new(options).unwrap_or_default();
+        let loaded = File::open(path).and_then(|file| match finit_module(&file, &options, 0) {
             Err(Errno::EXIST) => Ok(()),
             // The file was opened: it is a symbol that the kernel did not find.
             Err(Errno::NOENT) => Err(io::Error::other("a module that it needs is not loaded; order the list")),

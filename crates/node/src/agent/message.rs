@@ -48,6 +48,8 @@ pub(crate) enum Request {
     ReadStart { path: PathBuf, most_bytes: usize },
     /// As [`Request::Read`], of a file that others control.
     ReadForeign { path: PathBuf, most_bytes: usize },
+    /// Read the beginning of a file that nobody but root can have written: data, then `Done`.
+    ReadTrusted { path: PathBuf, most_bytes: usize },
     /// As [`Request::List`], of a directory that others control.
     ListForeign { dir: PathBuf },
     /// As [`Request::Stat`], of a path that others control.

@@ -63,7 +63,7 @@ impl Agent {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if matches!(e.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
                     if self.silence.is_some_and(|silence| heard.elapsed() > silence) {
-                        (self.log)("nothing was heard of its client");
+                        (self.log)("its client is silent");
                         break;
                     }
                     // The rest of a frame was lost with an earlier client.
@@ -101,7 +101,7 @@ impl Serving<'_> {
                 Ok(Some(Item::Frame(frame))) => self.take_frame(&frame),
                 Err(fault) => {
                     (self.agent.log)(&format!("the client sent {fault}; waiting for the next hello"));
-                    self.break_off("its client sent what is no frame");
+                    self.break_off("its client sent an invalid frame");
                 }
             }
         }

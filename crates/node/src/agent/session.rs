@@ -119,6 +119,9 @@ impl Session {
             Request::ReadForeign { path, most_bytes } => {
                 self.aside(id, move |out| send(&node.read_foreign(&path, most_bytes)?, id, out))
             }
+            Request::ReadTrusted { path, most_bytes } => {
+                self.aside(id, move |out| send(&node.read_trusted(&path, most_bytes)?, id, out))
+            }
             Request::ListForeign { dir } => {
                 self.aside(id, move |_| node.list_foreign(&dir).map(|names| Reply::Names { names }))
             }

@@ -48,7 +48,7 @@ pub enum WrongUse {
     Seconds(String),
     #[error("{0} stands there twice")]
     Twice(String),
-    #[error("there is no option {0}")]
+    #[error("unknown option {0}")]
     UnknownOption(String),
     #[error("--seconds is missing")]
     NoSeconds,

@@ -44,7 +44,7 @@ fn arguments_and_their_errors() {
         ("lu --seconds nan", "more than 0"),
         ("lu --seconds 1 --seconds 2", "twice"),
         ("lu --seconds 1 --size 4", "the order of the matrix is a whole number, 8 to 4096"),
-        ("lu --seconds 1 --threads 2", "no option --threads"),
+        ("lu --seconds 1 --threads 2", "unknown option --threads"),
         ("--version --seconds 1", "stands alone"),
     ] {
         let error = parsed(line).err().map(|e| e.to_string()).unwrap_or_default();

@@ -21,9 +21,7 @@ pub fn wipefs(node: &dyn Node, device: &Path, at: &Path) -> Result<Vec<String>> 
         .limit(Duration::from_secs(30));
     let unsure = |what: String| Error::Refused {
         device: device.into(),
-        reason: format!(
-            "{what}, so it cannot be told what it holds: install util-linux, or give --force if you are sure"
-        ),
+        reason: format!("{what}, so its contents are unknown: install util-linux, or give --force if you are sure"),
     };
     let output = node.exec(&cmd).map_err(|e| unsure(e.to_string()))?;
     if !output.ok() {

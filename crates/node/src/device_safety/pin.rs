@@ -126,7 +126,7 @@ impl Pinned {
         }
         let file = open_through(&by_name, OFlags::RDONLY | OFlags::NONBLOCK).map_err(fail("open"))?;
         let name = family::name(node.reader(), number(&file).map_err(fail("look at"))?)?.ok_or_else(|| {
-            refused("the kernel does not tell its name, so its users cannot be found; name another device")
+            refused("the kernel does not report its name, so its users cannot be found; name another device")
         })?;
         let identity = identity(node.reader(), &file).map_err(fail("look at"))?;
         Ok(Self { asked: asked.into(), node: path, name, identity, file })
@@ -161,7 +161,7 @@ impl Pinned {
         let file = self.open(OFlags::RDWR | OFlags::DIRECT | OFlags::EXCL).map_err(|source| match source.kind() {
             io::ErrorKind::ResourceBusy => Error::Refused {
                 device: self.asked.clone(),
-                reason: "it is in use by the kernel or another program (opening it alone failed): stop that use".into(),
+                reason: "it is in use by the kernel or another program (exclusive open failed): stop that use".into(),
             },
             _ => Error::Io { what: "open", path: self.asked.clone(), source },
         })?;
@@ -185,14 +185,14 @@ impl Pinned {
         let gone = |what: String| Error::Refused {
             device: self.asked.clone(),
             reason: format!(
-                "{what}. What was planned and confirmed is {} ({}); nothing was written: look at what became of it, \
-                 and begin again",
+                "{what}. Planned and confirmed was {} ({}); nothing was written: check what happened to it, and start \
+                 again",
                 self.node.display(),
                 self.identity.describe()
             ),
         };
         let now = self.asked.canonicalize().and_then(|path| Ok((path.metadata()?, path)));
-        let (stat, path) = now.map_err(|e| gone(format!("it is not there any more ({e})")))?;
+        let (stat, path) = now.map_err(|e| gone(format!("it no longer exists ({e})")))?;
         let there = device::of_dev(stat.rdev());
         if !stat.file_type().is_block_device() || there != self.identity.number {
             return Err(gone(format!("it names another device now: {} ({}:{})", path.display(), there.0, there.1)));
@@ -211,7 +211,7 @@ impl Pinned {
             Some(difference) => Err(Error::Refused {
                 device: self.asked.clone(),
                 reason: format!(
-                    "it is not the disk that was planned and confirmed: {difference}; nothing was written: begin again"
+                    "it is not the disk that was planned and confirmed: {difference}; nothing was written: start again"
                 ),
             }),
         }

@@ -92,7 +92,7 @@ pub(super) fn examine(proc: &Path, pid: u32, query: &DeviceQuery, visited: &mut 
     }
     if let Some((_, e)) = denied.first() {
         let what: Vec<&str> = denied.iter().map(|(what, _)| *what).collect();
-        let message = format!("the {} of {} cannot be looked at ({e})", what.join(" and "), subject.label);
+        let message = format!("the {} of {} cannot be read ({e})", what.join(" and "), subject.label);
         let _ = reports.send(if pid == INIT { Report::Init(message) } else { Report::Unseen(message) });
     }
 }

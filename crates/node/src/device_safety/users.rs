@@ -127,7 +127,7 @@ fn look_once(proc: &Path, query: &DeviceQuery) -> Users {
         from += 1;
         if stuck >= MOST_STUCK || Instant::now() >= until {
             let left = holders.len().saturating_sub(from);
-            users.unseen.push(format!("{left} further processes and loop devices were not looked at in time"));
+            users.unseen.push(format!("{left} further processes and loop devices could not be checked in time"));
             return users;
         }
     }
@@ -162,9 +162,7 @@ fn look_at_loop(name: &str, query: &DeviceQuery, reports: &Sender<Report>) {
         Ok(None) => None,
         Err(e) => {
             let shown = process::printable(&file.shown.display().to_string());
-            Some(Report::Unseen(format!(
-                "the loop device {name} (over {shown}) cannot be asked what it lies over ({e})"
-            )))
+            Some(Report::Unseen(format!("the backing file of the loop device {name} ({shown}) cannot be read ({e})")))
         }
     };
     if let Some(word) = word {

@@ -104,7 +104,7 @@ pub(crate) fn write_back(path: &Path, value: &str) -> io::Result<()> {
     let mounts = machine::own_mounts()?;
     let mount = mounts::holding(&mounts, path).ok_or_else(|| refused("it lies on no mount"))?;
     if !["proc", "sysfs", "cgroup", "cgroup2"].contains(&mount.filesystem.as_str()) {
-        return Err(refused("it is no value of the kernel's: it lies outside of /proc, /sys and control groups"));
+        return Err(refused("it is not a kernel setting: it lies outside of /proc, /sys and control groups"));
     }
     let base = openat(CWD, &mount.point, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let inner = path.strip_prefix(&mount.point).map_err(|_| refused("it lies on no mount"))?;
@@ -112,7 +112,7 @@ pub(crate) fn write_back(path: &Path, value: &str) -> io::Result<()> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let mut file = File::from(openat2(&base, inner, flags, Mode::empty(), resolve)?);
     if ![PROC, SYSFS, CGROUP, CGROUP2].contains(&fstatfs(&file)?.f_type) {
-        return Err(refused("it is no value of the kernel's"));
+        return Err(refused("it is not a kernel setting"));
     }
     file.write_all(value.as_bytes())
 }
@@ -182,7 +182,7 @@ mod tests {
         let inside = fs::read_dir("/sys/class/net").unwrap().flatten().next().map(|e| e.path().join("address"));
         if let Some(address) = inside {
             let error = write_back(&address, "x").unwrap_err();
-            assert!(!error.to_string().contains("kernel's"), "{error}");
+            assert!(!error.to_string().contains("kernel setting"), "{error}");
         }
     }
 
@@ -190,7 +190,7 @@ mod tests {
     fn a_control_group_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let change = Change::Cgroup { paths: vec![dir.path().to_owned()] };
-        assert!(undo(&change, &SCOPE, &[]).unwrap_err().to_string().contains("no control group"));
+        assert!(undo(&change, &SCOPE, &[]).unwrap_err().to_string().contains("not a control group"));
         assert!(dir.path().exists());
     }
 }

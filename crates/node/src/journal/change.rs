@@ -238,7 +238,7 @@ impl fmt::Display for Change {
 pub fn remove_trace_instance(path: &Path) -> io::Result<()> {
     let ours = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(TRACE_PREFIX));
     if !ours || path.parent().and_then(Path::file_name).is_none_or(|p| p != "instances") {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no trace instance of vmio and was left alone"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a trace instance of vmio and was not touched"));
     }
     // rmdir does this too; it is done first so that no event is written while a reader lets go.
     let _ = fs::write(path.join("events/enable"), "0");
@@ -327,9 +327,9 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::write(path.join("precious"), "x").unwrap();
         let change = Change::dir(&path);
-        assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("left alone"));
+        assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("not touched"));
         fs::write(path.join(SCRATCH_MARKER), "another\n").unwrap();
-        assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("left alone"));
+        assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("not touched"));
         assert!(path.join("precious").exists());
         fs::write(path.join(SCRATCH_MARKER), "me\n").unwrap();
         change.undo(&SCOPE).unwrap();
@@ -350,7 +350,7 @@ mod tests {
             let path = dir.path().join(wrong);
             fs::create_dir_all(&path).unwrap();
             let change = Change::TraceInstance { path: path.clone() };
-            assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("left alone"));
+            assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("not touched"));
             assert!(path.exists());
         }
         let path = dir.path().join("instances/vmio-x");

@@ -30,21 +30,21 @@ pub(crate) enum NotUndone {
     )]
     Silent { path: PathBuf, server: String, waited: Duration },
 
-    #[error("{} was left alone: {why}", path.display())]
+    #[error("{} was not touched: {why}", path.display())]
     OutOfBounds { path: PathBuf, why: OutOfBounds },
 
-    #[error("{} is no longer what vmio made there; it was left alone: see who put it there", .0.display())]
+    #[error("{} is no longer what vmio created; it was not touched: find out who replaced it", .0.display())]
     OtherFile(PathBuf),
-    #[error("{} is no longer a directory; it was left alone", .0.display())]
+    #[error("{} is no longer a directory; it was not touched", .0.display())]
     NoDirectory(PathBuf),
-    #[error("{} is another directory now; it was left alone", .0.display())]
+    #[error("{} is another directory now; it was not touched", .0.display())]
     OtherDirectory(PathBuf),
-    #[error("{} holds files but no {SCRATCH_MARKER} of this owner; it was left alone", .0.display())]
+    #[error("{} holds files but no {SCRATCH_MARKER} of this owner; it was not touched", .0.display())]
     Unmarked(PathBuf),
-    #[error("cannot remove {}: it is no volume of vmio and was left alone; if it is yours, {}", .0, by_hand(.0))]
+    #[error("cannot remove {}: it is not a volume of vmio and was not touched; if it is yours, {}", .0, by_hand(.0))]
     NoVolumeOfOurs(Box<Volume>),
     #[error(
-        "cannot remove {}: it does not bear the mark of this owner and was left alone; if it is yours, {}",
+        "cannot remove {}: it does not have the mark of this owner and was not touched; if it is yours, {}",
         .0, by_hand(.0)
     )]
     OthersVolume(Box<Volume>),
@@ -89,7 +89,7 @@ impl NotUndone {
 }
 
 fn by_hand(volume: &Volume) -> String {
-    format!("to remove it by hand: `{}`", volume.removal())
+    format!("to remove it: `{}`", volume.removal())
 }
 
 fn emptied_words(emptied: bool) -> &'static str {
@@ -107,17 +107,17 @@ pub(crate) enum OutOfBounds {
     #[error("its path does not go straight down")]
     Crooked,
     #[error(
-        "the journal records no directory of its owner's that it lies in (an older vmio recorded none); if it is \
+        "the journal records no directory of its owner that contains it (an older vmio recorded none); if it is \
          vmio's, delete it, then delete the journal"
     )]
     NotRecorded,
     #[error("a link now leads to {}", .0.display())]
     Link(PathBuf),
-    #[error("what it lies in cannot be looked at: {0}")]
+    #[error("its directory cannot be examined: {0}")]
     UnseenAbove(io::Error),
-    #[error("it is no control group")]
+    #[error("it is not a control group")]
     NoControlGroup,
-    #[error("it cannot be looked at: {0}")]
+    #[error("it cannot be examined: {0}")]
     Unseen(io::Error),
 }
 
@@ -143,7 +143,7 @@ pub(crate) enum VolumeFailure {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub(crate) enum Unreadable {
-    #[error("line 1 is no journal head: {0}; remove the file")]
+    #[error("line 1 is not a journal header: {0}; remove the file")]
     NoHead(serde_json::Error),
     #[error("written by another vmio (journal version {0}, this one knows {VERSION}); let that vmio recover it")]
     OtherJournal(u32),
@@ -151,6 +151,6 @@ pub(crate) enum Unreadable {
     UnknownLine { number: usize, line: String },
     #[error("version {0} is not known; use the vmio that wrote it")]
     OtherLedger(u32),
-    #[error("line {number} makes no sense ({source}); look at it: what it spoke of can only be undone by hand")]
+    #[error("line {number} is invalid ({source}): what it describes can only be undone manually")]
     Nonsense { number: usize, source: serde_json::Error },
 }

@@ -98,7 +98,7 @@ pub(crate) fn make_scratch_dir(parent: &OwnedFd, name: &OsStr, cookie: &str) -> 
         if ours.st_uid != made.st_uid || made.st_mode & 0o022 != 0 {
             return Err(io::Error::new(
                 ErrorKind::PermissionDenied,
-                "another user put a directory of their own in the place of the new one, or may write it",
+                "another user replaced the new directory, or may write it",
             ));
         }
         marker.write_all(format!("{cookie}\n").as_bytes())
@@ -156,13 +156,13 @@ pub fn shown(path: &Path) -> PathBuf {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum Astray {
-    #[error("it cannot be looked at: {0}")]
+    #[error("it cannot be examined: {0}")]
     Unseen(Errno),
     #[error("it was deleted")]
     Deleted,
-    #[error("another file stands in its place{}", lies(now.as_deref()))]
+    #[error("another file has taken its place{}", lies(now.as_deref()))]
     OtherFile { now: Option<PathBuf> },
-    #[error("a link stands in its place, or in that of a directory above it{}", lies(now.as_deref()))]
+    #[error("a link has taken its place, or that of a directory above it{}", lies(now.as_deref()))]
     Link { now: Option<PathBuf> },
     #[error("its name is gone{}", lies(now.as_deref()))]
     Gone { now: Option<PathBuf> },

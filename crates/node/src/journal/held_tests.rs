@@ -56,12 +56,12 @@ fn descriptor_survives_renames() {
     assert_eq!(fs::read_to_string(top.join("gone/f")).unwrap(), "SCRATCH");
     assert_eq!((shown(&by), shown(&path)), (top.join("gone/f"), path.clone()));
     let said = leads_to(&path.join("f"), &file).unwrap_err().to_string();
-    assert!(said.starts_with("a link stands in its place") && said.ends_with("gone/f"), "{said}");
+    assert!(said.starts_with("a link has taken its place") && said.ends_with("gone/f"), "{said}");
     fs::remove_file(path.join("f")).unwrap();
     assert!(leads_to(&path.join("f"), &file).unwrap_err().to_string().starts_with("its name is gone"));
     fs::write(path.join("f"), "").unwrap();
     let said = leads_to(&path.join("f"), &file).unwrap_err().to_string();
-    assert!(said.starts_with("another file stands in its place"), "{said}");
+    assert!(said.starts_with("another file has taken its place"), "{said}");
     fs::remove_file(top.join("gone/f")).unwrap();
     assert_eq!(leads_to(&path.join("f"), &file).unwrap_err().to_string(), "it was deleted");
 }
@@ -107,7 +107,7 @@ fn foreign_files_stay() {
     let made = Identity::of(make_file(open_dir(&top.join("open")).unwrap(), "f".as_ref()).unwrap()).unwrap();
     fs::rename(&path, top.join("open/away")).unwrap();
     fs::write(&path, "precious").unwrap();
-    assert!(remove_file(&path, Some(made), true, None).unwrap_err().to_string().contains("left alone"));
+    assert!(remove_file(&path, Some(made), true, None).unwrap_err().to_string().contains("not touched"));
     fs::rename(top.join("open/away"), &path).unwrap();
     remove_file(&path, Some(made), true, None).unwrap();
     assert!(!path.exists());

@@ -112,7 +112,7 @@ fn failures_keep_the_journal() {
     fs::write(work.join("foreign"), "x").unwrap();
     let journal = Journal::open(&dir.path().join("state"), "run").unwrap();
     journal.record(Change::dir(&work)).unwrap();
-    assert!(journal.undo_all()[0].contains("left alone"));
+    assert!(journal.undo_all()[0].contains("not touched"));
     let path = journal.path().to_owned();
     drop(journal);
     assert!(path.exists());

@@ -100,7 +100,7 @@ impl Journal {
     pub fn open(dir: &Path, owner: &str) -> Result<Self> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if owner.is_empty() || owner.starts_with('.') || !owner.chars().all(allowed) {
-            let reason = format!("{owner:?} is no name for an owner; use letters, digits, '.', '_' and '-'");
+            let reason = format!("{owner:?} is not a valid owner name; use letters, digits, '.', '_' and '-'");
             return Err(Error::Journal { path: dir.join(format!("{owner}.journal")), reason });
         }
         private_dir(dir)?;
@@ -116,8 +116,8 @@ impl Journal {
             }
             Locked::Planted(why) => Err(Error::Untrusted {
                 path: path.clone(),
-                why: format!("{why}, so it may be somebody else's and nothing in it was obeyed"),
-                mend: "look at it, then delete it".into(),
+                why: format!("{why}, so it may be someone else's: it was ignored"),
+                mend: "check it, then delete it".into(),
             }),
         };
         let mut file = locked()?;

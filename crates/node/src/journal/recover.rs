@@ -86,7 +86,7 @@ fn home(dir: &Path) -> Result<Option<Home>> {
 
 /// What is told of a journal that somebody else put there.
 pub(crate) fn planted(why: Planted) -> String {
-    format!("{why}, so it may be somebody else's and nothing in it was obeyed; look at it, then delete it")
+    format!("{why}, so it may be someone else's: it was ignored; check it, then delete it")
 }
 
 /// What vmio left behind, for tests that look for leaks: journals in `dir` that no living owner
@@ -349,7 +349,7 @@ mod tests {
         });
         let failure = volume.undo(&Scope { cookie: "me", same_boot: true, held: &[] }).unwrap_err();
         let note = told_by_hand(&volume, &failure, Path::new("/var/lib/vmio/journals/x-left.journal"));
-        let help = "by hand: `lvremove --yes vmio-test-no-such-group/vmio-x`, then delete \
+        let help = "to remove it: `lvremove --yes vmio-test-no-such-group/vmio-x`, then delete \
                     /var/lib/vmio/journals/x-left.journal";
         assert!(note.ends_with(help), "{note}");
     }

@@ -30,7 +30,7 @@ const STICKY: u32 = 0o1000;
 pub(crate) enum Planted {
     #[error("it is a link")]
     Link,
-    #[error("it is no file")]
+    #[error("it is not a file")]
     NoFile,
     #[error("it belongs to user {0}")]
     Others(u32),

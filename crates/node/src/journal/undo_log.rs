@@ -32,7 +32,7 @@ pub enum UndoLogError {
     #[error(transparent)]
     File(#[from] Error),
     /// An entry that does not parse.
-    #[error("the guard's ledger: entry {id} of `{part}` makes no sense: {why}\n  help: use the vmio that wrote it")]
+    #[error("the guard's ledger: entry {id} of `{part}` is invalid: {why}\n  help: use the vmio that wrote it")]
     Nonsense {
         /// Its number.
         id: EntryId,

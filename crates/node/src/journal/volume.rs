@@ -310,12 +310,12 @@ mod tests {
             for mark in ["", "-", "me-too", "somebody"] {
                 let system = System::of(true, mark);
                 let error = system.removing(kind, name).unwrap_err().to_string();
-                assert!(error.contains("left alone"), "{name} {mark}: {error}");
+                assert!(error.contains("not touched"), "{name} {mark}: {error}");
                 assert!(system.there.get());
             }
             let system = System::of(true, "me");
             let error = system.removing(kind, &name.replace("vmio-", "vm-")).unwrap_err().to_string();
-            assert!(error.contains("left alone"), "{error}");
+            assert!(error.contains("not touched"), "{error}");
             assert!(system.there.get() && system.ran.borrow().is_empty());
         }
     }

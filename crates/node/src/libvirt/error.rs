@@ -38,7 +38,7 @@ pub(crate) enum Trouble {
     Cut { written: i64, bytes: usize },
     #[error("a shell in the guest {0}")]
     Shell(String),
-    #[error("a directory whose name a shell would not leave as it is: {0:.200}")]
+    #[error("a directory name that a shell would change: {0:.200}")]
     Place(String),
     #[error("the agent in the guest has ended")]
     AgentEnded,
@@ -52,7 +52,7 @@ pub(crate) enum Trouble {
 }
 
 /// For where nothing else is known.
-pub(crate) const BY_HAND: &str = "try it by hand: virsh qemu-agent-command DOMAIN '{\"execute\":\"guest-info\"}'";
+pub(crate) const BY_HAND: &str = "try it manually: virsh qemu-agent-command DOMAIN '{\"execute\":\"guest-info\"}'";
 const INSTALL: &str = "install libvirt-clients, which has virsh (docs/libvirt.md)";
 const START: &str = "virsh start DOMAIN";
 const ALLOW: &str = "in the guest: allow it in /etc/qemu/qemu-ga.conf (/etc/sysconfig/qemu-ga)";
@@ -65,7 +65,7 @@ const MENDS: [(&str, &str); 9] = [
     (
         "QEMU guest agent is not configured",
         "it has no channel for one: virsh edit DOMAIN, <channel type='unix'><target type='virtio' \
-         name='org.qemu.guest_agent.0'/></channel>, and start it anew",
+         name='org.qemu.guest_agent.0'/></channel>, and restart it",
     ),
     ("agent is not connected", "in the guest: apt install qemu-guest-agent, and see that it runs"),
     ("agent is not responding", "in the guest: systemctl restart qemu-guest-agent"),

@@ -52,7 +52,7 @@ pub struct Domain {
 
 /// Why a text names no domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no address like libvirt://web1: {wrong}")]
+#[error("invalid address `{text}`, expected for example libvirt://web1: {wrong}")]
 pub struct NoDomain {
     /// The text.
     pub text: String,
@@ -212,7 +212,7 @@ mod tests {
         for wrong in
             ["libvirt://", "libvirt:///", "libvirt://--all", "libvirt://a/b", "libvirt://a\nb", "ssh://a", "web1"]
         {
-            assert!(is(wrong).unwrap_err().to_string().contains("no address like libvirt://web1"), "{wrong}");
+            assert!(is(wrong).unwrap_err().to_string().contains("expected for example libvirt://web1"), "{wrong}");
         }
     }
 }

@@ -203,7 +203,7 @@ fn read(virsh: &mut Virsh, file: i64) -> Result<Vec<u8>, Trouble> {
     let answer = virsh.ask("guest-file-read", &json!({ "handle": file, "count": READ_BYTES }))?;
     let wrong = |what: &str| Trouble::GuestAgent(what.to_owned());
     let bytes = BASE64.decode(answer["buf-b64"].as_str().unwrap_or_default().as_bytes());
-    let bytes = bytes.map_err(|_| wrong("answered with what is no base64"))?;
+    let bytes = bytes.map_err(|_| wrong("answered with invalid base64"))?;
     let fits = bytes.len() <= READ_BYTES && answer["count"].as_u64() == Some(bytes.len() as u64);
     fits.then_some(bytes).ok_or_else(|| wrong("gave other bytes than it says"))
 }

@@ -119,7 +119,7 @@ impl Virsh {
                 at += line.len();
             }
             if self.received.len() > MOST_BYTES {
-                let text = format!("said {MOST_BYTES} bytes and not that it had done as it was told");
+                let text = format!("printed {MOST_BYTES} bytes without confirming that it was done");
                 return Err(Trouble::Virsh(text));
             }
             let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
@@ -153,7 +153,7 @@ fn bare(mut line: &str) -> &str {
 }
 
 fn returned(answer: &str) -> Answer {
-    let no_json = |e: serde_json::Error| Trouble::WrongAnswer(format!("that is no JSON: {e}"));
+    let no_json = |e: serde_json::Error| Trouble::WrongAnswer(format!("invalid JSON: {e}"));
     let mut answer: Value = serde_json::from_str(answer).map_err(no_json)?;
     match answer.get_mut("return") {
         Some(value) => Ok(value.take()),

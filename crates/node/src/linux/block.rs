@@ -58,6 +58,11 @@ impl<'a> Device<'a> {
         Path::new(WHOLE).join(name).join("stat")
     }
 
+    /// Itself; of a partition its disk, which has the `queue` of both.
+    pub fn disk(&self) -> Self {
+        if self.is_partition() { self.inner("..") } else { self.clone() }
+    }
+
     /// What lies in its directory: a partition of it, one of its `slaves`.
     pub fn inner(&self, path: impl AsRef<Path>) -> Self {
         Self { reader: self.reader, dir: self.dir.join(path) }
@@ -119,6 +124,15 @@ impl<'a> Device<'a> {
     /// `write back` where it has a volatile cache that the kernel flushes, `write through` where it has none.
     pub fn write_cache(&self) -> Option<String> {
         self.word("queue/write_cache")
+    }
+
+    /// The I/O scheduler in use: `none`, `mq-deadline`, `bfq`.
+    pub fn scheduler(&self) -> Option<String> {
+        let all = self.word("queue/scheduler")?;
+        // One that is the only one stands without brackets.
+        let used =
+            all.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(all.as_str(), |(name, _)| name);
+        Some(used.to_owned())
     }
 
     /// Most bytes that one discard takes; 0 where it takes none.
@@ -247,12 +261,8 @@ pub fn read_ahead_kib(reader: &dyn Reader, path: &Path) -> Option<u64> {
     let stat = reader.stat(path).ok().flatten()?;
     let on @ (major, minor) = if stat.is_block() { stat.rdev } else { stat.dev };
     let own = || number(reader, Path::new(&format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")));
-    let disk = || {
-        let device = Device::numbered(reader, on);
-        let name = device.is_partition().then(|| device.node_name().ok().flatten()).flatten()?;
-        Device::whole(reader, &disk_of(reader, &sysfs_name(&name))?).read_ahead_kib()
-    };
-    Device::numbered(reader, on).read_ahead_kib().or_else(own).or_else(disk)
+    let device = Device::numbered(reader, on);
+    device.read_ahead_kib().or_else(own).or_else(|| device.disk().read_ahead_kib())
 }
 
 /// All devices of the btrfs that one is of, by name; `None` where it is of none (Linux fs/btrfs/sysfs.c, `devices`).

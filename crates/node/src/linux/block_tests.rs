@@ -14,6 +14,7 @@ fn a_device_says_what_it_is() {
         .file("/sys/block/sda/queue/rotational", "0\n")
         .file("/sys/block/sda/queue/write_cache", "write back\n")
         .file("/sys/block/sda/queue/discard_max_bytes", "0\n")
+        .file("/sys/block/sda/queue/scheduler", "none [mq-deadline] kyber bfq\n")
         .file("/sys/block/sda/mq/0/cpu_list", "0\n")
         .file("/sys/block/sda/sda1/partition", "1\n")
         .file("/sys/block/sda/sda1/holders/dm-0", "")
@@ -32,6 +33,7 @@ fn a_device_says_what_it_is() {
     assert_eq!((disk.write_cache().as_deref(), disk.discard_max_bytes()), (Some("write back"), Some(0)));
     assert_eq!((disk.partitions(), disk_of(&fake, "sda1").as_deref()), (vec!["sda1".to_owned()], Some("sda")));
     assert_eq!((disk.inner("sda1").holders(), disk_of(&fake, "queue")), (vec!["dm-0".to_owned()], None));
+    assert_eq!((disk.scheduler().as_deref(), disk.inner("sda1").scheduler()), (Some("mq-deadline"), None));
     let partition = Device::named(&fake, "sda1");
     assert_eq!((partition.number(), partition.dir.to_str()), (Some((8, 1)), Some("/sys/class/block/sda1")));
     let mapped = Device::whole(&fake, "dm-0");
@@ -52,9 +54,7 @@ fn read_ahead_of_devices_and_file_systems() {
         .node("/tmp/file", stat(0o100_600, (0, 30), (0, 0)))
         .file("/sys/dev/block/254:0/queue/read_ahead_kb", "128\n")
         .file("/sys/dev/block/254:1/partition", "1\n")
-        .file("/sys/dev/block/254:1/uevent", "DEVNAME=vda1\n")
-        .file("/sys/block/vda/vda1/partition", "1\n")
-        .file("/sys/block/vda/queue/read_ahead_kb", "256\n")
+        .file("/sys/dev/block/254:1/../queue/read_ahead_kb", "256\n")
         .file("/sys/class/bdi/0:52/read_ahead_kb", "15360\n");
     let of = |path: &str| read_ahead_kib(&fake, Path::new(path));
     assert_eq!((of("/dev/vda"), of("/dev/vda1"), of("/srv/file")), (Some(128), Some(256), Some(256)));

@@ -106,12 +106,79 @@ fn memory_by_node_of_a_lone_process() {
 }
 
 #[test]
+fn swap_of_a_lone_process() {
+    let fake = |procs: &str| {
+        Fake::new("fake")
+            .file("/proc/self/mountinfo", "31 23 0:28 / /c rw - cgroup2 cgroup2 rw\n")
+            .file("/c/vm/memory.swap.current", "8192\n")
+            .file("/c/vm/cgroup.procs", procs)
+    };
+    let of = |fake: &Fake, cgroup: &str| {
+        Hierarchies::of(fake).unwrap().group(cgroup, "memory").unwrap().swapped_bytes(fake, 8)
+    };
+    assert_eq!(of(&fake("8\n"), "0::/vm/emulator\n"), Some((8192, "/c/vm/memory.swap.current".into())));
+    assert_eq!(of(&fake("8\n9\n"), "0::/vm\n"), None);
+    let one = Fake::new("fake")
+        .file("/proc/self/mountinfo", "33 31 0:30 / /m rw - cgroup cgroup rw,memory\n")
+        .file("/m/vm/memory.stat", "cache 1\nswap 0\ntotal_cache 1\ntotal_swap 4096\n")
+        .file("/m/vm/cgroup.procs", "8\n");
+    assert_eq!(of(&one, "4:memory:/vm\n"), Some((4096, "/m/vm/memory.stat".into())));
+}
+
+#[test]
+fn quotas_that_were_used_up() {
+    let fake = Fake::new("fake")
+        .file("/c/a/cpu.max", "200000 50000\n")
+        .file("/c/a/cpu.stat", "usage_usec 9\nnr_periods 3400\nnr_throttled 12\nthrottled_usec 800000\n")
+        .file("/c/off/cpu.max", "200000 100000\n")
+        .file("/c/off/cpu.stat", "usage_usec 9\n")
+        .file("/m/a/cpu.cfs_period_us", "100000\n")
+        .file("/m/a/cpu.stat", "nr_periods 10\nnr_throttled 1\nthrottled_time 7000\n");
+    let of = |file: &str| throttled(&fake, Path::new(file));
+    let two = Throttled { period_us: 50_000, periods: 3400, throttled: 12, stopped_us: 800_000 };
+    let one = Throttled { period_us: 100_000, periods: 10, throttled: 1, stopped_us: 7 };
+    assert_eq!((of("/c/a/cpu.max"), of("/m/a/cpu.cfs_quota_us")), (Some(two), Some(one)));
+    assert_eq!((of("/c/off/cpu.max"), of("/c/none/cpu.max")), (None, None));
+}
+
+#[test]
+fn weights_of_io_and_who_holds_them() {
+    let of = |fake: &Fake, cgroup: &str| Hierarchies::of(fake).unwrap().group(cgroup, "io").unwrap();
+    let two = Fake::new("fake")
+        .file("/proc/self/mountinfo", "31 23 0:28 / /c rw - cgroup2 cgroup2 rw\n")
+        .file("/c/io.cost.qos", "259:0 enable=1 ctrl=auto\n8:0 enable=0 ctrl=user\n")
+        .file("/c/m.slice/io.weight", "default 700\n")
+        .file("/c/m.slice/a.scope/io.weight", "default 300\n8:16 200\n")
+        .file("/c/m.slice/a.scope/emulator/io.bfq.weight", "default 100\n")
+        .file("/c/m.slice/a.scope/emulator/io.stat", "8:0 rbytes=1 wbytes=0 rios=1 wios=0\n8:16 \n");
+    let own = of(&two, "0::/m.slice/a.scope/emulator\n");
+    assert_eq!(own.io_weight(&two), Some((300, "/c/m.slice/a.scope/io.weight".into())));
+    assert_eq!((own.io_devices(&two), own.iocost_devices(&two)), (vec![(8, 0)], vec![(259, 0)]));
+    // A slice's weight is of all guests in it.
+    assert_eq!(of(&two, "0::/m.slice/b.scope\n").io_weight(&two), None);
+    assert_eq!(own.v1_write_limit(&two), None);
+    let one = Fake::new("fake")
+        .file("/proc/self/mountinfo", "33 31 0:30 / /b rw - cgroup cgroup rw,blkio\n")
+        .file("/b/a/blkio.bfq.weight", "100\n")
+        .file("/b/a/blkio.weight", "1000\n")
+        .file("/b/a/blkio.throttle.io_serviced", "8:0 Read 1\n8:0 Write 2\nTotal 3\n")
+        .file("/b/blkio.throttle.write_bps_device", "8:0 1048576\n");
+    let own = Hierarchies::of(&one).unwrap().group("4:blkio:/a\n", "blkio").unwrap();
+    assert_eq!(own.io_weight(&one), Some((1000, "/b/a/blkio.weight".into())));
+    assert_eq!((own.io_devices(&one), own.iocost_devices(&one)), (vec![(8, 0)], vec![]));
+    assert_eq!(own.v1_write_limit(&one), Some("/b/blkio.throttle.write_bps_device".into()));
+}
+
+#[test]
 fn counters_of_groups() {
     let all: Vec<_> =
-        io_stat("254:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n8:0 \n8:16 rbytes=x\n").collect();
-    let moved = Moved { read_ios: 1, read_bytes: 4096, write_ios: 2, write_bytes: 512 };
+        io_stat("254:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=8192 dios=3\n8:0 \n8:16 rbytes=x\n").collect();
+    let moved =
+        Moved { read_ios: 1, read_bytes: 4096, write_ios: 2, write_bytes: 512, discard_ios: 3, discard_bytes: 8192 };
     assert_eq!(all, [((254, 0), moved)]);
     assert_eq!(blkio("254:0 Read 10\n254:0 Write 20\n254:0 Total 30\nTotal 30\n"), [((254, 0), (10, 20))].into());
     assert_eq!(cpu_used_ns("usage_usec 7\nuser_usec 1\n"), Some(7000));
     assert_eq!(cpu_used_ns("user_usec 1\n"), None);
+    assert_eq!(throttled_periods("nr_periods 5\nnr_throttled 2\nthrottled_usec 9\n"), Some((5, 2)));
+    assert_eq!(throttled_periods("nr_periods 5\n"), None);
 }

@@ -50,6 +50,43 @@ pub fn nodes(reader: &dyn Reader) -> BTreeMap<u32, Vec<u32>> {
     numbers.map(|node| (node, cpus(node).unwrap_or_default())).collect()
 }
 
+/// Processors whose frequency is chosen together, and what chooses it (Linux Documentation/admin-guide/pm/cpufreq.rst).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrequencyPolicy {
+    /// Those that are online.
+    pub cpus: Vec<u32>,
+    /// Scaling driver: `acpi-cpufreq`, `intel_pstate`, `amd-pstate-epp`.
+    pub driver: String,
+    /// Governor: `performance`, `powersave`, `schedutil`.
+    pub governor: String,
+    /// What a driver that chooses by itself prefers (`energy_performance_preference`): `balance_power`; `None` where
+    /// the driver has no such file, as generic ones.
+    pub preference: Option<String>,
+}
+
+/// Where the policies of the processors' frequency are.
+const POLICIES: &str = "/sys/devices/system/cpu/cpufreq";
+
+/// Numbers of the policies of the processors' frequency; none where the kernel does not choose it, as mostly in guests.
+pub fn frequency_policies(reader: &dyn Reader) -> Vec<u32> {
+    let names = reader.list(Path::new(POLICIES)).unwrap_or_default();
+    names.iter().filter_map(|name| name.strip_prefix("policy")?.parse().ok()).take(MOST).collect()
+}
+
+/// A policy. The frequency itself is not read, which would take the processors' time.
+pub fn frequency_policy(reader: &dyn Reader, number: u32) -> Option<FrequencyPolicy> {
+    let dir = Path::new(POLICIES).join(format!("policy{number}"));
+    let driver = word(reader, &dir.join("scaling_driver"))?;
+    let chooses = driver == "intel_pstate" || driver.starts_with("amd-pstate");
+    let preference = if chooses { word(reader, &dir.join("energy_performance_preference")) } else { None };
+    Some(FrequencyPolicy {
+        cpus: list(&word(reader, &dir.join("affected_cpus"))?.replace(' ', ","))?,
+        governor: word(reader, &dir.join("scaling_governor"))?,
+        driver,
+        preference,
+    })
+}
+
 /// A list of processors as the kernel writes it (`0-3,8`; cpuset(7), "List format"), each once and in order; an
 /// empty list is one. `None` for what is none: a part that is no number, or a number that no processor has.
 pub fn list(text: &str) -> Option<Vec<u32>> {
@@ -78,6 +115,25 @@ mod tests {
         for none in ["a", "3-1", "0-8192", "0-4294967295", "0-18446744073709551615", "0,x", "0-3:1/2"] {
             assert_eq!(list(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn who_chooses_the_frequency() {
+        let policy = |fake: Fake, n: u32, cpus: &str, driver: &str, governor: &str| {
+            let dir = format!("/sys/devices/system/cpu/cpufreq/policy{n}");
+            fake.file(format!("{dir}/affected_cpus"), format!("{cpus}\n"))
+                .file(format!("{dir}/scaling_driver"), format!("{driver}\n"))
+                .file(format!("{dir}/scaling_governor"), format!("{governor}\n"))
+        };
+        let fake = policy(Fake::new("fake"), 0, "0 1", "acpi-cpufreq", "powersave");
+        let fake = policy(fake, 2, "2", "intel_pstate", "powersave")
+            .file("/sys/devices/system/cpu/cpufreq/policy2/energy_performance_preference", "balance_power\n")
+            .file("/sys/devices/system/cpu/cpufreq/boost", "1\n");
+        assert_eq!((frequency_policies(&fake), frequency_policies(&Fake::new("fake"))), (vec![0, 2], vec![]));
+        let of = |n: u32| frequency_policy(&fake, n).map(|p| (p.cpus, p.driver, p.preference));
+        assert_eq!(of(0), Some((vec![0, 1], "acpi-cpufreq".to_owned(), None)));
+        assert_eq!(of(2), Some((vec![2], "intel_pstate".to_owned(), Some("balance_power".to_owned()))));
+        assert_eq!(of(3), None);
     }
 
     #[test]

@@ -7,13 +7,15 @@
 //! | a file of … | goes to |
 //! |---|---|
 //! | one process or thread (`/proc/PID/…`) | [`process`]; its mapped files: [`maps`] |
-//! | the whole machine (`/proc/stat`, `/proc/meminfo`, `/proc/swaps`, `/proc/sys/…`) | [`system`] |
+//! | the whole machine (`/proc/stat`, `/proc/meminfo`, `/proc/swaps`, `/proc/sys/…`, its clock source) | [`system`] |
 //! | processors and NUMA nodes, lists of processors | [`cpu`] |
 //! | block devices (`/sys/block`, `/sys/dev/block`, `/proc/diskstats`) | [`block`] |
 //! | tables of mounts (`mountinfo`) | [`mounts`] |
+//! | journals of ext4 (`/proc/fs/jbd2`) | [`journal`] |
 //! | what of all this has to be answered by somebody else | [`silent`] |
 //! | control groups of both versions | [`cgroup`] |
 //! | network interfaces (`/sys/class/net`, `net/dev`) | [`net`] |
+//! | tracked connections (`nf_conntrack`) and the table of neighbours | [`conntrack`] |
 //! | sockets (`net/unix`, `net/tcp`, `net/udp`) | [`sockets`] |
 //! | the machine's own addresses (`net/fib_trie`, `net/if_inet6`) | [`addresses`] |
 //! | devices by their bus: PCI, Xen's back ends | [`bus`] |
@@ -49,8 +51,10 @@ pub mod addresses;
 pub mod block;
 pub mod bus;
 pub mod cgroup;
+pub mod conntrack;
 pub mod cpu;
 pub mod device;
+pub mod journal;
 pub mod kind;
 pub mod maps;
 pub mod mounts;

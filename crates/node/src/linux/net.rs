@@ -1,10 +1,13 @@
 //! Network: interfaces (`/sys/class/net`, Linux Documentation/ABI/testing/sysfs-class-net), their counters
 //! (`net/dev`, proc_pid_net(5)).
 
+mod ports;
+
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::{Reader, Result};
+pub use ports::{InterfaceKind, Port};
 
 /// The interfaces of the network namespace that the process that looks is in.
 const HERE: &str = "/sys/class/net";
@@ -135,6 +138,39 @@ impl<'a> Interfaces<'a> {
         u32::try_from(queues.iter().filter(|queue| queue.starts_with("tx-")).count()).ok()
     }
 
+    /// Flags of a tun or tap interface (`IFF_*` of include/uapi/linux/if_tun.h; drivers/net/tun.c, `tun_flags_show`);
+    /// `None` where it is neither.
+    pub fn tun_flags(&self, name: &str) -> Option<u32> {
+        let text = self.reader.read_foreign_text(&self.file(name, "tun_flags")).ok()?;
+        u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+    }
+
+    /// Packets that its queue holds at most. A tap's ring towards its reader is as long (drivers/net/tun.c,
+    /// `tun_queue_resize`).
+    pub fn queue_packets(&self, name: &str) -> Option<u64> {
+        self.number(name, "tx_queue_len")
+    }
+
+    /// A counter since it was made (Documentation/ABI/testing/sysfs-class-net-statistics): `tx_dropped`.
+    pub fn counter(&self, name: &str, counter: &str) -> Option<u64> {
+        self.number(name, &format!("statistics/{counter}"))
+    }
+
+    /// How many times its link was lost since it was made (Documentation/ABI/testing/sysfs-class-net).
+    pub fn link_losses(&self, name: &str) -> Option<u64> {
+        self.number(name, "carrier_down_count")
+    }
+
+    /// How many times a queue that it sends by was stuck and the card was reset (`tx_timeout` of each queue,
+    /// Documentation/ABI/testing/sysfs-class-net-queues). Of this machine's interfaces.
+    pub fn transmit_timeouts(&self, name: &str) -> Option<u64> {
+        let queues = self.reader.list(&self.file(name, "queues")).ok()?;
+        let counts = queues.iter().filter(|queue| queue.starts_with("tx-"));
+        let counts: Vec<u64> =
+            counts.filter_map(|queue| self.number(name, &format!("queues/{queue}/tx_timeout"))).collect();
+        (!counts.is_empty()).then(|| counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n)))
+    }
+
     /// Whether there is a link at it; `None` where it is down, since then it does not say (`EINVAL`). Of this machine's
     /// interfaces.
     pub fn has_carrier(&self, name: &str) -> Option<bool> {
@@ -167,6 +203,9 @@ pub fn bridges_call_netfilter(reader: &dyn Reader) -> Option<bool> {
     let [ip, ip6, _] = NETFILTER;
     Some(on(ip)? || on(ip6)?)
 }
+
+/// `IFF_VNET_HDR` of include/uapi/linux/if_tun.h: each packet of the tap has a header that carries its offloads.
+pub const IFF_VNET_HDR: u32 = 0x4000;
 
 /// `ARPHRD_ETHER` of include/uapi/linux/if_arp.h.
 const ARPHRD_ETHER: u32 = 1;
@@ -283,6 +322,23 @@ mod tests {
         }
         let local = Local::new();
         assert!(Interfaces::here(&local).has_interface("lo"));
+    }
+
+    #[test]
+    fn a_tap_and_an_uplink_tell_what_was_lost() {
+        let fake = Fake::new("fake")
+            .file("/sys/class/net/tap0/tun_flags", "0x5802\n")
+            .file("/sys/class/net/tap0/tx_queue_len", "1000\n")
+            .file("/sys/class/net/tap0/statistics/tx_dropped", "2003\n")
+            .file("/sys/class/net/eth0/carrier_down_count", "7\n")
+            .file("/sys/class/net/eth0/queues/rx-0/rps_cpus", "0\n")
+            .file("/sys/class/net/eth0/queues/tx-0/tx_timeout", "2\n")
+            .file("/sys/class/net/eth0/queues/tx-1/tx_timeout", "1\n");
+        let here = Interfaces::here(&fake);
+        assert_eq!((here.tun_flags("tap0"), here.tun_flags("eth0")), (Some(0x5802), None));
+        assert_eq!((here.queue_packets("tap0"), here.counter("tap0", "tx_dropped")), (Some(1000), Some(2003)));
+        assert_eq!((here.link_losses("eth0"), here.link_losses("tap0")), (Some(7), None));
+        assert_eq!((here.transmit_timeouts("eth0"), here.transmit_timeouts("tap0")), (Some(3), None));
     }
 
     #[test]

@@ -268,9 +268,23 @@ impl Status {
         cpu::list(self.field("Cpus_allowed_list")?)
     }
 
-    /// Memory that is there; kernel threads have none.
+    /// Memory that is there, without huge pages of hugetlbfs; kernel threads have none.
     pub fn resident_bytes(&self) -> Option<u64> {
-        self.field("VmRSS")?.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+        self.bytes("VmRSS")
+    }
+
+    /// Memory that was swapped out, without shared memory; kernel threads have none.
+    pub fn swapped_bytes(&self) -> Option<u64> {
+        self.bytes("VmSwap")
+    }
+
+    /// Huge pages of hugetlbfs that are mapped.
+    pub fn huge_page_bytes(&self) -> Option<u64> {
+        self.bytes("HugetlbPages")
+    }
+
+    fn bytes(&self, name: &str) -> Option<u64> {
+        self.field(name)?.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     }
 
     /// Effective capabilities, a bit each (capabilities(7)).

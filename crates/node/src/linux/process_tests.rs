@@ -58,13 +58,13 @@ fn descriptor_numbers_and_links() {
 #[test]
 fn fields_of_a_status() {
     let text = "Name:\tqemu: kvm\nTgid:\t8\nPid:\t9\nUid:\t1\t2\t3\t64055\nGid:\t5\t6\t7\t108\nGroups:\t108 993 \n\
-                NSpid:\t9\t1\nVmRSS:\t  2048 kB\nCapEff:\t000001ffffffffff\nCpus_allowed_list:\t0-1,4\n";
+                NSpid:\t9\t1\nVmRSS:\t  2048 kB\nVmSwap:\t1 kB\nCapEff:\t000001ffffffffff\nCpus_allowed_list:\t0-1,4\n";
     let status = Status::of_text(text.to_owned());
     assert_eq!((status.name(), status.process(), status.inner_number()), ("qemu: kvm", Some(8), Some(1)));
     assert_eq!((status.users(), status.groups()), (Some([1, 2, 3, 64_055]), Some([5, 6, 7, 108])));
     assert_eq!(status.supplementary_groups(), Some(vec![108, 993]));
     assert_eq!((status.cpus(), status.resident_bytes()), (Some(vec![0, 1, 4]), Some(2 << 20)));
-    assert_eq!(status.capabilities(), Some(0x1ff_ffff_ffff));
+    assert_eq!((status.capabilities(), status.swapped_bytes()), (Some(0x1ff_ffff_ffff), Some(1024)));
     let none = Status::of_text("Name:\tkthreadd\nUid:\t0\t0\n".to_owned());
     assert_eq!((none.users(), none.cpus(), none.resident_bytes()), (None, None, None));
     // `VmRSS` is not `VmRSSx`, and a name in a name is none.

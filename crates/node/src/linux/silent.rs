@@ -105,7 +105,7 @@ impl Look<'_> {
         let name = block::sysfs_name(&device.node_name().ok()??);
         let whole = if device.is_partition() { block::disk_of(self.reader, &name)? } else { name };
         if ["rbd", "nbd", "drbd"].into_iter().any(|driver| block::is_numbered(&whole, driver)) {
-            return Some(format!("whoever serves the block device {whole}"));
+            return Some(format!("the server of the block device {whole}"));
         }
         let device = Device::whole(self.reader, &whole);
         if let Some(file) = device.loop_file() {
@@ -161,7 +161,7 @@ mod tests {
             ("/mnt/own/disk", "FUSE server vmio"),
             ("/mnt/loop/a", "network file system u@h:/x"),
             ("/mnt/over/usr", "NFS server host:/export"),
-            ("/mnt/lv/x", "whoever serves the block device rbd0"),
+            ("/mnt/lv/x", "the server of the block device rbd0"),
         ] {
             assert_eq!(who(path).as_deref(), Some(server), "{path}");
         }

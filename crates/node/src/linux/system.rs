@@ -1,12 +1,15 @@
 //! Files that speak of the whole machine: `/proc/stat`, `/proc/meminfo`, `/proc/swaps`, `/proc/pressure`,
-//! `/proc/sys`.
+//! `/proc/sys`, `/sys/devices/system/clocksource`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use super::{mounts, process};
+use super::{mounts, number, process};
 use crate::{Reader, Result};
+
+/// Bytes of a page, in which merged memory is counted (x86-64).
+const PAGE_BYTES: u64 = 4096;
 
 /// A value below `/proc/sys` by its name in sysctl(8), `kernel.osrelease`, without blanks around it.
 ///
@@ -25,6 +28,23 @@ pub fn release(reader: &dyn Reader) -> Result<String> {
     sysctl(reader, "kernel.osrelease")
 }
 
+/// First two numbers of the kernel's version: `(6, 1)` of the release `6.1.0-18-amd64`.
+pub fn kernel_version(reader: &dyn Reader) -> Option<(u32, u32)> {
+    let release = release(reader).ok()?;
+    let (major, rest) = release.split_once('.')?;
+    let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The clock source in use (Linux, kernel/time/clocksource.c, `current_clocksource_show`).
+pub fn clock_source(reader: &dyn Reader) -> Option<String> {
+    let name = reader.read_text(Path::new(CLOCK_SOURCE)).ok()?.trim().to_owned();
+    Some(name).filter(|name| !name.is_empty())
+}
+
+/// Names the clock source in use; writing another one's name there changes it.
+pub const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
 /// Identity of this boot.
 ///
 /// # Errors
@@ -33,10 +53,20 @@ pub fn boot_id(reader: &dyn Reader) -> Result<String> {
     sysctl(reader, "kernel.random.boot_id")
 }
 
+/// Seconds since the machine was started (`/proc/uptime`, proc_uptime(5)).
+pub fn uptime_seconds(reader: &dyn Reader) -> Option<f64> {
+    let text = reader.read_text(Path::new("/proc/uptime")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// A field of `/proc/meminfo` (proc_meminfo(5)) in bytes: `MemTotal`, `MemAvailable`.
 pub fn memory_bytes(reader: &dyn Reader, name: &str) -> Option<u64> {
-    let meminfo = reader.read_text(Path::new("/proc/meminfo")).ok()?;
-    let value = process::field(&meminfo, name)?;
+    bytes_of(&reader.read_text(Path::new("/proc/meminfo")).ok()?, name)
+}
+
+/// The same of the file's content.
+pub fn bytes_of(meminfo: &str, name: &str) -> Option<u64> {
+    let value = process::field(meminfo, name)?;
     value.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -69,10 +99,31 @@ pub fn swaps_in_use(reader: &dyn Reader) -> Vec<PathBuf> {
     swaps(&reader.read_text(Path::new("/proc/swaps")).unwrap_or_default())
 }
 
+/// What merging pages of the same content does (`/sys/kernel/mm/ksm`, Linux Documentation/admin-guide/mm/ksm.rst).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Merging {
+    /// Bytes that it saves now: pages that are only there as another one.
+    pub saved_bytes: u64,
+    /// Whether pages of several NUMA nodes become one; no, where the kernel knows one node.
+    pub across_nodes: bool,
+}
+
+/// Merging of pages; `None` where it is off.
+pub fn merging(reader: &dyn Reader) -> Option<Merging> {
+    let of = |name: &str| number::<u64>(reader, &Path::new("/sys/kernel/mm/ksm").join(name));
+    let saved_bytes = of("run").filter(|run| *run == 1).and_then(|_| of("pages_sharing"))?.checked_mul(PAGE_BYTES)?;
+    Some(Merging { saved_bytes, across_nodes: of("merge_across_nodes") == Some(1) })
+}
+
 /// Microseconds in which some task waited (`some … total=`) in a file of `/proc/pressure`, or of a control group
 /// (Linux Documentation/accounting/psi.rst).
 pub fn stalled_us(pressure: &str) -> Option<u64> {
     pressure.lines().find(|l| l.starts_with("some "))?.rsplit_once("total=")?.1.trim().parse().ok()
+}
+
+/// A counter of `/proc/vmstat` (proc_vmstat(5)): `pswpin`, pages read from swap.
+pub fn counter(vmstat: &str, name: &str) -> Option<u64> {
+    vmstat.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '))?.trim().parse().ok()
 }
 
 /// Times of all processors since boot (`/proc/stat`, proc_stat(5)), in seconds.
@@ -118,8 +169,17 @@ mod tests {
     fn values_of_the_kernel() {
         let fake = Fake::new("fake").file("/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n");
         assert_eq!(release(&fake).unwrap(), "6.1.0-18-amd64");
+        let version = |text: &str| kernel_version(&Fake::new("fake").file("/proc/sys/kernel/osrelease", text));
+        assert_eq!((kernel_version(&fake), version("6.15-rc2\n"), version("6\n")), (Some((6, 1)), Some((6, 15)), None));
         assert!(sysctl(&fake, "kernel.io_uring_disabled").is_err());
+        let version = |release: &str| kernel_version(&Fake::new("fake").file("/proc/sys/kernel/osrelease", release));
+        assert_eq!((version("6.1.0-18-amd64\n"), version("7.0-rc1\n")), (Some((6, 1)), Some((7, 0))));
+        assert_eq!((version("6\n"), version("x.y\n"), kernel_version(&Fake::new("fake"))), (None, None, None));
+        let clock = |text: &str| clock_source(&Fake::new("fake").file(CLOCK_SOURCE, text));
+        assert_eq!((clock("hpet\n").as_deref(), clock("\n")), (Some("hpet"), None));
         assert_eq!(boot_id(&Local::new()).unwrap().len(), 36);
+        let up = Fake::new("fake").file("/proc/uptime", "58320.50 24008.28\n");
+        assert_eq!((uptime_seconds(&up), uptime_seconds(&fake)), (Some(58320.5), None));
     }
 
     #[test]
@@ -132,6 +192,21 @@ mod tests {
             assert_eq!(CpuTimes::parse(none), None, "{none}");
         }
         assert!(CpuTimes::parse(&Local::new().read_text(Path::new("/proc/stat")).unwrap()).unwrap().cpus > 0);
+    }
+
+    #[test]
+    fn merged_pages() {
+        let of = |run: &str| {
+            let fake = Fake::new("fake")
+                .file("/sys/kernel/mm/ksm/run", run)
+                .file("/sys/kernel/mm/ksm/pages_sharing", "256\n")
+                .file("/proc/uptime", "350735.47 234388.90\n");
+            assert_eq!(uptime_seconds(&fake).map(f64::floor), Some(350_735.0));
+            merging(&fake)
+        };
+        assert_eq!(of("1\n"), Some(Merging { saved_bytes: 1 << 20, across_nodes: false }));
+        // 2 takes all apart, and ends.
+        assert_eq!((of("0\n"), of("2\n"), merging(&Fake::new("fake"))), (None, None, None));
     }
 
     #[test]

@@ -157,7 +157,7 @@ pub(crate) fn path_only(path: &Path, more: OFlags) -> io::Result<OwnedFd> {
 fn open(path: &Path, kind: impl FnOnce(fs::FileType) -> bool) -> io::Result<File> {
     let at = File::from(path_only(path, OFlags::empty())?);
     if !kind(at.metadata()?.file_type()) {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     Ok(File::from(openat(CWD, shown(&at), flags, Mode::empty())?))

@@ -5,9 +5,12 @@
 
 pub(crate) mod child;
 pub(crate) mod foreign;
+mod layout;
 pub(crate) mod look;
+mod network;
 pub(crate) mod opened;
 pub(crate) mod sampler;
+mod trusted;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,8 +23,8 @@ use std::time::Duration;
 use crate::local::child::{Handle, Sink, Stream};
 use crate::machine::{self, DEATH_LIMIT, lock};
 use crate::{
-    At, End, Error, Exec, FileIdentity, FileSample, FileStat, Journal, Node, Opened, Output, Peek, Process, Reader,
-    Result, SamplePlan, Sampling,
+    At, End, Error, Exec, FileIdentity, FileSample, FileStat, Journal, NetworkAnswer, NetworkQuestion, Node, Opened,
+    Output, Peek, Process, Reader, Result, SamplePlan, Sampling, Unanswered,
 };
 
 /// Default of `Exec::keep_bytes`.
@@ -164,6 +167,10 @@ impl Reader for Local {
         foreign::read(path, most_bytes).map_err(|e| self.error("read", path, e))
     }
 
+    fn read_trusted(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
+        trusted::read(path, most_bytes).map_err(|e| self.error("read", path, e))
+    }
+
     fn list_foreign(&self, dir: &Path) -> Result<Vec<String>> {
         let mut names = foreign::list(dir).map_err(|e| self.error("list", dir, e))?;
         names.sort();
@@ -235,6 +242,10 @@ impl Node for Local {
         let mut to = self.create(path, mode)?;
         io::copy(&mut from, &mut to).map_err(|e| self.error("write", path, e))?;
         Ok(())
+    }
+
+    fn ask_kernel(&self, question: &NetworkQuestion) -> std::result::Result<NetworkAnswer, Unanswered> {
+        network::answer(question)
     }
 
     fn connect(&self, socket: &Path) -> Result<UnixStream> {

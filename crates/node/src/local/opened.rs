@@ -27,9 +27,10 @@ use rustix::process::{Gid, geteuid};
 
 use crate::linux::process::Status;
 use crate::local::foreign::{self, path_only, shown};
+use crate::local::layout;
 use crate::local::look::{FileQuery, FileReply, look, no_answer};
 use crate::machine;
-use crate::node::opened::{At, FileIdentity, Opened, Peek};
+use crate::node::opened::{At, FileIdentity, FileLayout, Opened, Peek};
 use crate::{FileStat, Local};
 
 /// Longest time for one of these calls: storage that does not answer would keep us for ever.
@@ -59,7 +60,7 @@ pub(crate) fn peek(at: &At, most: usize) -> io::Result<Peek> {
         At::Path(path) => (None, path.clone()),
     };
     let (reply, start) = look(FileQuery::Peek { open, most }, &path, LIMIT)?;
-    let FileReply::Peek { cached, may_hang } = reply else { return Err(no_answer(&reply)) };
+    let FileReply::Peek { cached, may_hang, layout } = reply else { return Err(no_answer(&reply)) };
     let error = |path: &Path, source| crate::Error::File {
         node: "local".into(),
         what: "count the cached pages of",
@@ -72,7 +73,7 @@ pub(crate) fn peek(at: &At, most: usize) -> io::Result<Peek> {
         let file =
             machine::within(LIMIT, move || self::open(&at)).unwrap_or_else(|| Err(ErrorKind::TimedOut.into()))?;
         let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
-        return Ok(Peek { start, cached_bytes: Ok(None), path, _file: Some(file) });
+        return Ok(Peek { start, cached_bytes: Ok(None), layout, path, _file: Some(file) });
     }
     let cached_bytes = match cached {
         Ok(None) => {
@@ -82,7 +83,7 @@ pub(crate) fn peek(at: &At, most: usize) -> io::Result<Peek> {
         Ok(bytes) => Ok(bytes),
         Err(fault) => Err(error(&path, fault.into())),
     };
-    Ok(Peek { start, cached_bytes, path, _file: None })
+    Ok(Peek { start, cached_bytes, layout, path, _file: None })
 }
 
 /// [`identity`], in this thread.
@@ -107,6 +108,8 @@ pub(crate) struct FileStart {
     pub cached: io::Result<Option<u64>>,
     /// Whether its file system is one whose server may not answer.
     pub may_hang: bool,
+    /// How its file system keeps it, where that may copy on write.
+    pub layout: Option<FileLayout>,
 }
 
 /// [`peek`], in this thread.
@@ -116,8 +119,10 @@ pub(crate) fn peek_here(at: &At, most: usize) -> io::Result<FileStart> {
     if most > 0 {
         (&file).take(most as u64).read_to_end(&mut start)?;
     }
-    let may_hang = file.metadata()?.is_file() && MAY_HANG.contains(&(fstatfs(&file)?.f_type as u32));
-    Ok(FileStart { start, cached: machine::cached_bytes(&file), may_hang })
+    let metadata = file.metadata()?;
+    let may_hang = metadata.is_file() && MAY_HANG.contains(&(fstatfs(&file)?.f_type as u32));
+    let layout = if metadata.is_file() { layout::layout(&file, metadata.len()) } else { None };
+    Ok(FileStart { start, cached: machine::cached_bytes(&file), may_hang, layout })
 }
 
 /// FUSE, NFS, SMB (three), Ceph, 9P (`f_type`, include/uapi/linux/magic.h).
@@ -154,7 +159,7 @@ fn open(at: &At) -> io::Result<File> {
     match at {
         At::Open(opened) if !opened.readable => return refused("its process has it open, but not for reading".into()),
         At::Open(opened) if !opened.is.is(&is) => {
-            return refused("its process has another file open in its place by now".into());
+            return refused("its process now has another file open in its place".into());
         }
         _ => {}
     }
@@ -179,8 +184,8 @@ fn no_data(held: &OwnedFd, mode: u32) -> io::Result<Option<String>> {
             let on = fstatfs(held.as_fd())?;
             // Both are 32 bits wide in the kernel; the type of the field is the platform's.
             return Ok(is_made_up(on.f_type as u32, on.f_blocks).then(|| {
-                "it lies in a file system that the kernel makes up (proc, sysfs, tracing and the like), where reading may \
-                 do things: it was not opened"
+                "it is in a pseudo file system of the kernel (proc, sysfs, tracing and so on), where reading can have \
+                 effects: it was not opened"
                     .to_owned()
             }));
         }
@@ -300,7 +305,7 @@ mod tests {
         assert!(refused(dir.path()).contains("a directory"));
         for made_up in ["/proc/self/status", "/proc/kcore", "/sys/kernel/mm/transparent_hugepage/enabled"] {
             if Path::new(made_up).exists() {
-                assert!(refused(Path::new(made_up)).contains("makes up"), "{made_up}");
+                assert!(refused(Path::new(made_up)).contains("pseudo file system"), "{made_up}");
             }
         }
         let file = dir.path().join("file");

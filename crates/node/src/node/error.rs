@@ -67,7 +67,7 @@ pub enum Error {
         reason: String,
     },
     /// What others could have written is not obeyed.
-    #[error("{} is not to be trusted: {why}; {mend}", path.display())]
+    #[error("{} is unsafe: {why}; {mend}", path.display())]
     Untrusted {
         /// Directory or journal.
         path: PathBuf,

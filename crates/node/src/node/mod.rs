@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::RemoteDevice;
-use crate::node::question::Questions;
+use crate::node::question::{NetworkAnswer, NetworkQuestion, Questions, Unanswered};
 use crate::opened::{At, FileIdentity, Opened, Peek};
 
 pub use error::{Error, Result};
@@ -51,6 +51,10 @@ pub trait Reader: Send + Sync {
     /// names): regular files of at most `most_bytes`. Never waits long, and below `/proc/PID/root`
     /// follows no link out of that root.
     fn read_foreign(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>>;
+
+    /// The beginning, at most `most_bytes`, of a file that nobody but root can have written: a regular file of root's,
+    /// reached by no link, in a directory of root's. Anybody may have chosen its name.
+    fn read_trusted(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>>;
 
     /// As [`Reader::list`], for directories that others control; see [`Reader::read_foreign`].
     fn list_foreign(&self, dir: &Path) -> Result<Vec<String>>;
@@ -125,6 +129,15 @@ pub trait Node: Questions {
     fn open_held_device(&self, device: &RemoteDevice, force: bool) -> Result<Opened> {
         let _ = force;
         Err(self.cannot("open", &device.asked))
+    }
+
+    /// Asks the kernel about the network, behind [`Questions::network`].
+    ///
+    /// # Errors
+    /// [`Unanswered::NotHere`] of a machine whose kernel cannot be asked from here.
+    fn ask_kernel(&self, question: &NetworkQuestion) -> std::result::Result<NetworkAnswer, Unanswered> {
+        let _ = question;
+        Err(Unanswered::NotHere)
     }
 
     /// What a node cannot do that has no need of it.

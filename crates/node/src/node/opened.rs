@@ -58,6 +58,43 @@ pub enum At {
     Path(PathBuf),
 }
 
+/// A file system that may write an overwrite to another place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum CowFilesystem {
+    /// btrfs.
+    Btrfs,
+    /// bcachefs.
+    Bcachefs,
+    /// XFS, of blocks that files share.
+    Xfs,
+}
+
+/// How a file system that may copy on write keeps a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct FileLayout {
+    /// The file system.
+    pub filesystem: CowFilesystem,
+    /// Whether each overwrite goes to another place; `None` where the file system does not say.
+    pub copy_on_write: Option<bool>,
+    /// Whether it compresses the file.
+    pub compressed: bool,
+    /// Its extents; `None` where they could not be counted.
+    pub extents: Option<Extents>,
+}
+
+/// Extents of a file, or of parts of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Extents {
+    /// How many were seen; one that reaches over several windows of the count counts once in each.
+    pub seen: u64,
+    /// In so many bytes of the file, holes included.
+    pub of_bytes: u64,
+    /// Whether that is the whole file.
+    pub whole: bool,
+    /// How many of them another file shares; 0 on btrfs and bcachefs, where that is not asked.
+    pub shared: u64,
+}
+
 /// First bytes of a file, and how many of its bytes are in the page cache; the file stays open as long as this lives.
 #[derive(Debug)]
 pub struct Peek {
@@ -65,6 +102,8 @@ pub struct Peek {
     pub start: Vec<u8>,
     /// Bytes of it that the page cache holds; `None` where the kernel cannot count them (before Linux 6.5).
     pub cached_bytes: Result<Option<u64>>,
+    /// How its file system keeps it; `None` for a device, and where the file system is none of those that copy.
+    pub layout: Option<FileLayout>,
     /// A path by which it is reached as long as it is held, whatever becomes of its name.
     pub path: PathBuf,
     pub(crate) _file: Option<File>,
@@ -73,6 +112,6 @@ pub struct Peek {
 impl Peek {
     /// Of a made-up file, for [`crate::fake`].
     pub fn made_up(start: Vec<u8>, cached_bytes: Result<Option<u64>>, path: PathBuf) -> Self {
-        Self { start, cached_bytes, path, _file: None }
+        Self { start, cached_bytes, layout: None, path, _file: None }
     }
 }

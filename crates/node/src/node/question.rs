@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::ethtool::{Offloads, Rings};
+use crate::netlink::tc::{Class, Filter, Qdisc};
 use crate::node::programs::find_program;
 use crate::node::{Error, Exec, Node, Output, Reader};
 use crate::qmp::{self, ReadOnly};
@@ -17,6 +19,12 @@ pub trait Questions: Reader {
     /// [`Unanswered`].
     fn answer(&self, question: &Question) -> Result<Output, Unanswered>;
 
+    /// Asks the kernel about the network; see [`NetworkQuestion`].
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    fn network(&self, question: &NetworkQuestion) -> Result<NetworkAnswer, Unanswered>;
+
     /// Opens a guest's monitor for a closed list of queries, until that time.
     ///
     /// # Errors
@@ -24,7 +32,7 @@ pub trait Questions: Reader {
     fn monitor(&self, guest: &str, socket: &Path, until: Instant) -> Result<ReadOnly, NoMonitor>;
 }
 
-/// Why a program gave no answer.
+/// Why a program, or the kernel, gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     /// The question is none that only reads.
@@ -33,6 +41,61 @@ pub enum Unanswered {
     /// The machine failed.
     #[error(transparent)]
     Node(#[from] Error),
+    /// That machine's kernel cannot be asked.
+    #[error("it is not read over this connection")]
+    NotHere,
+    /// The kernel refused, or its answer makes no sense.
+    #[error(transparent)]
+    Netlink(#[from] crate::netlink::Error),
+    /// The kernel does not tell it of that interface.
+    #[error("cannot see the settings of {name}: {source}")]
+    Interface {
+        /// Its name.
+        name: String,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+}
+
+/// What may be asked of the kernel about the network, in the network namespace of vmio. Each only reads, and needs no
+/// privilege.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum NetworkQuestion {
+    /// The qdiscs of all interfaces (`tc qdisc show`).
+    Qdiscs,
+    /// The classes of an interface, of htb alone (`tc class show`).
+    Classes {
+        /// Its index.
+        index: u32,
+    },
+    /// The filters of an interface that police or redirect (`tc filter show`).
+    Filters {
+        /// Its index.
+        index: u32,
+        /// Where they hang.
+        parent: u32,
+    },
+    /// Offloads of an interface (`ethtool --show-offload`).
+    Offloads {
+        /// Its name.
+        name: String,
+    },
+    /// Rings of an interface (`ethtool --show-ring`).
+    Rings {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// The kernel's answer to the [`NetworkQuestion`] of the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // they are named as the questions are
+pub enum NetworkAnswer {
+    Qdiscs(Vec<Qdisc>),
+    Classes(Vec<Class>),
+    Filters(Vec<Filter>),
+    Offloads(Offloads),
+    Rings(Option<Rings>),
 }
 
 /// Why a monitor cannot be asked.
@@ -75,10 +138,12 @@ pub enum Question {
     Zpool {
         /// Its name.
         pool: String,
+        /// Longest time for the answer.
+        limit: Duration,
     },
-    /// What Open vSwitch lets its ports send into it: `ovs-vsctl list Interface`, whose columns are name, rate and burst of
-    /// the policer (ovs-vswitchd.conf.db(5)).
-    OvsPolicing,
+    /// The interfaces, ports and bridges of Open vSwitch: three tables of its database by one `ovs-vsctl`, each a line
+    /// of JSON (ovs-vswitchd.conf.db(5); lib/table.c, `table_print_json__`).
+    Ovs,
     /// The dataset of a ZFS volume's device node, from udev's own helper.
     ZvolId {
         /// The device node.
@@ -98,7 +163,7 @@ impl Question {
             Question::PageCache { .. } => "fincore",
             Question::Virsh { .. } | Question::VirshMonitor { .. } => "virsh",
             Question::Zpool { .. } => "zpool",
-            Question::OvsPolicing => "ovs-vsctl",
+            Question::Ovs => "ovs-vsctl",
             Question::ZvolId { .. } => "/lib/udev/zvol_id",
         }
     }
@@ -136,19 +201,24 @@ impl Question {
                 let json = format!("{{\"execute\": \"{query}\"}}");
                 command.args(["--quiet", "--connect", uri, "qemu-monitor-command", domain, &json])
             }
-            Question::Zpool { pool } => {
+            Question::Zpool { pool, limit } => {
                 if pool.starts_with('-') {
                     return None;
                 }
                 // A user's PATH often lacks the directory that it is in.
                 let zpool = find_program(reader, self.program()).unwrap_or_else(|| self.program().into());
                 let command = Exec::new(zpool.display().to_string()).args(["list", "-vHP", pool]);
-                command.limit(Duration::from_secs(20))
+                command.limit(*limit)
             }
             // Without its database it would wait for ever.
-            Question::OvsPolicing => {
-                let columns = "--columns=name,ingress_policing_rate,ingress_policing_burst";
-                command.args(["--timeout=3", "--no-wait", "--format=json", columns, "list", "Interface"])
+            Question::Ovs => {
+                let interfaces = "--columns=_uuid,name,type,options,ingress_policing_rate,ingress_policing_burst";
+                let (ports, bridges) = ("--columns=_uuid,interfaces", "--columns=name,ports");
+                command
+                    .args(["--timeout=3", "--no-wait", "--format=json"])
+                    .args(["--", interfaces, "list", "Interface"])
+                    .args(["--", ports, "list", "Port"])
+                    .args(["--", bridges, "list", "Bridge"])
             }
             Question::ZvolId { device } => command.args([device.display().to_string()]).limit(Duration::from_secs(10)),
         })
@@ -175,6 +245,12 @@ macro_rules! questions {
                 question: &$crate::node::question::Question,
             ) -> Result<$crate::node::Output, $crate::node::question::Unanswered> {
                 $crate::node::question::answer(self, question)
+            }
+            fn network(
+                &self,
+                question: &$crate::node::question::NetworkQuestion,
+            ) -> Result<$crate::node::question::NetworkAnswer, $crate::node::question::Unanswered> {
+                $crate::Node::ask_kernel(self, question)
             }
             fn monitor(
                 &self,
@@ -211,8 +287,8 @@ mod tests {
         for wrong in ["quit", "query-", "query-block\"}, {\"", "device_del"] {
             assert_eq!(monitor(wrong).shown(&fake), None, "{wrong}");
         }
-        assert_eq!(Question::Zpool { pool: "-x".into() }.shown(&fake), None);
-        assert!(Question::OvsPolicing.shown(&fake).is_some_and(|shown| shown.contains("--timeout=3")));
+        assert_eq!(Question::Zpool { pool: "-x".into(), limit: LIMIT }.shown(&fake), None);
+        assert!(Question::Ovs.shown(&fake).is_some_and(|shown| shown.contains("--timeout=3")));
         assert!(matches!(fake.answer(&virsh("destroy web1")), Err(Unanswered::NotReadOnly)));
         assert!(fake.ran().is_empty());
     }

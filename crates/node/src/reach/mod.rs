@@ -67,7 +67,7 @@ impl Program {
         let found = uname.split_once(' ').filter(|(system, _)| *system == "Linux").map(|(_, machine)| machine);
         agents.iter().find(|program| Some(program.machine.as_str()) == found).ok_or_else(|| {
             let have: Vec<&str> = agents.iter().map(|program| program.machine.as_str()).collect();
-            let what = format!("it is {uname}, and vmio-agent is here for Linux {} alone", have.join(", "));
+            let what = format!("it is {uname}; this vmio-agent is only for Linux {}", have.join(", "));
             [what, "build the agent for that processor (docs/ssh.md)".to_owned()]
         })
     }
@@ -75,7 +75,7 @@ impl Program {
 
 /// Why no agent can be put on a machine, and what to do.
 pub(crate) const NO_PLACE: [&str; 2] = [
-    "no directory there takes a program: /dev/shm, /run, /tmp and the home directory were tried",
+    "no directory there allows programs: /dev/shm, /run, /tmp and the home directory were tried",
     "make room, or mount one of them without noexec",
 ];
 

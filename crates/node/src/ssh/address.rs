@@ -21,7 +21,7 @@ pub struct Address {
 
 /// Why a text is no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no address like ssh://root@host:22: {wrong}")]
+#[error("invalid address `{text}`, expected for example ssh://root@host:22: {wrong}")]
 pub struct NoAddress {
     /// The text.
     pub text: String,
@@ -41,7 +41,7 @@ pub enum Wrong {
     BehindBracket,
     #[error("no IPv6 address is in the brackets")]
     NoIpv6,
-    #[error("the port is no number from 0 to 65535")]
+    #[error("the port is not a number from 0 to 65535")]
     Port,
     #[error("a host has letters, digits, `.`, `-` and `_`, and does not begin with `-`")]
     Host,

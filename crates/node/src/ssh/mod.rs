@@ -41,7 +41,7 @@ pub fn open(ssh: &[String], address: &Address, agents: &[Program]) -> Result<Mac
         move |e: io::Error| failed(format!("{what}: {e}"), "try it again")
     };
     let [first, ..] = agents else {
-        return Err(failed("there is no vmio-agent to send there".into(), "make agent (a package has it)"));
+        return Err(failed("no vmio-agent to send there".into(), "make agent (a package has it)"));
     };
     let bytes = |program: &Program| {
         let what = format!("read {}", program.file.display());
@@ -176,15 +176,15 @@ impl Drop for Ssh {
 const MENDS: [(&str, &str); 8] = [
     (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "its key is another than your known hosts have: find out why before you do anything (ssh-keygen -R HOST forgets the old one)",
+        "its key differs from the one in your known hosts: find out why first (ssh-keygen -R HOST forgets the old one)",
     ),
     (
         "Host key verification failed",
-        "its key is not among your known hosts: go there once by hand and compare it (BY_HAND)",
+        "its key is not among your known hosts: connect once manually and compare it (BY_HAND)",
     ),
     (
         "Permission denied",
-        "give a key that it takes and that needs no password here, as ssh-agent or ssh-copy-id do; try it by hand (BY_HAND)",
+        "use a key that it accepts without a password here (ssh-agent, ssh-copy-id); try it manually (BY_HAND)",
     ),
     ("Could not resolve hostname", "see how the host is called"),
     ("Connection refused", "see whether sshd runs there, and on which port"),
@@ -195,7 +195,7 @@ const MENDS: [(&str, &str); 8] = [
 
 fn explain(address: &Address, stderr_text: &str, why: &str) -> (String, String) {
     let (what, help) = reach::explain("ssh", stderr_text, why, &MENDS);
-    let help = help.unwrap_or("try it by hand: BY_HAND");
+    let help = help.unwrap_or("try it manually: BY_HAND");
     (what, help.replace("BY_HAND", &address.by_hand()).replace("HOST", &address.host))
 }
 
@@ -206,7 +206,7 @@ enum NoWord {
     Ended,
     #[error("no shell answered within {} s", LIMIT.as_secs())]
     Late,
-    #[error("a shell said {MOST_SAID} bytes and not what it was asked")]
+    #[error("a shell printed {MOST_SAID} bytes without the expected answer")]
     TooMuch,
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -280,7 +280,7 @@ mod tests {
         assert!(help.contains("ssh-keygen -R web"), "{help}");
         let (what, help) = explain(&address, "kex: \u{1b}[31mbroken\n", "the connection ended");
         assert_eq!(what, "the connection ended; ssh said: kex: [31mbroken");
-        assert_eq!(help, "try it by hand: ssh -p 2222 root@web");
+        assert_eq!(help, "try it manually: ssh -p 2222 root@web");
         assert_eq!(explain(&address, "", "no answer").0, "no answer");
     }
 }

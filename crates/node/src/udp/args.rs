@@ -45,13 +45,13 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum WrongUse {
-    #[error("it is told neither to send nor to receive")]
+    #[error("say `send` or `receive`")]
     NoCommand,
     #[error("{0} is neither `send` nor `receive`")]
     UnknownCommand(String),
     #[error("ADDRESS and PORT are missing")]
     NoAddress,
-    #[error("{word} is no {what}")]
+    #[error("{word} is not a {what}")]
     Argument { word: String, what: &'static str },
     #[error("{0} is missing")]
     Missing(&'static str),
@@ -59,7 +59,7 @@ pub enum WrongUse {
     NoValue(String),
     #[error("{command} knows no argument {name}")]
     UnknownOption { command: String, name: String },
-    #[error("{name} {word} is no {what}")]
+    #[error("{name} {word} is not a {what}")]
     Value { name: String, word: String, what: &'static str },
     #[error("{name} {word} is out of range: {least} to {most}{unit}")]
     OutOfRange { name: String, word: String, least: u64, most: u64, unit: &'static str },
@@ -97,7 +97,7 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, WrongUse
         _ => return Err(WrongUse::UnknownCommand(verb)),
     };
     let (address, port) = args.next().zip(args.next()).ok_or(WrongUse::NoAddress)?;
-    let ip: IpAddr = address.parse().map_err(|_| WrongUse::Argument { word: address, what: "IP address" })?;
+    let ip: IpAddr = address.parse().map_err(|_| WrongUse::Argument { word: address, what: "valid IP address" })?;
     let port: u16 = port.parse().map_err(|_| WrongUse::Argument { word: port, what: "port" })?;
     let at = SocketAddr::new(ip, port);
     let mut options = Options::default();
@@ -208,17 +208,17 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (line, says) in [
-            ("", "neither to send nor to receive"),
+            ("", "say `send` or `receive`"),
             ("listen", "listen is neither"),
             ("send 10.0.0.1", "PORT are missing"),
-            ("send host 9", "host is no IP address"),
-            ("send 10.0.0.1 70000", "70000 is no port"),
-            ("send 10.0.0.1 0 --rate 1 --bytes 64 --seconds 1", "0 is no port to send to"),
+            ("send host 9", "host is not a valid IP address"),
+            ("send 10.0.0.1 70000", "70000 is not a port"),
+            ("send 10.0.0.1 0 --rate 1 --bytes 64 --seconds 1", "0 is not a port to send to"),
             ("send 10.0.0.1 9 --rate 1 --bytes 64", "--seconds is missing"),
             ("send 10.0.0.1 9 --rate 1 --seconds 1", "--bytes is missing"),
             ("send 10.0.0.1 9 --bytes 64 --seconds 1", "--rate is missing"),
             ("send 10.0.0.1 9 --rate 1 --bytes 47 --seconds 1", "out of range: 48 to 65507"),
-            ("send 10.0.0.1 9 --rate 1m --bytes 64 --seconds 1", "--rate 1m is no whole number"),
+            ("send 10.0.0.1 9 --rate 1m --bytes 64 --seconds 1", "--rate 1m is not a whole number"),
             ("send 10.0.0.1 9 --rate 99999999999999 --bytes 64 --seconds 1", "out of range"),
             ("send 10.0.0.1 9 --rate 1 --bytes 64 --seconds NaN", "out of range: 0 to 86400"),
             ("send 10.0.0.1 9 --rate 1 --bytes 64 --seconds -1", "out of range"),

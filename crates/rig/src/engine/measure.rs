@@ -112,6 +112,8 @@ pub fn measure(
     let mut round_told = None;
     // What cells wrote that came to no sample.
     let mut lost_bytes = 0;
+    // Cells of groups that would write more than what is left of the budget; the others go on.
+    let mut too_much: BTreeSet<String> = BTreeSet::new();
     // Cells left out whose guests were looked for.
     let mut looked_at = 0;
     let groups = if study.repeat.steady_state { study.groups() } else { Vec::new() };
@@ -126,7 +128,8 @@ pub fn measure(
             }
             looked_at = run.skipped.len();
         }
-        let skipped = Skipped::keys(&run.skipped);
+        let mut skipped = Skipped::keys(&run.skipped);
+        skipped.extend(too_much.iter().cloned());
         let now = Spent {
             seconds: earlier_seconds + seconds(),
             bytes_written: [so_far.spent.bytes_written, rig.written_beside(), lost_bytes]
@@ -152,6 +155,8 @@ pub fn measure(
             return Ok(Ended::Stopped(reason));
         }
         match step {
+            Step::Done(DoneReason::TimeBudget) => return Ok(Ended::Done(DoneReason::TimeBudget)),
+            Step::Done(_) if !too_much.is_empty() => return Ok(Ended::Done(DoneReason::ByteBudget)),
             Step::Done(reason) => return Ok(Ended::Done(reason)),
             Step::Boot { boot: number } => {
                 if let Some(stopped) = boot_guests(rig, number, tell)? {
@@ -160,7 +165,8 @@ pub fn measure(
                 boot = Some(number);
             }
             Step::Run { cell, .. } if now.bytes_written.saturating_add(rig.most_bytes(&cell)) > budget_bytes(study) => {
-                return Ok(Ended::Done(DoneReason::ByteBudget));
+                let of_it = study.groups().into_iter().filter(|group| group.contains(&cell)).flatten();
+                too_much.extend(of_it.map(|cell| cell.key()).chain([cell.key()]));
             }
             Step::Run { cell, .. }
                 if let Some(at) = turn_of(&groups, &controls, &cell)

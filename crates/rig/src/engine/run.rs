@@ -40,7 +40,7 @@ pub struct Job<'a> {
 
 /// What is said where the others' latency is not visible: why, only where the plan has not said it.
 fn blind(known: bool, why: &str) -> Vec<String> {
-    let said = "gentle: the others' latency is not visible; the cap and one core hold".to_owned();
+    let said = "gentle: cannot watch other guests' latency; the cap and one core still apply".to_owned();
     std::iter::once(said).chain((!known).then(|| format!("  {why}"))).collect()
 }
 
@@ -112,6 +112,6 @@ mod tests {
     fn what_the_plan_has_said_is_not_said_again_when_the_run_begins() {
         let (known, new) = (blind(true, "tracefs is not mounted"), blind(false, "cannot create /x: denied"));
         assert_eq!((known.len(), new[0] == known[0], new[1].as_str()), (1, true, "  cannot create /x: denied"));
-        assert!(known[0].len() <= 80 && known[0].contains("the cap and one core hold"), "{known:?}");
+        assert!(known[0].len() <= 80 && known[0].contains("the cap and one core still apply"), "{known:?}");
     }
 }

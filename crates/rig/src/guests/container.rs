@@ -47,7 +47,7 @@ impl GuestKind for Container {
             Requirement {
                 name: "vmio-agent",
                 why: "runs programs in the container",
-                fix: "make agent (a package has it in /usr/lib/vmio)",
+                fix: "make agent (a package has it in /usr/lib/vmio), or name it by VMIO_AGENT",
                 check: |n| AGENT.find(n).map(drop).map_err(|tried| Missing::NoneOf(listed(&tried))),
             },
             Requirement {
@@ -131,16 +131,16 @@ fn command(ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Exec> {
         return Err(wrong("a container has no network device but the end of its path".into()));
     }
     if ctx.cgroup_procs.is_empty() {
-        return Err(wrong("a container without a control group of its own would be held to nothing".into()));
+        return Err(wrong("a container without its own control group would not be limited".into()));
     }
-    let missing = |tried: Vec<PathBuf>| wrong(format!("there is no vmio-agent: none of {}", listed(&tried)));
+    let missing = |tried: Vec<PathBuf>| wrong(format!("no vmio-agent: none of {} exists", listed(&tried)));
     let agent = AGENT.find(ctx.node.reader()).map_err(missing)?;
     let scratch = (spec.memory_mib / SCRATCH_PART).max(1).to_string();
     let mut args = vec![container::NAME.to_owned(), spec.name.clone(), container::SCRATCH_MIB.to_owned(), scratch];
     if ctx.enter.is_empty() {
         args.push(container::OWN_NETWORK.to_owned());
     }
-    let text = |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| wrong("a path is no text".into()));
+    let text = |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| wrong("a path is not text".into()));
     for disk in &spec.disks {
         if let Some(attachment) = &disk.attachment {
             let why = format!("disk {}: a container has no {}, it gets what is there", disk.id, attachment.driver);

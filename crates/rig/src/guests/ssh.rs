@@ -47,7 +47,7 @@ impl Guest for Machine {
         Some(self)
     }
     fn give_up(&self, seen: &str) -> Error {
-        let report = "what was begun there is undone by the agent when it hears nothing more; --resume goes on";
+        let report = "the agent undoes what was begun there when the connection is lost; to continue: --resume";
         let (guest, what) = (self.node.name().to_owned(), seen.to_owned());
         Error::Down { guest, what, report: report.to_owned(), last: None }
     }

@@ -230,7 +230,7 @@ impl Base {
 /// The ELF kernel inside a bzImage, when a hypervisor can start it without the boot code.
 fn startable(node: &dyn Node, bzimage: &[u8], scratch: &Path, what: &Path) -> Result<Vec<u8>> {
     let refuse = |reason: &str| Error::Unpack { what: what.into(), reason: reason.into() };
-    let payload = unpack::payload(bzimage).ok_or_else(|| refuse("it is no bzImage with a known compression"))?;
+    let payload = unpack::payload(bzimage).ok_or_else(|| refuse("it is not a bzImage with a known compression"))?;
     let elf = unpack::unpack(node, payload, scratch, what)?;
     if elf::boots_by_pvh(&elf) { Ok(elf) } else { Err(refuse("it is built without CONFIG_PVH")) }
 }

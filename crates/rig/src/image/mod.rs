@@ -8,6 +8,7 @@
 //! What differs from guest to guest (which modules it loads) goes into the initramfs, which is put
 //! together at each launch from the image and costs a few milliseconds.
 
+mod ahead;
 mod apt;
 mod build;
 mod cpio;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use vmio_model::cell::Arch;
 use vmio_node::Node;
 
+pub use ahead::ahead;
 pub(crate) use build::Recipe;
 use cpio::Cpio;
 pub use error::{Error, Result};
@@ -88,6 +90,14 @@ pub const REQUIREMENTS: &[Requirement] = &[
         check: |n| program(n, "mke2fs"),
     },
 ];
+
+/// vmio's own program that is the first process of a guest.
+pub const OWN_AGENT: Requirement = Requirement {
+    name: "vmio-agent",
+    why: "is the first process of a guest",
+    fix: "build it with `make agent`, or name it by VMIO_AGENT",
+    check: own::check,
+};
 
 /// Told what is being done; called a few times a build.
 pub type Progress<'a> = &'a dyn Fn(&str);
@@ -220,7 +230,8 @@ impl Image {
                 }
             }
         }
-        let modules: String = listed.iter().map(|m| format!("/modules/{m}.ko\n")).collect();
+        let line = |module: &String| format!("/modules/{module}.ko {}", drivers::module_options(module));
+        let modules: String = listed.iter().map(|m| format!("{}\n", line(m).trim_end())).collect();
         archive.file("etc/vmio-modules", 0o644, modules.as_bytes());
         archive.file("etc/vmio-mounts", 0o644, format!("{TOOLS_SERIAL} /usr ext4\n").as_bytes());
         Ok(archive.finish())
@@ -244,6 +255,7 @@ mod tests {
         let mut modules: BTreeMap<String, Vec<String>> =
             BASE_MODULES.iter().map(|m| ((*m).to_owned(), vec!["virtio".to_owned(), (*m).to_owned()])).collect();
         modules.insert("sd_mod".into(), vec!["scsi_mod".into(), "sd_mod".into()]);
+        modules.insert("sym53c8xx".into(), vec!["scsi_mod".into(), "sym53c8xx".into()]);
         modules.insert("nvme".into(), vec![]);
         for name in modules.values().flatten() {
             fs::write(dir.join(format!("modules/{name}.ko")), name).unwrap();
@@ -273,6 +285,8 @@ mod tests {
                         /modules/virtio_blk.ko\n/modules/ext4.ko\n/modules/scsi_mod.ko\n/modules/sd_mod.ko\n";
         assert!(text.contains(expected), "{text}");
         assert!(!text.contains("nvme"));
+        let scsi = image(dir.path()).initramfs(&["sym53c8xx"]).unwrap();
+        assert!(String::from_utf8_lossy(&scsi).contains("/modules/sym53c8xx.ko settle=0\n"));
         assert!(text.contains("vmio-tools /usr ext4\n"));
     }
 

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use vmio_look::require::Missing;
 use vmio_model::cell::Arch;
-use vmio_node::Node;
+use vmio_node::{Node, Reader};
 
 use super::{Error, Result, elf, file_error};
 use crate::ours::{self, AGENT, Own};
@@ -12,6 +13,13 @@ use crate::ours::{self, AGENT, Own};
 /// The agent, checked that it can be the first process of a guest, where there is no library yet.
 pub fn agent(node: &dyn Node, arch: Arch) -> Result<Vec<u8>> {
     read_static(&path(node, AGENT, arch)?, arch)
+}
+
+/// Whether the agent of this host's guests is there and can be the first process.
+pub fn check(node: &dyn Reader) -> std::result::Result<(), Missing> {
+    let arch = Arch::default();
+    let path = AGENT.find_for(arch, node).map_err(|_| Missing::OwnProgram(AGENT.name))?;
+    read_static(&path, arch).map(drop).map_err(|e| Missing::Unlike(e.to_string()))
 }
 
 /// Where a program of vmio's own is for a processor.

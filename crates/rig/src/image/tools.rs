@@ -45,7 +45,7 @@ impl Tools {
             let found = ours::program(node.reader(), name).ok_or(Error::NoProgram { name });
             match found.and_then(|program| this.add(node, place_of(name, &program)?, program)) {
                 Ok(()) => {
-                    let version = version(node, name).unwrap_or_else(|| "it tells no version".into());
+                    let version = version(node, name).unwrap_or_else(|| "it reports no version".into());
                     this.programs.insert(name.to_owned(), version);
                 }
                 Err(e @ (Error::NoProgram { .. } | Error::NoLibrary { .. } | Error::Misplaced { .. })) => {

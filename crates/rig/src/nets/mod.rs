@@ -284,7 +284,7 @@ fn there(reader: &dyn Reader, path: &str) -> Result<(), Missing> {
 pub const VHOST: Requirement = Requirement {
     name: "/dev/vhost-net",
     why: "carries a guest's packets in the host's kernel",
-    fix: "modprobe vhost_net, or leave `vhost` out",
+    fix: "modprobe vhost_net (for good: echo vhost_net > /etc/modules-load.d/vhost_net.conf), or leave `vhost` out",
     check: |reader| there(reader, "/dev/vhost-net"),
 };
 

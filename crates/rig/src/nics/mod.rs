@@ -58,9 +58,7 @@ pub fn of(arch: Arch) -> impl Iterator<Item = &'static NicModel> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum Unfit {
-    #[error(
-        "{name} has no vhost, one queue and a ring of its own: drop `vhost`, `queues` and `ring`, or use virtio-net"
-    )]
+    #[error("{name} has no vhost, one queue and a fixed ring: drop `vhost`, `queues` and `ring`, or use virtio-net")]
     NotVirtio { name: &'static str },
     #[error("a tap has {MOST_QUEUES} queues at most, not {queues}")]
     Queues { queues: u32 },

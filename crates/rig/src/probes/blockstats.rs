@@ -42,7 +42,7 @@ impl Probe for Blockstats {
 impl ByItself for Blockstats {
     fn start(&self, subject: &ProbeSubject, _: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
         let ProbeSubject::Drive { drive: Counter(drive), .. } = subject else {
-            return Err(Unseen::OtherSubject("it is no disk of a guest"));
+            return Err(Unseen::OtherSubject("it is not a disk of a guest"));
         };
         Ok(Box::new(Counted { before: read(&**drive)?, drive: Arc::clone(drive) }))
     }

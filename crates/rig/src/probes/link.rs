@@ -28,14 +28,14 @@ impl Probe for Link {
 
 impl ByCommand for Link {
     fn command(&self, subject: &ProbeSubject) -> Result<Exec, Unseen> {
-        let ProbeSubject::Link { enter, .. } = subject else { return Err(Unseen::OtherSubject("it is no link")) };
+        let ProbeSubject::Link { enter, .. } = subject else { return Err(Unseen::OtherSubject("it is not a link")) };
         Ok(Exec::new("cat").args([net::traffic_file().display().to_string()]).behind(enter))
     }
     fn runs(&self) -> Runs {
         Runs::AtEnds
     }
     fn conclude(&self, subject: &ProbeSubject, heard: &Heard, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
-        let ProbeSubject::Link { name, .. } = subject else { return Err(Unseen::OtherSubject("it is no link")) };
+        let ProbeSubject::Link { name, .. } = subject else { return Err(Unseen::OtherSubject("it is not a link")) };
         let [(_, before), (_, after)] = heard.said.as_slice() else { return Err(Unseen::FewReadings) };
         let (before, after) = (carried(before, name)?, carried(after, name)?);
         let mut all = vec![Reading::scalar(SECONDS, heard.seconds)];

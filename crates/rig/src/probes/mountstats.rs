@@ -40,7 +40,7 @@ impl ByFiles for Mountstats {
         ticks: &[FileSample],
         _: &mut Vec<String>,
     ) -> Result<Vec<Reading>, Unseen> {
-        let ProbeSubject::Disk(backing) = subject else { return Err(Unseen::OtherSubject("it is no disk")) };
+        let ProbeSubject::Disk(backing) = subject else { return Err(Unseen::OtherSubject("it is not a disk")) };
         let (first, last) = ends(ticks)?;
         Ok(between(&backing.mount, first, last)?.readings())
     }

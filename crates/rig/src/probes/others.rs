@@ -32,7 +32,8 @@ impl Probe for Others {
         "others"
     }
     fn about(&self) -> &'static str {
-        "CPU seconds of processes that are not vmio's own, and which share of the processors that is; of vmio's own, and of the kernel's threads, whoever they work for; blind to interrupts of idle processors"
+        "CPU seconds of other processes, and their share of the processors; of vmio's own, and of the kernel's \
+         threads, which also work for others; blind to interrupts of idle processors"
     }
     fn sees(&self, subject: &ProbeSubject) -> bool {
         matches!(subject, ProbeSubject::Others { .. })
@@ -45,7 +46,7 @@ impl Probe for Others {
 impl ByItself for Others {
     fn start(&self, subject: &ProbeSubject, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
         let ProbeSubject::Others { than } = *subject else {
-            return Err(Unseen::OtherSubject("these are no processes"));
+            return Err(Unseen::OtherSubject("these are not processes"));
         };
         let began = Instant::now();
         let before = Table::read(node.reader(), than)?;

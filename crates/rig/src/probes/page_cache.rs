@@ -34,7 +34,7 @@ impl Probe for PageCache {
 
 impl ByItself for PageCache {
     fn start(&self, subject: &ProbeSubject, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
-        let ProbeSubject::Storage { path, .. } = subject else { return Err(Unseen::OtherSubject("it is no storage")) };
+        let ProbeSubject::Storage { path, .. } = subject else { return Err(Unseen::OtherSubject("it is not storage")) };
         let before = node.reader().cached_bytes(path)?;
         Ok(Box::new(AtWork { before, node: Arc::clone(node), path: path.clone() }))
     }

@@ -17,7 +17,7 @@ use super::{ProbeSubject, Unseen};
 pub const METER: Requirement = Requirement {
     name: "power meter",
     why: "energy and power of cells",
-    fix: "name a meter of your own with --power-command (docs/probes.md)",
+    fix: "name your own meter with --power-command (docs/probes.md)",
     check: |reader| counted(reader).map(drop),
 };
 
@@ -115,6 +115,6 @@ mod tests {
         }
         assert_eq!(said("echo no such meter >&2; exit 3", 2.0), "`--power-command` failed: no such meter");
         let words = said("echo 12 W", 2.0);
-        assert!(words.contains("some lines tell no watts"), "{words}");
+        assert!(words.contains("some lines contain no watts"), "{words}");
     }
 }

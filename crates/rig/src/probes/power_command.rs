@@ -26,8 +26,8 @@ impl Probe for PowerCommand {
         "power-command"
     }
     fn about(&self) -> &'static str {
-        "energy and mean power by a meter of the user's; blind to what is not plugged into it, and to what changes \
-         faster than it tells"
+        "energy and mean power by a meter of the user; blind to what is not plugged into it, and to changes faster \
+         than its readings"
     }
     fn figures(&self, _: &ProbeSubject) -> Vec<Figure> {
         energy::figures()
@@ -42,7 +42,7 @@ impl Probe for PowerCommand {
 
 impl ByCommand for PowerCommand {
     fn command(&self, subject: &ProbeSubject) -> Result<Exec, Unseen> {
-        let ProbeSubject::Meter { command } = subject else { return Err(Unseen::OtherSubject("it is no meter")) };
+        let ProbeSubject::Meter { command } = subject else { return Err(Unseen::OtherSubject("it is not a meter")) };
         Ok(Exec::new("sh").args(["-c", command]))
     }
     fn runs(&self) -> Runs {
@@ -53,7 +53,7 @@ impl ByCommand for PowerCommand {
         let readings: Vec<(f64, MeterReading)> =
             heard.said.iter().filter_map(|(at, line)| Some((*at, parse(line)?))).collect();
         if readings.len() < heard.said.len() {
-            notes.push("power-command: some lines tell no watts".to_owned());
+            notes.push("power-command: some lines contain no watts".to_owned());
         }
         // By the meter's clock where it keeps pace with ours: ours knows when a line came, not when it was measured.
         let own: Option<Vec<(f64, f64)>> =
@@ -139,7 +139,7 @@ mod tests {
         // A log of yesterday's, all at once.
         assert_eq!(of(2.0, &[(0.1, "0 100"), (0.1, "3600 100")]), few);
         let seldom = of(60.0, &[(1.0, "100"), (2.0, "100")]).unwrap_err();
-        assert_eq!(seldom, "the meter told its power for 1.0 s of 60.0 s");
+        assert_eq!(seldom, "the meter reported power for 1.0 s of 60.0 s");
         assert_eq!((parse("12 W"), parse("inf"), parse("")), (None, None, None));
     }
 

@@ -22,8 +22,8 @@ impl Probe for Powercap {
         "powercap"
     }
     fn about(&self) -> &'static str {
-        "energy and mean power of packages of processors and of memory, whoever works there; blind to all other parts \
-         of the machine"
+        "energy and mean power of processor packages and memory, for all work there; blind to all other parts of the \
+         machine"
     }
     fn figures(&self, _: &ProbeSubject) -> Vec<Figure> {
         energy::figures()
@@ -51,7 +51,7 @@ impl ByFiles for Powercap {
         notes: &mut Vec<String>,
     ) -> Result<Vec<Reading>, Unseen> {
         let ProbeSubject::Energy(zones) = subject else {
-            return Err(Unseen::OtherSubject("it is no counter of energy"));
+            return Err(Unseen::OtherSubject("it is not a counter of energy"));
         };
         let (first, last) = ends(ticks)?;
         let seconds = seconds_between(first, last)?;

@@ -24,7 +24,7 @@ pub enum Unseen {
     CutShort,
     #[error("{} has no NFS mount on {point}", nfs::stats_file().display())]
     NoMount { point: String },
-    #[error("there is no interface {0}")]
+    #[error("no such interface: {0}")]
     NoInterface(String),
     #[error("`{command}` failed: {said}")]
     Command { command: String, said: String },
@@ -32,10 +32,10 @@ pub enum Unseen {
     NoStat,
     #[error("no counter of energy could be read to the end")]
     NoEnergy,
-    #[error("the meter told its power for {told:.1} s of {seconds:.1} s")]
+    #[error("the meter reported power for {told:.1} s of {seconds:.1} s")]
     SeldomTold { told: f64, seconds: f64 },
     #[error(
-        "it is too slow for cells of {seconds} s, each of which starts it anew ({why}): have it go on and print its \
+        "it is too slow for cells of {seconds} s, each of which restarts it ({why}): let it run on and print its \
          watts often, or measure longer cells (without --quick, or by `repeat.seconds` of a study)"
     )]
     TooSlow { seconds: f64, why: String },

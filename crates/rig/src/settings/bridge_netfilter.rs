@@ -41,7 +41,7 @@ impl Setting for BridgeNetfilter {
             Subject::Path { network, .. } => {
                 Fit::Refused(format!("{network} has no bridge: use bridge, uplink or shared"))
             }
-            _ => Fit::Nothing("it is a path's, and no actor works over one: leave it out".into()),
+            _ => Fit::Nothing("it is for a network path, and no actor uses one: leave it out".into()),
         }
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
@@ -49,7 +49,7 @@ impl Setting for BridgeNetfilter {
         let plug = on.ports.iter().find(|port| port.is_plug);
         let port = plug.ok_or_else(|| Error::Failed("the actor is plugged into no bridge".into()))?;
         if port.enter.is_empty() {
-            return Err(Error::Refused("the bridge is the host's own, whose firewall is not vmio's to change".into()));
+            return Err(Error::Refused("the bridge is the host's own, and vmio does not change its firewall".into()));
         }
         let Some(before) = found(port)? else {
             // Without the module no firewall sees a bridge's packets.

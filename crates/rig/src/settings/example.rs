@@ -36,14 +36,14 @@ impl Setting for QueueLength {
 /// One spelling for each number.
 fn packets(text: &str) -> Result<u32, WordError> {
     let number = text.parse::<u32>().ok().filter(|n| (1..=100_000).contains(n) && n.to_string() == text);
-    number.ok_or_else(|| WordError(format!("{text:?} is no number of packets from 1 to 100000, such as 1000")))
+    number.ok_or_else(|| WordError(format!("invalid number of packets {text:?}: 1 to 100000, such as 1000")))
 }
 
 /// `2: eth0: <BROADCAST,…> mtu 1500 qdisc fq_codel state UP mode DEFAULT group default qlen 1000\ …`
 fn found(port: &Port) -> Result<u32> {
     let text = port.ask("ip", &["-oneline", "link", "show", "dev", &port.interface])?;
     let length = text.split([' ', '\\']).skip_while(|word| *word != "qlen").nth(1).and_then(|word| word.parse().ok());
-    length.ok_or_else(|| Error::Failed(format!("`ip link` tells no length of the queue of {}", port.interface)))
+    length.ok_or_else(|| Error::Failed(format!("`ip link` shows no queue length of {}", port.interface)))
 }
 
 fn set(port: &Port, to: u32) -> Result<()> {

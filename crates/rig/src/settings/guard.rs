@@ -59,7 +59,7 @@ impl Setting for Guard {
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         let Subject::Path { network, peer, co_sender, .. } = &actor.subject else {
-            return Fit::Nothing("it is for who shares an uplink, and no actor works over one: leave it out".into());
+            return Fit::Nothing("it is for actors that share an uplink, and none uses one: leave it out".into());
         };
         if co_sender.is_some() {
             return Fit::Refused(
@@ -71,7 +71,7 @@ impl Setting for Guard {
             return Fit::Sets;
         }
         Fit::Nothing(format!(
-            "between the actor and {network}.{peer} lies no uplink: use the network shared with the peer remote"
+            "there is no uplink between the actor and {network}.{peer}: use the network shared with the peer remote"
         ))
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
@@ -117,8 +117,8 @@ fn name(text: &str) -> Result<String, WordError> {
         && text.bytes().all(|c| letter(c) || c.is_ascii_digit() || c == b'-');
     let wrong = || {
         WordError(format!(
-            "{text:?} is no name of a policy: small letters, digits and -, a letter first, {NAME_MOST} at most, as in \
-             `exact`, `dba-100ms` (the section [guard.exact])"
+            "invalid name of a policy {text:?}: small letters, digits and -, a letter first, {NAME_MOST} at most, \
+             such as `exact`, `dba-100ms` (the section [guard.exact])"
         ))
     };
     fits.then(|| text.to_owned()).ok_or_else(wrong)
@@ -135,9 +135,8 @@ fn plugged(ports: &[Port]) -> Result<Plugged> {
     // The other end of the link is in another namespace.
     let uplink = ports.iter().find(|port| port.is_link && port.enter == plug.enter);
     let uplink = uplink.ok_or_else(|| Error::Refused("an actor's path has no uplink".into()))?;
-    let carries = limit(uplink)?.ok_or_else(|| {
-        Error::Refused("a guard shares what an uplink carries, and nothing says what: set `rate` as well".into())
-    })?;
+    let carries = limit(uplink)?
+        .ok_or_else(|| Error::Refused("a guard shares an uplink's rate, and none is set: set `rate` as well".into()))?;
     Ok(Plugged { interface: plug.interface.clone(), uplink: uplink.interface.clone(), carries: carries.bits() })
 }
 

@@ -38,10 +38,9 @@ impl Setting for Mtu {
             (Fit::Sets, Some(card), Ok(Mtus { ends, .. })) if ends > card.most_mtu_bytes => {
                 Fit::Refused(format!("{} takes packets of {} bytes at most", card.name, card.most_mtu_bytes))
             }
-            (Fit::Sets, _, Ok(mtus)) if mtus.link < mtus.ends && !is_linked(actor) => Fit::Refused(
-                "no link between hosts that could take less lies on the way: use the network uplink with the peer remote"
-                    .into(),
-            ),
+            (Fit::Sets, _, Ok(mtus)) if mtus.link < mtus.ends && !is_linked(actor) => {
+                Fit::Refused("no link between hosts is on the way: use the network uplink with the peer remote".into())
+            }
             (fit, ..) => fit,
         }
     }
@@ -80,7 +79,7 @@ impl Mtus {
 fn bytes(text: &str) -> Result<u32, WordError> {
     let wrong = || {
         WordError(format!(
-            "{text:?} is no MTU: it is written in bytes, {LEAST} to {MOST}, like 1500 or 9000, or 9000-over-1500 for a \
+            "invalid MTU {text:?}: bytes, {LEAST} to {MOST}, such as 1500 or 9000, or 9000-over-1500 for a \
              link that takes less than its ends"
         ))
     };
@@ -93,7 +92,7 @@ fn found(port: &Port) -> Result<u32> {
     let text = port.ask("ip", &["-oneline", "link", "show", "dev", &port.interface])?;
     let mut words = text.split_whitespace().skip_while(|word| *word != "mtu").skip(1);
     let mtu = words.next().and_then(|word| word.parse().ok());
-    mtu.ok_or_else(|| Error::Failed(format!("`ip` tells no MTU of {}: {}", port.interface, text.trim())))
+    mtu.ok_or_else(|| Error::Failed(format!("`ip` shows no MTU of {}: {}", port.interface, text.trim())))
 }
 
 fn set(port: &Port, mtu: u32) -> Result<()> {
@@ -126,7 +125,7 @@ mod tests {
             assert!(Mtus::read(wrong).is_err_and(|why| why.0.contains("takes less than the ends")), "{wrong}");
         }
         for wrong in ["9000-over-", "-over-1500", "9000-over-1500-over-600", "9000-over-01500"] {
-            assert!(Mtus::read(wrong).is_err_and(|why| why.0.contains("is no MTU")), "{wrong}");
+            assert!(Mtus::read(wrong).is_err_and(|why| why.0.contains("invalid MTU")), "{wrong}");
         }
     }
 }

@@ -62,7 +62,7 @@ fn word(on: bool) -> &'static str {
 /// Those in force: `tcp-segmentation-offload: on`, `… off [fixed]`.
 fn found(port: &Port) -> Result<[bool; 3]> {
     let text = port.ask(ETHTOOL, &["-k", &port.interface])?;
-    read(&text).ok_or_else(|| Error::Failed(format!("`{ETHTOOL} -k {}` tells not all of them", port.interface)))
+    read(&text).ok_or_else(|| Error::Failed(format!("`{ETHTOOL} -k {}` does not show all of them", port.interface)))
 }
 
 fn read(text: &str) -> Option<[bool; 3]> {

@@ -99,13 +99,13 @@ pub(super) fn over_a_wire(actor: &Actor, it: &str, cannot: &str) -> Fit {
             Fit::Refused(format!("{network} has no wire whose packets {cannot}: use another network"))
         }
         Subject::Path { co_sender: Some(_), .. } => {
-            Fit::Refused("the second sender would be without: leave it out, or co_sender".to_owned())
+            Fit::Refused("the second sender would not have it: leave it out, or co_sender".to_owned())
         }
         Subject::Path { .. } if actor.neighbour().is_some() => {
-            Fit::Refused("what lies between two guests is not set: use the peer host, or leave it out".to_owned())
+            Fit::Refused("vmio sets nothing between two guests: use the peer host, or leave it out".to_owned())
         }
         Subject::Path { .. } => Fit::Sets,
-        _ => Fit::Nothing(format!("{it} a path's, and no actor works over one: leave it out")),
+        _ => Fit::Nothing(format!("{it} for a network path, and no actor uses one: leave it out")),
     }
 }
 

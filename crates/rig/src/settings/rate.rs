@@ -56,12 +56,12 @@ impl Setting for Rate {
                     Fit::Sets
                 } else {
                     Fit::Nothing(format!(
-                        "between the actor and {network}.{peer} lies no link between hosts: use the network uplink \
-                         with the peer remote"
+                        "no link between hosts is on the way from the actor to {network}.{peer}: use the network \
+                         uplink with the peer remote"
                     ))
                 }
             }
-            _ => Fit::Nothing("it is a link's, and no actor works over one: leave it out".into()),
+            _ => Fit::Nothing("it is for a link, and no actor uses one: leave it out".into()),
         }
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
@@ -117,7 +117,7 @@ fn spelled(mbit: u64) -> String {
 fn mbit(text: &str) -> Result<u64, WordError> {
     let wrong = || {
         WordError(format!(
-            "{text:?} is no rate: it is written in whole Mbit/s and in no other way, like 100mbit or 1000mbit, up to {}",
+            "invalid rate {text:?}: whole Mbit/s, such as 100mbit or 1000mbit, up to {}",
             spelled(MOST_MBIT)
         ))
     };
@@ -128,7 +128,7 @@ fn mbit(text: &str) -> Result<u64, WordError> {
 /// The rate of the token bucket at an interface's root, as `tc -json` has it; `None` without one.
 pub(super) fn limit(port: &Port) -> Result<Option<ByteRate>> {
     let text = port.ask("tc", &["-json", "qdisc", "show", "dev", &port.interface, "root"])?;
-    rate_in(&text).map_err(|e| Error::Failed(format!("cannot read what `tc` tells of {}: {e}", port.interface)))
+    rate_in(&text).map_err(|e| Error::Failed(format!("cannot read what `tc` shows of {}: {e}", port.interface)))
 }
 
 fn rate_in(text: &str) -> std::result::Result<Option<ByteRate>, serde_json::Error> {
@@ -145,7 +145,7 @@ mod tests {
     fn one_value_one_spelling() {
         assert_eq!((mbit("100mbit"), mbit("1mbit"), mbit("100000mbit")), (Ok(100), Ok(1), Ok(100_000)));
         for wrong in ["", "100", "0100mbit", "0mbit", "100Mbit", "1gbit", "100001mbit", "-1mbit", "1.5mbit"] {
-            assert!(mbit(wrong).is_err_and(|why| why.0.contains("like 100mbit or 1000mbit")), "{wrong}");
+            assert!(mbit(wrong).is_err_and(|why| why.0.contains("such as 100mbit or 1000mbit")), "{wrong}");
         }
     }
 

@@ -34,7 +34,7 @@ impl Setting for ReadAhead {
         "read-ahead"
     }
     fn about(&self) -> &'static str {
-        "how much the kernel reads ahead of who reads the actor's disk through its page cache, in KiB"
+        "how far the kernel reads ahead on the actor's disk through its page cache, in KiB"
     }
     fn examples(&self) -> &'static [&'static str] {
         &["128k", "4096k", "0k"]
@@ -53,7 +53,7 @@ impl Setting for ReadAhead {
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         let Subject::Disk { target, .. } = &actor.subject else {
-            return Fit::Nothing("it is a disk's, and no actor works on one: leave it out".into());
+            return Fit::Nothing("it is for a disk, and no actor uses one: leave it out".into());
         };
         let own = || targets::find(target).is_some_and(|t| t.native_is_a_device());
         if actor.side.shares_kernel() && !own() { Fit::Refused(on_a_file(target)) } else { Fit::Sets }
@@ -89,8 +89,8 @@ fn spelled(kib: u32) -> String {
 fn kib(text: &str) -> Result<u32, WordError> {
     let wrong = || {
         WordError(format!(
-            "{text:?} is no read-ahead: it is written in KiB with a k and in no other way, like 128k, 4096k or 0k, a \
-             multiple of {PAGE_KIB}k and at most {}",
+            "invalid read-ahead {text:?}: KiB with a k, such as 128k, 4096k or 0k, a multiple of {PAGE_KIB}k and at \
+             most {}",
             spelled(MOST_KIB)
         ))
     };
@@ -101,8 +101,8 @@ fn kib(text: &str) -> Result<u32, WordError> {
 
 fn on_a_file(target: &str) -> String {
     format!(
-        "the native side of the target {target} works on a file, whose read-ahead is that of the disk below: others \
-         work there, so vmio does not set it; use a target that is a device of the run's own (`device`)"
+        "the native side of the target {target} works on a file, whose read-ahead is that of the disk below, which \
+         others use too: vmio does not set it; use a target that is the run's own device (`device`)"
     )
 }
 
@@ -115,7 +115,7 @@ fn file_of(reader: &dyn Reader, path: &Path, actor: &Actor) -> Result<PathBuf> {
     }
     let device = Device::numbered(reader, stat.rdev);
     if device.is_partition() {
-        let why = "is a part of a disk, whose read-ahead is all of the disk's, and that was not given to vmio";
+        let why = "is a partition, whose read-ahead is that of the whole disk, which was not given to vmio";
         return Err(Error::Refused(format!("{shown} {why}; give it the whole disk")));
     }
     match reader.stat(&device.read_ahead_file())? {

@@ -83,7 +83,7 @@ fn a_value_has_one_spelling() {
     for bad in ["128", "128K", "128 k", "4m", "0128k", "+128k", "130k", "1048580k", "99999999999k", "k", "-4k", "128kb"]
     {
         let WordError(said) = read(bad).unwrap_err();
-        assert!(said.contains(bad) && said.contains("in no other way, like 128k, 4096k or 0k"), "{said}");
+        assert!(said.contains(bad) && said.contains("KiB with a k, such as 128k, 4096k or 0k"), "{said}");
     }
 }
 

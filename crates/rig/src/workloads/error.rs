@@ -63,7 +63,7 @@ pub enum Unusable {
     NoReport { cause: serde_json::Error, start: String },
     #[error("of the receiver, {0}")]
     OfReceiver(Box<Unusable>),
-    #[error("it is no JSON; it begins {0:?}")]
+    #[error("it is not JSON; it begins {0:?}")]
     NotJson(String),
     #[error("no JSON in it: {0:?}")]
     NoJson(String),
@@ -88,8 +88,8 @@ pub enum Unusable {
     Amount(String),
     /// What was under way between the ends weighs too much in so short a time.
     #[error(
-        "the run is void: data moved for {seconds:.2} s of {asked:.0} s, so one of its ends did not run meanwhile; let \
-         less else run"
+        "the run is invalid: data moved for {seconds:.2} s of {asked:.0} s, so one end did not run in between; reduce \
+         other load"
     )]
     Short { seconds: f64, asked: f64 },
     #[error("it says that it took {seconds} s, and {longest:.0} s at most are possible")]

@@ -86,7 +86,11 @@ pub trait Workload: Sync {
     }
     /// Whether it can be held to a bandwidth (`--gentle`), else why not.
     fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
-        Err("vmio caps disk workloads alone; this one would run at full speed")
+        Err("vmio cannot throttle this workload; skipped to protect other guests")
+    }
+    /// Seconds that it takes whatever a study asks for; `None` for one that runs as long as it is told to.
+    fn own_seconds(&self) -> Option<f64> {
+        None
     }
     /// The unit of its time: a program that counts whole seconds cannot be told of half a one.
     fn tick(&self) -> Millis {

@@ -1,6 +1,8 @@
 //! `vmio doctor`: what this host has and lacks, by entry of each extension point. Only looks.
 
 mod document;
+mod listing;
+mod tried;
 
 use std::collections::BTreeMap;
 
@@ -28,19 +30,26 @@ use vmio_rig::probes;
 use vmio_rig::settings;
 use vmio_rig::workloads;
 
-use crate::context::{Context, Outcome};
+use crate::context::{Context, Outcome, with_elsewhere};
 use crate::fit;
 use document::{AbilityRow, Lacking, LackingPlace, PlaceRow, PlaceRows, WatchedRow};
+use listing::{Entry, Unmet};
+use tried::Tried;
 
 pub use document::Document;
 
 use crate::store::{Store, StoreError};
 use crate::term::{self, Style};
 use vmio_model::failure::Exit;
+use vmio_model::words::count;
 
 /// List what this host has and lacks for each thing vmio can do; changes nothing
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// List each thing with what it is, also what was not tried
+    #[arg(long, short)]
+    verbose: bool,
+}
 
 /// Something that vmio can do, and what it needs.
 struct Ability {
@@ -58,7 +67,8 @@ fn abilities() -> Vec<Ability> {
         all.push(Ability { point, name: name.to_owned(), about, requirements, needed });
     };
     let listed = |requirements: &'static [Requirement]| requirements.iter().collect::<Vec<_>>();
-    add("image", "guest image", "what reference guests boot from", listed(image::REQUIREMENTS), true);
+    let of_image = image::REQUIREMENTS.iter().chain([&image::OWN_AGENT]).collect();
+    add("image", "guest image", "what reference guests boot from", of_image, true);
     let about = "a guest that acts as a host, for storage this kernel does not support";
     add("image", "lab host", about, listed(lab::REQUIREMENTS), false);
     for g in guests::ALL {
@@ -221,8 +231,35 @@ impl GuestSource {
     }
 }
 
+/// Why the store cannot be used, and what to do.
+fn store_error(e: &StoreError) -> String {
+    format!("{e}; {}", with_elsewhere(e.help()))
+}
+
+/// The answer: whether a guest can be measured here.
+fn verdict(lacking: &[&str], tried: &Tried) -> String {
+    let booted = tried.has("image", "guest image");
+    match (lacking.len(), booted) {
+        (n @ 1.., _) => {
+            format!(
+                "Lacking: {} that measuring needs: {}; each has its help here.",
+                count(n, "thing"),
+                lacking.join(", ")
+            )
+        }
+        (0, true) => {
+            let run = tried.run.map_or_else(String::new, |run| format!(" (run {run})"));
+            format!("Ready: a guest ran here{run}. What is untried lacks nothing that can be seen.")
+        }
+        (0, false) => format!("Not tried yet: nothing is missing, but no guest ran here. To try one: {TRY}"),
+    }
+}
+
+/// The command that tries a guest in a short time.
+pub const TRY: &str = "vmio tax --light --only storage --minutes 2";
+
 /// Runs the verb.
-pub fn run(_: &Args, context: &Context) -> Outcome {
+pub fn run(args: &Args, context: &Context) -> Outcome {
     let local = Local::new();
     let reader = local.reader();
     let mut checks: BTreeMap<&str, Check> = BTreeMap::new();
@@ -232,7 +269,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         for requirement in &ability.requirements {
             let check = checks.entry(requirement.name).or_insert_with(|| requirement.look(reader));
             if let Check::Unmet { why, fix } = check {
-                missing.push((requirement.name, why.clone(), fix.clone()));
+                missing.push(Unmet { name: requirement.name, why: why.clone(), fix: fix.clone() });
             }
         }
         rows.push((ability, missing));
@@ -243,26 +280,44 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     let places = Places::of(&local);
     let host = HostView::new(&local);
     let watched = GuestSource::all(&host);
-    let stored = match Store::open_existing(&context.paths.db()).and_then(|s| s.list()) {
-        Err(StoreError::Missing { .. }) => Ok(0),
-        listed => listed.map(|runs| runs.len()),
+    let store = match Store::open_existing(&context.paths.db()) {
+        Err(StoreError::Missing { .. }) => Ok(None),
+        opened => opened.map(Some),
     };
-    let ready = rows.iter().all(|(ability, missing)| missing.is_empty() || !ability.needed);
+    let stored = store.and_then(|store| {
+        let runs = store.as_ref().map_or_else(|| Ok(Vec::new()), Store::list)?;
+        let tried = Tried::here(store.as_ref(), &runs, accelerator.as_ref(), &local);
+        Ok((tried, runs.len()))
+    });
+    let (tried, stored) = match stored {
+        Ok((tried, runs)) => (tried, Ok(runs)),
+        Err(e) => (Tried::here(None, &[], accelerator.as_ref(), &local), Err(e)),
+    };
+    let entry = |(ability, missing): (Ability, Vec<Unmet>)| {
+        let state = match (missing.is_empty(), tried.has(ability.point, &ability.name)) {
+            (false, _) => "lacking",
+            (true, true) => "ready",
+            (true, false) => "untried",
+        };
+        Entry { ability, missing, state }
+    };
+    let entries: Vec<Entry> = rows.into_iter().map(entry).collect();
+    let lacking = listing::lacking(&entries);
+    let ready = lacking.is_empty();
     if context.json {
-        let entry = |(a, missing): &'_ (Ability, Vec<(&'static str, String, String)>)| AbilityRow {
-            point: a.point,
-            name: a.name.clone(),
-            about: a.about,
-            ready: missing.is_empty(),
-            missing: missing
-                .iter()
-                .map(|(name, why, fix)| Lacking { name, why: why.clone(), mend: fix.clone() })
-                .collect(),
+        let lack = |unmet: &Unmet| Lacking { name: unmet.name, why: unmet.why.clone(), mend: unmet.fix.clone() };
+        let row = |entry: &Entry| AbilityRow {
+            state: entry.state,
+            point: entry.ability.point,
+            name: entry.ability.name.clone(),
+            about: entry.ability.about,
+            ready: entry.missing.is_empty(),
+            missing: entry.missing.iter().map(lack).collect(),
         };
         term::json(&Document {
-            schema_version: "1.0",
+            schema_version: "1.1",
             ready,
-            abilities: rows.iter().map(entry).collect(),
+            abilities: entries.iter().map(row).collect(),
             accelerator: accelerator.as_ref(),
             other_guests: others.guests.iter().map(|g| g.label()).collect(),
             other_guests_unseen: others.unseen(),
@@ -271,24 +326,12 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
             looks_at: watched.iter().map(GuestSource::json).collect(),
             state_directory: &context.paths.state,
             stored_runs: stored.as_ref().ok().copied(),
-            store_error: stored.as_ref().err().map(ToString::to_string).as_deref(),
+            store_error: stored.as_ref().err().map(store_error).as_deref(),
         })?;
     } else {
-        let mut text = String::new();
-        for (ability, missing) in &rows {
-            let state =
-                if missing.is_empty() { context.style.cyan("ready  ") } else { context.style.yellow("lacking") };
-            let lead = format!("{state} {:<9} ", ability.point);
-            text += &if fit::columns(&ability.name) < ABOUT - 18 {
-                fit::paragraph(&format!("{lead}{} ", fit::left(&ability.name, ABOUT - 19)), ABOUT, ability.about)
-            } else {
-                fit::paragraph(&lead, 18, &ability.name) + &fit::paragraph(&" ".repeat(20), 20, ability.about)
-            };
-            for (name, why, fix) in missing {
-                text += &fit::paragraph("        ", 8, &format!("{name}: {why}"));
-                text += &fit::paragraph("          help: ", 16, fix);
-            }
-        }
+        let answer = fit::paragraph("", 0, &verdict(&lacking, &tried));
+        let mut text = format!("{answer}\n");
+        text += &listing::text(&entries, args.verbose, context.style);
         text += "\n";
         text += &match (NoKvm::of(reader, accelerator.as_ref()), &accelerator) {
             (Some(no_kvm), _) => {
@@ -307,8 +350,10 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         text += &fit::paragraph("scratch in   ", 13, &format!("{} (change with --on)", scratch.display()));
         text += &places.text(context.style);
         text += &watched.iter().enumerate().map(|(i, w)| w.text(i == 0)).collect::<String>();
-        let stored = stored.map_or_else(|e| e.to_string(), |n| crate::report::format::count(n, "stored run"));
+        let stored = stored.map_or_else(|e| store_error(&e), |n| crate::report::format::count(n, "stored run"));
         text += &fit::paragraph("state in     ", 13, &format!("{}, {stored}", context.paths.state.display()));
+        // On a terminal the end is what is seen.
+        text += &format!("\n{answer}");
         term::print(&text)?;
     }
     Ok(if ready { Exit::Done } else { Exit::Precondition })

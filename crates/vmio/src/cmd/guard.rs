@@ -19,7 +19,7 @@ use serde::Serialize;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::plan::{self, Algorithm, Ask, Plan};
-use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError, Uplink};
+use vmio_model::policy::{DEFAULT, Direction, HOST, Kind, Links, Loaded, Matcher, Policy, PolicyError, Uplink, label};
 use vmio_model::problem::Problem;
 use vmio_model::rate::BitRate;
 
@@ -32,7 +32,7 @@ use crate::term::{self, Style};
 #[command(after_help = "Examples:
   vmio guard check --config guard.toml   every problem, with line and caret
   vmio guard check --config guard.toml --host
-                                         and what others limit on this host
+                                         and other tools' limits on this host
   vmio guard plan --config guard.toml    who gets what if all want everything
   vmio guard plan --config guard.d --demand vnet0=200Mbit vm:web1:rx=unbounded
   vmio guard plan --config guard.toml --algorithm dba --json
@@ -40,7 +40,7 @@ use crate::term::{self, Style};
   vmio guard run --config guard.toml --dry-run
   vmio guard run --config guard.toml     puts it in force (root)
   vmio guard status --watch              who gets what now
-  vmio guard undo                        takes all limits off")]
+  vmio guard undo                        removes all limits")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -56,7 +56,7 @@ enum Verb {
     Plan {
         #[command(flatten)]
         config: Config,
-        /// What an interface demands: a rate or `unbounded`; :rx for receiving
+        /// What an interface demands: a rate, or `all` it can get; :rx for receiving
         ///
         /// NAME is as in the policy: vnet0, vm:web1, netns:blue, mac:52:54:00:12:34:56, host, default. Without a
         /// demand an interface wants everything; host and default want nothing.
@@ -72,13 +72,13 @@ enum Verb {
     Run(Box<run::Args>),
     /// Show what the daemon has in force, and who gets what
     Status(ask::StatusArgs),
-    /// Have the daemon read its files anew, all or nothing
+    /// Have the daemon reread its files, all or nothing
     Apply(ask::ApplyArgs),
     /// Keep a change that waits for it (apply --confirm, set --confirm)
     Confirm,
     /// Change a class over the files, until it is cleared or the host boots
     Set(ask::SetArgs),
-    /// Take all limits off, with or without the daemon, which ends
+    /// Remove all limits, with or without the daemon, which ends
     Undo,
 }
 
@@ -154,8 +154,33 @@ fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
         term::json(&plan)?;
     } else {
         term::print(&table::text(&plan, context.style))?;
+        if let Some(patterns) = unseen_patterns(&policy, &plan) {
+            term::note(&patterns);
+        }
     }
     Ok(Exit::Done)
+}
+
+/// The patterns of the policy of which the plan has no interface, and how to have one in it.
+fn unseen_patterns(policy: &Policy, plan: &Plan) -> Option<String> {
+    let names = || plan.interfaces.iter().map(|row| row.name.as_str()).filter(|name| ![HOST, DEFAULT].contains(name));
+    let plain = |kind: Kind, name: &str| match kind {
+        Kind::Name => Some(name.to_owned()),
+        kind => Some(name.strip_prefix(kind.word())?.strip_prefix(':')?.to_owned()),
+    };
+    let has_row = |matcher: &Matcher| {
+        names().filter_map(|name| plain(matcher.kind, name)).any(|name| matcher.matches(matcher.kind, &name))
+    };
+    let is_unseen = |matcher: &Matcher| !matcher.is_exact() && !has_row(matcher);
+    let unseen: Vec<_> = policy.entries.iter().filter(|entry| is_unseen(&entry.matcher)).collect();
+    let first = &unseen.first()?.matcher;
+    let class = |class: &Option<String>| class.clone().unwrap_or_else(|| "no class".to_owned());
+    let mut named: Vec<String> =
+        unseen.iter().take(3).map(|e| format!("{} ({})", e.matcher, class(&e.class))).collect();
+    named.extend(unseen.len().checked_sub(3).filter(|n| *n > 0).map(|n| format!("{n} more")));
+    let is = if unseen.len() == 1 { "is a pattern" } else { "are patterns" };
+    let one = if first.text.contains(['?', '[']) { "NAME".to_owned() } else { first.text.replace('*', "0") };
+    Some(format!("Not shown: {} {is}; try --demand {}=all", named.join(", "), label(first.kind, &one)))
 }
 
 /// The plan; its warnings go to standard error.

@@ -20,7 +20,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Build the image, unless there is one for this host as it is now
+    /// Build the image, unless there is a current one for this host
     Build {
         /// The guests' processor, as Debian names it: amd64, or arm64, which is emulated
         #[arg(long, value_name = "ARCH", default_value = "amd64", value_parser = Arch::ALL.map(Arch::debian))]

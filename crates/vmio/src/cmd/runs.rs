@@ -8,6 +8,7 @@ use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
 use vmio_model::result::Accel;
+use vmio_model::study::WordError;
 use vmio_model::{sanitize, summary};
 
 use crate::context::{Context, Outcome};
@@ -25,6 +26,7 @@ const STUDY: usize = 18;
 #[command(after_help = "Examples:
   vmio runs list                       all runs, newest first
   vmio runs show last                  the report of the newest run
+  vmio runs show last --verbose        with every table and setting
   vmio runs show 7 --html report.html  the same as one HTML file
   vmio runs compare 3 7                what changed between two runs
   vmio runs export 7 --format csv      every sample, for other tools
@@ -71,11 +73,18 @@ enum Verb {
     /// Delete a run and all its samples
     Delete {
         /// Number of the run
+        #[arg(value_parser = number)]
         run: i64,
         /// Delete without asking
         #[arg(long, short)]
         yes: bool,
     },
+}
+
+/// The run to delete: by its number, since `last` is another one after the next.
+fn number(text: &str) -> Result<i64, WordError> {
+    let wrong = || WordError("name the run by its number in `vmio runs list`; `last` is not taken here".to_owned());
+    text.parse().map_err(|_| wrong())
 }
 
 /// The help of `runs show`, where a file replaces the printed report.
@@ -194,7 +203,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
                 (1, _) => Err(failed.remove(0).1.into()),
                 (all, some) => {
                     failed.iter().for_each(|(_, e)| term::note(&format!("warning: {}", with_causes(e))));
-                    let what = format!("{some} of {all} files could not be taken");
+                    let what = format!("{some} of {all} files could not be imported");
                     Err(Failure::new(Exit::Failed, what).help("the warnings above say why; the others are here").into())
                 }
             }
@@ -214,8 +223,8 @@ pub fn import_all(files: &[PathBuf], store: &Store, import: &mut Import) -> (Vec
             }
             Ok(Imported::Known(id)) => term::note(&format!("already here as run {id}")),
             Ok(Imported::Longer { here, has, there }) => term::note(&format!(
-                "warning: already here as run {here}, which has {has} samples, where that one has {there}: it went on \
-                 there. To have all: `vmio runs delete {here}`, then import it again"
+                "warning: already here as run {here} with {has} samples; the export has {there}, since the run \
+                 continued there. To get all: `vmio runs delete {here}`, then import it again"
             )),
             Ok(Imported::Running(id)) => {
                 term::note(&format!("warning: run {id} is still being measured there and was skipped"));
@@ -287,7 +296,7 @@ fn show(store: &Store, id: i64, forms: &Forms, context: &Context) -> Outcome {
     let cells: Vec<Cell> = run.samples.iter().map(|s| s.cell.clone()).collect();
     forms.suits(&format!("run {id}"), &cells)?;
     let proofs = run::proofs(store, id)?;
-    let report = Report::of(&run).with_proofs(&proofs);
+    let report = Report::of(&run).with_proofs(&proofs).with_uncapped(run::uncapped(store, &run).as_ref());
     // With a file the report is not printed as well.
     if forms.writes() && !context.json && !forms.markdown {
         forms.write(&report)?;
@@ -331,7 +340,7 @@ fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
                 return Ok(Exit::Done);
             }
             None => {
-                return Err(Failure::new(Exit::Usage, format!("run {id} was not deleted: there is nobody to ask"))
+                return Err(Failure::new(Exit::Usage, format!("run {id} was not deleted: no terminal to ask on"))
                     .help("use --yes to delete without confirmation")
                     .into());
             }

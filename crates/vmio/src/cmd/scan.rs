@@ -3,6 +3,7 @@
 mod config;
 mod earlier;
 pub mod pick;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -30,7 +31,9 @@ Examples:
   vmio scan                    every running guest with its worst finding
   vmio scan web1               what to do about web1, and the exact changes
   vmio scan 'web*' 101         by pattern, by VMID
+  vmio scan web1 --verbose     every finding and setting of web1
   vmio scan web1 --sources     also where each setting was read
+  vmio scan --watch            again every 30 s, with what changed
   vmio scan --on ssh://root@host
                                the guests of another host; nothing is installed
   vmio scan --diff             what changed since the last scan with --diff
@@ -80,9 +83,18 @@ pub struct Args {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
           conflicts_with_all = ["nagios", "prometheus", "html", "sources"])]
     diff: Option<Option<PathBuf>>,
+    /// Show all of a named guest: every finding with its commands, every setting; without a name also all that was
+    /// not read, and why
+    #[arg(long, short)]
+    verbose: bool,
     /// Show where each setting was read
     #[arg(long)]
     sources: bool,
+    /// Scan again and again, with so many seconds between two scans (5 at least), until Ctrl-C; stores nothing
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30",
+          value_parser = clap::value_parser!(u64).range(5..=3600),
+          conflicts_with_all = ["json", "html", "nagios", "prometheus", "diff", "monitor", "fail_on"])]
+    watch: Option<u64>,
     /// Let libvirt query QEMU's monitors too; this marks its guests as tainted
     #[arg(long)]
     monitor: bool,
@@ -93,6 +105,9 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    if let Some(seconds) = args.watch {
+        return watch::watch(args, seconds, &check(args)?, context);
+    }
     let viewed = check(args).and_then(|ignore| view(args, &ignore, context));
     if args.nagios {
         let (text, state) = match &viewed {
@@ -224,8 +239,18 @@ fn text(args: &Args, view: &View, context: &Context) -> String {
         return diff::text(view, diff, context.style);
     }
     if args.guests.is_empty() {
-        return report::overview(view, context.style, term::width());
+        let overview = report::overview(view, context.style, term::width());
+        if !args.verbose && !args.sources {
+            return overview;
+        }
+        return format!("{overview}\n{}", report::not_read(view, context.style, term::width()));
     }
-    let one = |row: &Row| report::detail(row, context.style, args.sources);
+    let one = |row: &Row| {
+        if args.verbose || args.sources {
+            report::detail(row, context.style, args.sources)
+        } else {
+            report::brief(row, view.on.as_deref(), context.style, term::width())
+        }
+    };
     view.rows.iter().map(one).collect::<Vec<_>>().join("\n")
 }

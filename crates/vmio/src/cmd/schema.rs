@@ -64,7 +64,7 @@ fn named(word: &str) -> Result<&'static Output, Failure> {
     let all: Vec<(String, &str)> = ALL.iter().flat_map(|o| o.words().map(|known| (known, o.name))).collect();
     let near = nearest(word, all.iter().map(|(known, _)| known.as_str()));
     let near = near.and_then(|near| all.iter().find(|(known, _)| known == near));
-    let failure = Failure::new(Exit::Usage, format!("there is no JSON output {word}"));
+    let failure = Failure::new(Exit::Usage, format!("unknown JSON output {word}"));
     Err(failure.help(match near {
         Some((_, name)) => format!("did you mean {name}? `vmio schema` lists all"),
         None => "`vmio schema` lists all".to_owned(),

@@ -33,7 +33,7 @@ use crate::{fit, papers, studies, term};
   vmio study compare shafer2010-storage paper
                                        which of the paper's effects appear here
   vmio study compare amamou2012 paper --html amamou2012.html
-                                       rates over time beside those simulated")]
+                                       rates over time next to those simulated")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -159,11 +159,11 @@ fn compare(study: &str, of: Option<RunId>, html: Option<&Path>, context: &Contex
         return experiment(&run, paper, &scenario, html, context);
     }
     if html.is_some() {
-        let what = format!("{study} is no experiment over time, which --html draws");
+        let what = format!("{study} is not an experiment over time; --html draws only those");
         return Err(Failure::new(Exit::Usage, what).help("`vmio runs show --html FILE` draws a run").into());
     }
     let Some(paper) = papers::of_study(study) else {
-        let what = format!("{study} is no study that repeats a paper's measurements");
+        let what = format!("{study} does not repeat a paper's measurements");
         return Err(Failure::new(Exit::Usage, what).help(format!("one of {}", of_papers().join(", "))).into());
     };
     let store = Store::open_existing(&context.paths.db())?;

@@ -17,10 +17,11 @@ use crate::store::RunId;
 const EXAMPLES: &str = "\
 Examples:
   vmio tax --dry-run             the plan: where, how long, how much is written
-  vmio tax --quick --yes         about nine minutes, without asking
-  vmio tax --only storage,cpu    these alone, in as much less time
+  vmio tax --quick --yes         the quick study, without asking
+  vmio tax --minutes 3           at most so long; shares may stay open
+  vmio tax --only storage,cpu    only these, in less time
   vmio tax --guests qemu,container
-                                 a container beside the guest, in every part
+                                 also a container, in every part
   vmio tax --light               writes 5 GiB at most: for disks that others use,
                                  and flash that wears
   vmio tax --full --on /srv/vms  every mode, on the storage of the guests' images
@@ -125,7 +126,7 @@ fn only(resources: &[HostResource], study: Study) -> Result<Study, Failure> {
         }
         (lacks, _) => {
             let what = lacks.map_or_else(String::new, ToString::to_string);
-            Err(Failure::new(Exit::Usage, format!("the study {} measures nothing of {what}", study.name)))
+            Err(Failure::new(Exit::Usage, format!("the study {} does not measure {what}", study.name)))
         }
     }
 }

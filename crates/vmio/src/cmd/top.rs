@@ -4,7 +4,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vmio_model::study::WordError;
 
 use crate::context::{Context, Outcome};
-use crate::top::columns::{self, Column};
+use crate::top::columns::{self, Column, Set};
 use crate::top::{self, Options};
 
 const EXAMPLES: &str = "\
@@ -14,7 +14,7 @@ Examples:
   vmio top --json          one JSON object per interval and line, until Ctrl-C
   vmio top --json --count 6 --interval 10
                            the same for one minute
-  vmio top --sort latency --filter db
+  vmio top --sort latency --columns disk --filter db
 
 Changes no guest and no setting. As root it loads eBPF programs at the block
 layer's tracepoints to see which process sends which requests to which disk;
@@ -34,8 +34,11 @@ pub struct Args {
     /// Length of an interval in seconds [default: 1, with --once 3]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<f64>,
+    /// Show these columns of guests
+    #[arg(long, value_name = "SET", value_parser = sets(), ignore_case = true, default_value = "overview")]
+    columns: Set,
     /// Sort guests by this column
-    #[arg(long, value_name = "COLUMN", value_parser = sorts(), ignore_case = true, default_value = "disk")]
+    #[arg(long, value_name = "COLUMN", value_parser = sorts(), ignore_case = true, default_value = "load")]
     sort: &'static Column,
     /// Show only guests whose name contains this text; verdicts cover all
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -56,8 +59,14 @@ fn seconds(text: &str) -> Result<f64, WordError> {
 
 /// Columns by their names, and by their titles.
 fn sorts() -> impl TypedValueParser<Value = &'static Column> {
-    let names = columns::ALL.iter().map(|c| PossibleValue::new(c.name).alias(c.title));
+    let aliases = |c: &Column| [c.title].into_iter().chain(c.former());
+    let names = columns::ALL.iter().map(|c| PossibleValue::new(c.name).aliases(aliases(c)));
     PossibleValuesParser::new(names).try_map(|name| columns::find(&name).ok_or("no such column"))
+}
+
+/// Sets of columns by their names.
+fn sets() -> impl TypedValueParser<Value = Set> {
+    PossibleValuesParser::new(Set::ALL.map(Set::name)).try_map(|name| Set::find(&name).ok_or("no such set"))
 }
 
 /// Runs the verb.
@@ -65,6 +74,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let options = Options {
         count: args.count.or(args.once.then_some(1)),
         interval: args.interval.unwrap_or(if args.once { 3.0 } else { 1.0 }),
+        set: args.columns,
         sort: args.sort,
         filter: args.filter.clone(),
         no_ebpf: args.no_ebpf,
@@ -92,6 +102,11 @@ mod tests {
         }
         let sorted = |by: &str| Only::try_parse_from(["top", "--sort", by]).map(|only| only.args.sort.key);
         assert_eq!((sorted("latency").unwrap(), sorted("p99").unwrap(), sorted("MB/s").unwrap()), ('l', 'l', 'b'));
+        assert_eq!((sorted("steal").unwrap(), sorted("HELD%").unwrap()), ('s', 'y'));
+        assert_eq!((sorted("STEAL%").unwrap(), sorted("WAIT%").unwrap()), ('s', 's'), "a former title");
+        let set = |name: &str| Only::try_parse_from(["top", "--columns", name]).map(|only| only.args.columns);
+        assert_eq!((set("Disk").unwrap(), Only::parse_from(["top"]).args.columns), (Set::Disk, Set::Overview));
+        assert!(set("all").is_err());
         assert!(sorted("nothing").unwrap_err().to_string().contains("latency"));
     }
 }

@@ -40,11 +40,12 @@ fn wires(report: &Report<'_>) -> Section {
     let cells = report.summary.cells.iter();
     Section {
         title: "What the wire carried".to_owned(),
-        meaning: "By the kernel's counters of the interface that is named with the cell, headers and all, beside the figure that \
-                  the program is judged by. What a tap received its guest has sent; natively it is the peer's interface. \
-                  Packets are of both ways, large ones that are cut up later count once; dropped ones are those of a \
-                  sample. The time is that of the whole cell, in which programs also start and end, so rates can be less \
-                  than the program's own."
+        meaning: "By the kernel's counters of the interface named with the cell, including headers, next to the \
+                  result the program reported. What a tap receives, its guest sent; native cells show the peer's \
+                  interface. \
+                  Packets are of both directions (a large one that is split later counts once), drops are per sample. \
+                  The time is that of the whole cell, including the start and end of programs, so rates can be lower \
+                  than the program's."
             .to_owned(),
         columns: ["program", "received", "sent", "packets/s", "dropped"].map(str::to_owned).into(),
         rows: cells.flat_map(|row| row.wires.iter().map(|wire| row_of(row, wire))).collect(),
@@ -59,8 +60,8 @@ fn page_cache(report: &Report<'_>) -> Section {
     let cells = |PageCache { before_bytes, after_bytes }| vec![bytes(before_bytes), bytes(after_bytes)];
     Section {
         title: "The host's page cache".to_owned(),
-        meaning: "What the host's page cache held of the raw storage of the cell's guests when the work began and when it had \
-                  ended (cachestat), the mean over the samples. What guests take of it the rest of the host has not."
+        meaning: "How much of the raw storage of the cell's guests the host's page cache held before and after the \
+                  work (cachestat), the mean over the samples. Memory used here is missing for the rest of the host."
             .to_owned(),
         columns: ["before", "after"].map(str::to_owned).into(),
         rows: all().filter(|_| any).map(|(row, held)| (row.key.clone(), cells(held))).collect(),
@@ -84,9 +85,8 @@ fn other_probes(report: &Report<'_>) -> Section {
     let things = report.summary.cells.iter().flat_map(|row| row.seen.iter().map(move |seen| (row, seen)));
     Section {
         title: "What else was seen".to_owned(),
-        meaning: "By probes that have no table of their own (docs/probes.md): the mean over the samples and its 95 % \
-                  interval, of the time of the whole cell, in which programs also start and end, and whoever worked \
-                  there."
+        meaning: "By probes without a table (docs/probes.md): the mean over the samples and its 95 % interval, over \
+                  the time of the whole cell, including the start and end of programs and all other work there."
             .to_owned(),
         columns: ["mean", "interval"].map(str::to_owned).into(),
         rows: things.flat_map(|(row, seen)| seen.figures.iter().map(move |f| row_of(row, seen, f))).collect(),
@@ -109,8 +109,7 @@ fn thing(seen: &SeenRow) -> String {
 fn on_end(report: &Report<'_>) -> Section {
     let mut section = Section {
         title: "Runs on end".to_owned(),
-        meaning: "Each run of the series by itself, the mean over the samples. Where they climb, a cache has filled."
-            .to_owned(),
+        meaning: "Each run of the series, the mean over the samples. Where they rise, a cache has filled.".to_owned(),
         columns: Vec::new(),
         rows: Vec::new(),
         notes: Vec::new(),

@@ -11,10 +11,10 @@ use super::groups::{self, Group};
 use super::{Report, format, view};
 
 /// What depth, busy and size of requests at the device mean.
-pub const LOAD: &str = "depth: requests in flight there on average over time, the sum of how long each took over the time \
-    (avgqu-sz). busy: share of time with any in flight (%util), which kernels since Linux 5.0 sample at clock ticks as \
-    requests start and end: too low or too high where they are short; and a device that serves many at once is not full \
-    at 100 %. As in iostat, requests without data (flushes) count, so their mean size can be below the block size.";
+pub const LOAD: &str = "depth: average requests in flight (avgqu-sz). busy: share of time with any in flight (%util); \
+                        it is inexact for short requests (kernels since Linux 5.0 sample it at clock ticks), and a \
+                        device that serves many at once is not full at 100 %. As in iostat, requests without data \
+                        (flushes) count, so their mean size can be below the block size.";
 
 /// The cost of cells: on a terminal in a table a subject, with the device's figures; in other forms, which have those
 /// with the results, in one table.
@@ -177,7 +177,7 @@ fn meaning(report: &Report<'_>) -> String {
         "vcpu runs the guest, main is its event loop, iothread the event loop of a disk, worker does blocking I/O.";
     let vcpus = report.summary.cells.iter().any(|row| row.cpu.vcpu_busy_ratio.is_some());
     let limit = if vcpus {
-        " busy: part of the time in which its guests' processors ran; near 100 % they are the limit."
+        " busy: share of the time in which its guests' processors ran; near 100 % they are the limit."
     } else {
         ""
     };
@@ -197,8 +197,8 @@ fn meaning(report: &Report<'_>) -> String {
             + &clocks(report)
     };
     let idle = if any_idle(report.summary.cells.iter()) {
-        "idle: part of the time in which the host's processors had nothing to do, all of them together and whoever \
-         worked beside the cell, in ticks. Where it is large, the cell waited for something else."
+        "idle: share of the time in which the host's processors had nothing to do, all together and including other \
+         work, in ticks. Where it is large, the cell waited for something else."
     } else {
         ""
     };
@@ -221,15 +221,15 @@ fn clocks(report: &Report<'_>) -> String {
     let [processes, ticks] =
         [CpuClock::Processes, CpuClock::Ticks].map(|clock| rows().any(|row| row.cpu.clock == clock));
     let one = if processes {
-        " The whole is told by the clock of its parts: what vmio's processes, guests and all, and the kernel's \
-         threads ran, whoever these worked for. Interrupts of idle processors are not in it."
+        " Total = CPU time of vmio's processes, its guests and kernel threads (which also work for others); \
+         interrupts of idle processors are excluded."
     } else {
         ""
     };
     let other = match (ticks, processes) {
         (true, true) => " Cells without kernel threads were counted in ticks: exact parts can add up to more.",
         (true, false) => {
-            " The whole was counted in ticks, as older versions did: its parts, which are exact, can add up to more."
+            " The total was counted in ticks, as older versions did: its parts, which are exact, can add up to more."
         }
         (false, _) => "",
     };

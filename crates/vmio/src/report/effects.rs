@@ -83,10 +83,10 @@ pub fn effects(c: &Compared, style: Style) -> String {
         0,
         &format!(
             "{} hold, {} fail, {} are not decidable here. Ratios are geometric means of pairs of one round with 95 % \
-             intervals; an effect is decided only when the whole interval lies on one side of its bound, when it is \
-             there with p below 0.05 after Holm's correction for the {} effects judged together, and when it is further \
-             from its bound than the run's own noise: what two native cells that are alike may be apart by the spread \
-             of the native rounds (docs/statistics.md).",
+             intervals; an effect is decided only when the whole interval lies on one side of its bound, when p is \
+             below 0.05 after Holm's correction for the {} effects judged together, and when it is further from its \
+             bound than the run's noise: how far apart two equal native cells may be by the spread of the native \
+             rounds (docs/statistics.md).",
             count(Verdict::Holds),
             count(Verdict::Fails),
             count(Verdict::NotDecidable),

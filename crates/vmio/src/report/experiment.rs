@@ -174,7 +174,7 @@ impl SimulatedCell {
         let trial = &self.trial;
         let mut all = vec![format!("mean of {} rounds of {} s", trial.rounds, self.seconds())];
         all.extend(
-            trial.host_drop_ratio.map(|r| format!("{:.1} % of what came to the host was dropped there", r * 100.0)),
+            trial.host_drop_ratio.map(|r| format!("{:.1} % of what reached the host was dropped there", r * 100.0)),
         );
         let hypervisor = trial.side.hypervisor().unwrap_or(Kind::QEMU.hypervisor);
         all.extend(trial.hypervisor_cpus.map(|cpus| format!("{hypervisor} kept {cpus:.2} processors busy")));
@@ -300,7 +300,7 @@ fn plots(cell: &SimulatedCell, printed: &[Published]) -> Plots {
             Line { stroke: Stroke::Series(i), label: vif.name.clone(), points }
         };
         let lines = scenario.vifs.iter().enumerate().map(line).collect();
-        let plot = Plot::over_seconds(word, (480.0, 230.0), lines, printed.iter().filter_map(mark).collect());
+        let plot = Plot::over_seconds(word, (360.0, 230.0), lines, printed.iter().filter_map(mark).collect());
         let y_range = Some((0.0, scenario.capacity.bits() as f64 / 1e6 * 1.02));
         (word.to_owned(), Drawing::Lines(Plot { y_range, ..plot }))
     };

@@ -5,6 +5,7 @@ use vmio_model::rate::BitRate;
 use vmio_model::result::{Mark, RunState};
 use vmio_model::stats::{Difference, Estimate, Ratio};
 
+use vmio_model::words::share_decimals;
 pub use vmio_model::words::{count, two};
 
 /// Three significant figures, never in scientific notation.
@@ -171,11 +172,15 @@ pub fn percent(ratio: f64) -> String {
 
 /// `44 % (41–47 %)`, `11.1 % (10.9–11.3 %)`, or `44 % (no interval)`.
 pub fn share(ratio: &Ratio) -> String {
-    match ratio.usable_interval() {
+    known_share(ratio, false)
+}
+
+/// The same; of a share that is known with its interval, from however few pairs.
+pub fn known_share(ratio: &Ratio, known: bool) -> String {
+    match ratio.shown_interval(known) {
         Some(i) => {
             let [value, low, high] = [ratio.value, i.low, i.high].map(|x| x * 100.0);
-            // Whole numbers, unless the interval is too narrow to show with them.
-            let decimals = usize::from(high - low < 1.0 || high < 10.0);
+            let decimals = share_decimals(low, high);
             format!("{value:.decimals$} % ({low:.decimals$}–{high:.decimals$} %)")
         }
         None => format!("{} (no interval)", percent(ratio.value)),
@@ -232,15 +237,12 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
     match mark {
         Mark::Cached => "the device moved over 10 % fewer bytes than requested: a cache was measured",
         Mark::HostBusy => "other work on the device exceeded 20 % of the cell's own",
-        Mark::ProcessorsBusy => "processes of others kept over 20 % of the processors at work",
-        Mark::ReadAhead => "the host's own read-ahead, which is not 128 KiB: vmio sets it on its own devices alone",
-        Mark::NotWarm => {
-            "it was to be read from a page cache, and over 5 % of it was not, or nothing shows that it was: the sample is \
-             in no share"
-        }
+        Mark::ProcessorsBusy => "other processes used over 20 % of the CPUs",
+        Mark::ReadAhead => "the host's read-ahead differs from 128 KiB (vmio changes only its own devices)",
+        Mark::NotWarm => "over 5 % was not read from the page cache (or that is unknown): excluded from shares",
         Mark::Stalled => {
-            "a request at the disk took 10 s or more, or none in flight there ended for so long: a lost interrupt or a \
-             broken device, not the disk's speed; the sample stays in its mean and share"
+            "a request took 10 s or more, or none finished for that long (a lost interrupt or a broken device, not \
+             the disk's speed); the sample is kept"
         }
         Mark::NotVisible => "the back end has no counters that vmio can read",
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 
-use super::{Report, html, json, markdown, qm, text, xml};
+use super::{Report, html, json, markdown, qm, short, text, xml};
 use crate::context::Context;
 use crate::{files, term};
 
@@ -18,6 +18,9 @@ pub struct Forms {
     /// Print the report as Markdown
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
+    /// Print every table and setting, not only the short report
+    #[arg(long, short, conflicts_with_all = ["json", "markdown"])]
+    pub verbose: bool,
     /// Also write the best setup found as libvirt XML
     #[arg(long, value_name = "FILE")]
     pub write_xml: Option<PathBuf>,
@@ -80,8 +83,10 @@ impl Forms {
             term::print_exact(&json(report))?;
         } else if self.markdown {
             term::print(&markdown(report))?;
-        } else {
+        } else if self.verbose {
             term::print(&text(report, context.style))?;
+        } else {
+            term::print(&short(report, context.style, term::width()))?;
         }
         self.write(report)
     }

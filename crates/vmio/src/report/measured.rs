@@ -2,9 +2,8 @@
 
 use vmio_model::figure::{Form, Unit};
 use vmio_model::result::WorkloadResult;
-use vmio_model::run::Run;
 use vmio_model::stats::Estimate;
-use vmio_model::summary::{FigureRow, Percentile};
+use vmio_model::summary::{CellRow, FigureRow, Percentile};
 
 use super::document::{
     Bar, Block, Cell, Column, Document, Drawing, Heading, In, Layout, Plots, Row, Span, Table, Text, Wide, aside,
@@ -39,7 +38,7 @@ pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
         // On a terminal the tables of one subject share the first one's heads.
         doc.only(In::TERMINAL, table(first, report).into());
         of_thing.iter().for_each(|group| self::group(doc, report, group, &series));
-        curves(doc, report.run, of_thing, &series);
+        curves(doc, report, of_thing, &series);
     }
     if !report.summary.cells.is_empty() {
         words(doc, report, &groups);
@@ -58,7 +57,7 @@ fn group(doc: &mut Document, report: &Report<'_>, group: &Group<'_>, series: &[&
     let scale = scale(group);
     let rows = group.rows.iter().map(|of| {
         let series = series.iter().position(|label| *label == of.label).unwrap_or(0);
-        row(group, of, scale, series)
+        row(report, group, of, (scale, series))
     });
     doc.put(Table { heads: In::ROOM, label, ..table(group, report).with(rows) }.into());
     doc.gap();
@@ -82,8 +81,13 @@ fn words(doc: &mut Document, report: &Report<'_>, groups: &[Group<'_>]) {
         drawn += cost::LOAD;
     }
     doc.only(In::HTML, aside((0, 0), drawn));
-    if report.summary.cells.iter().any(|cell| view::latencies(cell)[0].is_some()) {
+    let timed = || report.summary.cells.iter().filter(|cell| view::latencies(cell)[0].is_some());
+    if timed().next().is_some() {
         doc.only(In::ROOM, aside((0, 0), view::TIMES));
+    }
+    if timed().any(|cell| cell.cell.target().is_some() && is_disowned(report, cell)) {
+        let meaning = ": latency of a guest under software emulation, which says nothing about one under KVM.";
+        doc.put(aside((0, 0), Text::from(Span::Strong(DISOWNED.into())).and(Span::Plain(meaning.into()))));
     }
     for (mark, meaning) in view::legend(&report.summary) {
         let mark = Text::from(Span::Strong(mark.to_owned()));
@@ -92,17 +96,28 @@ fn words(doc: &mut Document, report: &Report<'_>, groups: &[Group<'_>]) {
     doc.gap();
 }
 
-/// The table of a group without rows: for a disk with latencies and the device's figures, else with each figure that is
-/// compared.
+/// Behind a latency that the statement on emulation says nothing can be concluded from.
+const DISOWNED: &str = "*";
+
+/// Whether that statement is about the latencies of this cell: those of emulated guests.
+fn is_disowned(report: &Report<'_>, cell: &CellRow) -> bool {
+    report.summary.emulated && cell.cell.actors().any(|actor| !actor.side.shares_kernel())
+}
+
+/// The table of a group without rows, in the order of all tables: the figure with its bar, its share, latencies, other
+/// figures that are compared, the device's, samples. Only disks have latencies and a device here.
 fn table(group: &Group<'_>, report: &Report<'_>) -> Table {
     let disk = group.on_disk();
     let judged = group.rows.iter().find_map(|row| row.cell.judged());
     let title = judged.map_or_else(String::new, |figure| format::title(&figure.name, figure.unit));
     let of_times = !disk && judged.is_some_and(|figure| figure.form == Form::Distribution);
     let (figure, share, wide) = if disk { (17, 16, Wide::Takes) } else { (31, 18, Wide::Breaks) };
+    // Room for [`DISOWNED`].
+    let (label, time) = if disk && report.summary.emulated { (25, 9) } else { (27, 8) };
     let where_any = |any: bool| if any { In::ALL } else { In::TERMINAL };
     let timed = group.rows.iter().any(|row| view::latencies(row.cell)[0].is_some());
-    let times = ["p50", "p99"].map(|head| Column::new(head, 8).small("latency").only(where_any(timed)));
+    let times = [("p50", 3), ("p99", 2)];
+    let times = times.map(|(head, rank)| Column::new(head, time).small("latency").rank(rank).only(where_any(timed)));
     let figure = Column::new(title, figure).small(mean(of_times)).narrow("figure (95 %)").tight();
     let share = Column::new(report.versus.title(), share).small("95 %").narrow(report.versus.narrow()).tight();
     let others = group.others().into_iter().map(|name| {
@@ -111,12 +126,12 @@ fn table(group: &Group<'_>, report: &Report<'_>) -> Table {
     });
     let device = [("Request", "avgrq-sz"), ("Depth", "avgqu-sz"), ("Busy", "%util")];
     let device = device.map(|(head, small)| Column::new(head, 0).small(small).only(In::ROOM));
-    let mut columns: Vec<Column> = times.into_iter().filter(|_| disk).collect();
-    columns.extend([Column { bars: true, ..figure }, share.only(where_any(report.versus.any()))]);
+    let mut columns = vec![Column { bars: true, ..figure }, share.only(where_any(report.versus.any()))];
+    columns.extend(times.into_iter().filter(|_| disk));
     columns.extend(others);
-    columns.push(Column::new("n", 4).small("samples"));
     columns.extend(device.into_iter().filter(|_| disk));
-    let layout = Layout { wide, note: ("    ^ ", 6), ..Layout::new(27) };
+    columns.push(Column::new("n", 4).small("samples").rank(1));
+    let layout = Layout { wide, note: ("    ^ ", 6), ..Layout::new(label) };
     Table { heads: In::TERMINAL, marks: "marks", ..Table::new("Side", layout, columns) }
 }
 
@@ -140,7 +155,7 @@ fn scale(group: &Group<'_>) -> f64 {
 }
 
 /// The row of a cell, with its actors, their fairness, and notes.
-fn row(group: &Group<'_>, of: &groups::Row<'_>, scale: f64, series: usize) -> Row {
+fn row(report: &Report<'_>, group: &Group<'_>, of: &groups::Row<'_>, (scale, series): (f64, usize)) -> Row {
     let cell = of.cell;
     let bar = |label: &str, said: &Text, e: &Estimate| {
         let title = format!("{label}: {}, {} samples", said.plain(), e.n);
@@ -157,45 +172,52 @@ fn row(group: &Group<'_>, of: &groups::Row<'_>, scale: f64, series: usize) -> Ro
     };
     let bar_of = estimate.map(|e| bar(&of.label, &said, &e));
     let judged = Cell { text: said, narrow, bar: bar_of, ..Cell::default() };
-    let latency = |e: Option<Estimate>| e.map_or("–".to_owned(), |e| time(e.value));
-    let mut cells = cells(group, view::latencies(cell).map(latency), judged, share(of), &of.details.figures);
+    let latency = |e: Option<Estimate>| match e.map(|e| time(e.value)) {
+        Some(told) if is_disowned(report, cell) => Text::from(Span::Dim(told + DISOWNED)),
+        Some(told) => Text::from(told),
+        None => Text::from("–"),
+    };
+    let times = view::latencies(cell).map(latency);
+    let mut cells = cells(group, [judged, share(of)], times, &of.details.figures);
+    if group.on_disk() {
+        cells.extend(match (view::device(cell), cell.device) {
+            (Some([kib, depth, busy]), Some(device)) => {
+                let sectors = format!(" KiB ({:.0})", device.avgrq_sz_sectors.value);
+                let sectors = if device.request_bytes.value == 0.0 { String::new() } else { sectors };
+                vec![Cell::from(kib + &sectors), depth.into(), busy.into()]
+            }
+            _ => Cell::over(3, "not visible here"),
+        });
+    }
     cells.push(cell.samples.to_string().into());
-    cells.extend(match (view::device(cell), cell.device) {
-        (Some([kib, depth, busy]), Some(device)) => {
-            let sectors = format!(" KiB ({:.0})", device.avgrq_sz_sectors.value);
-            let sectors = if device.request_bytes.value == 0.0 { String::new() } else { sectors };
-            vec![Cell::from(kib + &sectors), depth.into(), busy.into()]
-        }
-        _ => Cell::over(3, "not visible here"),
-    });
     let part = |label: &String, shown: Option<&FigureText>, drawn: bool, figures: &[FigureText]| {
         let said = shown.map_or_else(|| Text::from("–"), FigureText::words);
         let bar = shown.filter(|_| drawn).map(|shown| bar(label, &said, &shown.estimate));
         let narrow = shown.is_none().then(String::new);
         let judged = Cell { text: said, narrow, bar, ..Cell::default() };
         let share = shown.map_or_else(Cell::default, |shown| Cell::from(&shown.share));
-        Row::new(label, self::cells(group, Default::default(), judged, share, figures))
+        Row::new(label, self::cells(group, [judged, share], Default::default(), figures))
     };
     let actors = of.details.actors.iter().map(|of| part(&of.label, of.judged.as_ref(), of.alike, &of.figures));
     let fairness = of.details.fairness.iter().map(|shown| part(&shown.name, Some(shown), false, &[]));
     Row { parts: actors.chain(fairness).collect(), notes: view::notes(of), ..Row::new(&of.label, cells) }
 }
 
-/// The cells of a row, or of a part of it, up to the number of samples.
-fn cells(group: &Group<'_>, times: [String; 2], judged: Cell, share: Cell, figures: &[FigureText]) -> Vec<Cell> {
+/// The cells of a row, or of a part of it, up to the device's figures.
+fn cells(group: &Group<'_>, first: [Cell; 2], times: [Text; 2], figures: &[FigureText]) -> Vec<Cell> {
     let other = |name: &&str| match figures.iter().find(|shown| shown.name == **name) {
         Some(shown) => Cell { aside: shown.share.clone(), ..shown.words().into() },
         None => Cell::default(),
     };
-    let times = times.into_iter().filter(|_| group.on_disk()).map(Cell::from);
-    times.chain([judged, share]).chain(group.others().iter().map(other)).collect()
+    let times = times.into_iter().filter(|_| group.on_disk()).map(|text| Cell { text, ..Cell::default() });
+    first.into_iter().chain(times).chain(group.others().iter().map(other)).collect()
 }
 
 /// The share of a row with its grade.
 fn share(of: &groups::Row<'_>) -> Cell {
     let Some(share) = of.share else { return Cell::default() };
     let said = if share.converged {
-        Text::from(format::share(&share.share_ratio))
+        Text::from(format::known_share(&share.share_ratio, true))
     } else {
         Text::from(Span::Tag("not converged".into()))
     };
@@ -204,11 +226,12 @@ fn share(of: &groups::Row<'_>) -> Cell {
 }
 
 /// Latency by percentile: each point is the table's figure, the geometric mean over all of the cell's samples, so that
-/// no curve falls. It ends where a sample has no request beyond, from where on fio repeats its longest.
-fn curves(doc: &mut Document, run: &Run, groups: &[Group<'_>], series: &[&str]) {
+/// no curve falls. It ends where a sample has no request beyond, from where on fio repeats its longest. What the
+/// statement on emulation disowns is not drawn.
+fn curves(doc: &mut Document, report: &Report<'_>, groups: &[Group<'_>], series: &[&str]) {
     let curve = |row: &groups::Row<'_>| {
         let results: Vec<&WorkloadResult> =
-            run.samples.iter().filter(|s| s.cell == row.cell.cell).map(|s| &s.result).collect();
+            report.run.samples.iter().filter(|s| s.cell == row.cell.cell).map(|s| &s.result).collect();
         let figure = times(row)?;
         let timed: Vec<&WorkloadResult> =
             results.into_iter().filter(|r| r.distribution(&figure.name).is_some()).collect();
@@ -221,7 +244,7 @@ fn curves(doc: &mut Document, run: &Run, groups: &[Group<'_>], series: &[&str]) 
         Some(Curve { series, label: row.label.clone(), points })
     };
     let (mut drawings, mut shown) = (Vec::new(), Vec::new());
-    for group in groups {
+    for group in groups.iter().filter(|group| !group.rows.iter().any(|row| is_disowned(report, row.cell))) {
         let all: Vec<Curve> = group.rows.iter().filter_map(curve).collect();
         if svg::can_draw(&all) {
             let title = format!("Latency of {} on {} by percentile", group.workload, groups::on(group));

@@ -30,6 +30,7 @@ pub mod scan;
 mod scores;
 mod section;
 mod series;
+mod short;
 pub mod simulation;
 mod svg;
 mod transfers;
@@ -54,6 +55,7 @@ pub use config::{qm, xml};
 pub use effects::effects as effects_text;
 pub use forms::Forms;
 pub use json::{Document, json};
+pub use short::{LINES, Uncapped, next as next_commands};
 pub use versus::Versus;
 
 /// A run with its conclusions.
@@ -76,6 +78,8 @@ pub struct Report<'a> {
     pub proofs: Vec<Proved>,
     /// The best set-up, if one can be named.
     pub best: Option<Best>,
+    /// Of a run under `--gentle`: an earlier one without it.
+    pub uncapped: Option<Uncapped>,
 }
 
 /// What `--prove` showed of a finding: its cell as it is against the changed one, in one run.
@@ -103,7 +107,8 @@ impl<'a> Report<'a> {
         let published = again.map_or(Vec::new(), |again| published_scores(again, &summary));
         let series = again.map_or(Vec::new(), |again| published_series(again, &summary));
         let (versus, best) = (Versus::of(&summary), best::best(run, &summary));
-        Report { run, versus, summary, findings, tables, published, series, proofs: Vec::new(), best }
+        let (proofs, uncapped) = (Vec::new(), None);
+        Report { run, versus, summary, findings, tables, published, series, proofs, best, uncapped }
     }
 
     /// Adds what later runs proved of the findings.
@@ -113,6 +118,11 @@ impl<'a> Report<'a> {
             self.proofs.extend(proven);
         }
         self
+    }
+
+    /// Adds a run of the same study without `--gentle`, beside which a share of a cap is read.
+    pub fn with_uncapped(self, run: Option<&Run>) -> Report<'a> {
+        Report { uncapped: run.map(Uncapped::of), ..self }
     }
 
     /// The outcome for a finding.
@@ -134,9 +144,14 @@ pub fn prove(run: &Run, proof: &rules::Proof) -> Option<Proved> {
     })
 }
 
-/// The report for a terminal.
+/// The whole report for a terminal (`--verbose`).
 pub fn text(report: &Report<'_>, style: Style) -> String {
     run::document(report).text(style, WIDTH)
+}
+
+/// The short report for a terminal of so many columns: at most [`LINES`] lines whose end is the answer.
+pub fn short(report: &Report<'_>, style: Style, width: usize) -> String {
+    short::text(report, style, width)
 }
 
 /// The report as Markdown, for an issue, a pull request or `docs/results/`.

@@ -58,6 +58,29 @@ pub(super) fn whole(title: &str, body: &Html) -> String {
     sanitize::lines(&page.0.into_string()).into_owned()
 }
 
+/// A text that can be broken after each of `/ , = _` between two words. Where it fits a line, the style breaks no word
+/// elsewhere.
+pub(super) fn breakable(text: &str) -> Html {
+    html! { @for (nth, piece) in pieces(text).into_iter().enumerate() { @if nth > 0 { wbr; } (piece) } }
+}
+
+/// Cut behind these signs, but not within `MB/s`, `1,983` and `O_DIRECT`, nor at the root of a path.
+fn pieces(text: &str) -> Vec<&str> {
+    let chars: Vec<(usize, char)> = text.char_indices().collect();
+    let (mut all, mut from) = (Vec::new(), 0);
+    for five in chars.windows(5) {
+        let &[(_, first), (_, before), (_, sign), (at, behind), (_, last)] = five else { continue };
+        let words = [first, before, behind, last].into_iter().all(char::is_alphanumeric);
+        let number = before.is_ascii_digit() && behind.is_ascii_digit();
+        if matches!(sign, '/' | ',' | '=' | '_') && words && !number {
+            all.push(&text[from..at]);
+            from = at;
+        }
+    }
+    all.push(&text[from..]);
+    all
+}
+
 /// A severity as a chip.
 pub(super) fn chip(severity: Severity) -> Html {
     html! { span class={ "tag " (severity.name()) } { (severity.name()) } }
@@ -100,7 +123,7 @@ mod tests {
                 ("</", "use `page::html!`"),
             ] {
                 let line = text.lines().position(|l| l.contains(word)).map(|n| n + 1);
-                assert_eq!(line, None, "{}: `{word}` stands there: {instead}", path.display());
+                assert_eq!(line, None, "{}: it contains `{word}`: {instead}", path.display());
             }
         }
         let text = fs::read_to_string(&own).unwrap();
@@ -114,7 +137,22 @@ mod tests {
         let page = whole(name, &html! { p title=(name) { (name) ul { li { (name) } } } });
         assert_eq!(page.matches("&lt;b class=&quot;x&quot;&gt;&amp;\u{fffd}\u{fffd}[2J\na").count(), 5, "{page}");
         assert!(!page.contains("<b ") && page.starts_with("<!DOCTYPE html>\n<html lang=\"en\"><head><meta"), "{page}");
-        assert!(page.ends_with("</main></body></html>\n") && page.contains(".head>div.what{"), "{page}");
+        assert!(page.ends_with("</main></body></html>\n") && page.contains(".heads>svg{"), "{page}");
+        assert_eq!(breakable("<td/tr>").text(), "&lt;td/<wbr>tr&gt;");
         assert_eq!(chip(Severity::Advice).text(), "<span class=\"tag advice\">advice</span>");
+    }
+
+    #[test]
+    fn words_are_broken_after_their_signs() {
+        for (text, broken) in [
+            ("device/native/rand-read-32", "device/|native/|rand-read-32"),
+            ("virtio-blk,none,native on sparse_éa", "virtio-blk,|none,|native on sparse_|éa"),
+            ("/dev/vda: cache = none, 1,983 µs, 90 MB/s", "/dev/|vda: cache = none, 1,983 µs, 90 MB/s"),
+            ("mtu=1500 aa==bb //xx/ </td> O_DIRECT 1500,9000", "mtu=|1500 aa==bb //xx/ </td> O_DIRECT 1500,9000"),
+            ("", ""),
+            ("é", "é"),
+        ] {
+            assert_eq!(pieces(text).join("|"), broken);
+        }
     }
 }

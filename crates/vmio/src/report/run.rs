@@ -3,7 +3,7 @@
 use vmio_model::summary::Headline;
 
 use super::document::{Block, Document, Head, In, Kind, Name, Pairs, Span, Text, heading, list, paragraph, say};
-use super::{Report, by_cell, cost, finding, format, like, measured, paper, raw, scores, view};
+use super::{Report, by_cell, cost, finding, format, like, measured, paper, raw, scores, short, view};
 
 /// The whole report.
 pub(super) fn document(report: &Report<'_>) -> Document {
@@ -33,22 +33,29 @@ pub(super) fn document(report: &Report<'_>) -> Document {
     doc.put(heading(2, "Again"));
     doc.put(Block::Code(view::repeat(run)));
     raw::put(&mut doc, run);
+    // A terminal ends with the answer.
+    let mut end = Document::new("");
+    end.gap();
+    short::closing(&mut end, report, true);
+    doc.add(end, In::TERMINAL);
     doc
 }
 
 fn head(doc: &mut Document, report: &Report<'_>) {
     let (run, summary) = (report.run, &report.summary);
-    let (state, why) = format::state(&run.state);
+    let (state, _) = format::state(&run.state);
     let made = format!("{}, {state}, {} samples", format::utc(run.started_unix), run.samples.len());
     doc.put(paragraph(Kind::Dim, (0, 0), made));
     like::title(run).into_iter().for_each(|title| doc.put(say((0, 0), title)));
-    if let Some(why) = why {
+    if let Some(why) = short::partial(report) {
         let partial = Text::from(Span::Strong("This result is partial:".into()));
         doc.put(paragraph(Kind::Notice, (2, 2), partial.and(Span::Plain(format!(" {why}")))));
     }
     doc.gap();
     for (name, of) in view::headlines(summary) {
         doc.put(Block::Head(Box::new(headline(report, name, of))));
+        let higher = report.uncapped.as_ref().and_then(|uncapped| uncapped.why_higher(of));
+        higher.into_iter().for_each(|why| doc.put(say((0, 0), why)));
     }
     if summary.headline.is_none() {
         let text = report.versus.no_headline(summary);
@@ -61,9 +68,9 @@ fn head(doc: &mut Document, report: &Report<'_>) {
 fn headline(report: &Report<'_>, name: Option<String>, of: &Headline) -> Head {
     let ratio = &of.share_ratio;
     // Value and interval have the same decimals.
-    let shown = format::share(ratio);
+    let shown = format::known_share(ratio, of.converged);
     let (value, interval) = shown.split_once(" (").unwrap_or((&shown, ""));
-    let interval = match ratio.usable_interval() {
+    let interval = match ratio.shown_interval(of.converged) {
         Some(_) => format!("95 %: {}", interval.trim_end_matches(')')),
         None => "no interval".to_owned(),
     };
@@ -74,7 +81,7 @@ fn headline(report: &Report<'_>, name: Option<String>, of: &Headline) -> Head {
         figure: Some((value.to_owned(), small)),
         text: of.text.clone(),
         about: of.about_interval.clone(),
-        gauge: Some((ratio.value, ratio.usable_interval(), report.versus.whole())),
+        gauge: Some((ratio.value, ratio.shown_interval(of.converged), report.versus.whole())),
         lines: of.lines.clone(),
     }
 }
@@ -98,13 +105,7 @@ fn findings(doc: &mut Document, report: &Report<'_>) {
     if report.findings.is_empty() {
         doc.put(say((2, 2), "None supported by these figures."));
     } else {
-        doc.only(
-            In::TERMINAL,
-            say(
-                (2, 2),
-                "A study measures poor set-ups beside good ones on purpose; each finding names the one it is about.",
-            ),
-        );
+        doc.only(In::TERMINAL, say((2, 2), "Some set-ups are poor on purpose; each finding names its set-up."));
     }
     for (place, found) in report.findings.iter().enumerate() {
         let mut card = finding::card(&report.findings, place, finding::made(&found.change));

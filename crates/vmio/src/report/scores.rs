@@ -9,7 +9,7 @@ use super::{Report, format};
 
 /// The introduction of the scores.
 const INTRODUCTION: &str = "A group's score is the geometric mean of its members' shares, over the rounds that have all of \
-    them, with its 95 % interval; in the whole system's each group weighs alike.";
+    them, with its 95 % interval. All groups weigh equally in the total.";
 
 /// Adds the scores of each guest, if there are any.
 pub(super) fn put(doc: &mut Document, report: &Report<'_>) {

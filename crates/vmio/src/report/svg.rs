@@ -20,64 +20,86 @@ pub fn dash(series: usize) -> &'static str {
     DASHES[series % DASHES.len()]
 }
 
+/// Where a value stands along a bar. `scale` is a little before the right end, so that the last whisker is not cut off.
+fn along(value: f64, scale: f64) -> f64 {
+    (value / scale).clamp(0.0, 1.0) * 98.0
+}
+
+fn percent_of_width(x: f64) -> String {
+    format!("{x:.2}%")
+}
+
 /// A bar from zero with its interval as a whisker. `scale` is the value at full width.
 pub fn bar(value: f64, interval: Option<Interval>, scale: f64, series: usize, title: &str) -> Html {
-    // A little less than all of it, so that the last whisker is not cut off.
-    let x = |v: f64| (v / scale).clamp(0.0, 1.0) * 98.0;
-    let along = |x: f64| format!("{x:.2}%");
+    html! {
+        svg class={ "bar " (class(series)) } role="img" {
+            title { (title) }
+            (value_and_whisker(value, interval, scale))
+        }
+    }
+}
+
+fn value_and_whisker(value: f64, interval: Option<Interval>, scale: f64) -> Html {
+    let x = |v: f64| along(v, scale);
     let lines = |i: Interval| {
         let (low, high) = (x(i.low), x(i.high));
         [(low, 9, high, 9), (low, 4, low, 14), (high, 4, high, 14)]
     };
     html! {
-        svg class={ "bar " (class(series)) } role="img" {
-            title { (title) }
-            rect class="fill" y="2" width=(along(x(value).max(0.2))) height="14" {}
-            @if let Some(i) = interval {
-                @for class in ["halo", "whisker"] {
-                    @for (x1, y1, x2, y2) in lines(i) {
-                        line class=(class) x1=(along(x1)) y1=(y1) x2=(along(x2)) y2=(y2) {}
-                    }
+        rect class="fill" y="2" width=(percent_of_width(x(value).max(0.2))) height="14" {}
+        @if let Some(i) = interval {
+            @for class in ["halo", "whisker"] {
+                @for (x1, y1, x2, y2) in lines(i) {
+                    line class=(class) x1=(percent_of_width(x1)) y1=(y1) x2=(percent_of_width(x2)) y2=(y2) {}
                 }
             }
         }
     }
 }
 
-/// The headline's share on a scale from nothing to all of the baseline or more. `whole` names the baseline.
-pub fn gauge(value: f64, interval: Option<Interval>, title: &str, whole: &str) -> Html {
-    let top = interval.map_or(value, |i| i.high.max(value)).max(1.0);
-    let x = |v: f64| 10.0 + (v / top).clamp(0.0, 1.0) * 580.0;
-    let path = |i: Interval| {
-        let (low, high) = (x(i.low), x(i.high));
-        format!("M{low:.1} 17H{high:.1}M{low:.1} 10V24M{high:.1} 10V24")
-    };
-    let anchor = |tick: f64| match tick {
-        0.0 => "start",
-        _ if x(tick) > 580.0 => "end",
+/// Marks of an axis of shares up to `top`. On a long one there is no room for all.
+fn shares(top: f64) -> impl Iterator<Item = f64> {
+    [0.0, 0.25, 0.5, 0.75, 1.0].into_iter().filter(move |tick| match *tick {
+        1.0 => true,
+        0.0 => top <= 8.0,
+        _ => top <= 2.0,
+    })
+}
+
+/// A headline's share on the axis that all headlines have, from nothing to `top`.
+pub fn share(value: f64, interval: Option<Interval>, top: f64, title: &str) -> Html {
+    html! {
+        svg class={ "bar " (class(1)) } role="img" {
+            title { (title) }
+            rect class="track" y="2" width=(percent_of_width(along(top, top))) height="14" {}
+            (value_and_whisker(value, interval, top))
+            @for tick in shares(top).map(|tick| percent_of_width(along(tick, top))) {
+                line class="thin" x1=(tick) y1="16" x2=(tick) y2="20" {}
+            }
+        }
+    }
+}
+
+/// The axis below such bars. `whole` names the baseline. Like the bars it is drawn in shares of the width and is not
+/// scaled, so its words have one size.
+pub fn axis(top: f64, whole: &str) -> Html {
+    let anchor = |tick: f64| match along(tick, top) {
+        x if x < 20.0 => "start",
+        x if x > 80.0 => "end",
         _ => "middle",
     };
     let label = |tick: f64| match tick {
         1.0 => whole.to_owned(),
         _ => percent(tick).replace(".0 %", " %"),
     };
-    // On a long scale there is no room for all ticks.
-    let ticks = [0.0, 0.25, 0.5, 0.75, 1.0].into_iter().filter(|tick| match *tick {
-        1.0 => true,
-        0.0 => top <= 8.0,
-        _ => top <= 2.0,
-    });
+    // Where there is little room, only every second one is shown.
+    let minor = |tick: f64| [0.25, 0.75].contains(&tick).then_some("minor");
     html! {
-        svg.gauge viewBox="0 0 600 50" role="img" {
-            title { (title) }
-            rect class="track" x="10" y="8" width="580" height="18" rx="3" {}
-            rect class="fill" x="10" y="8" width=(tenth(x(value) - 10.0)) height="18" rx="3" {}
-            @if let Some(i) = interval {
-                path class="halo" d=(path(i)) {}
-                path class="whisker" d=(path(i)) {}
-            }
-            @for tick in ticks {
-                text x=(tenth(x(tick))) y="43" text-anchor=(anchor(tick)) { (label(tick)) }
+        svg.axis role="presentation" {
+            @for tick in shares(top) {
+                text class=[minor(tick)] x=(percent_of_width(along(tick, top))) y="12" text-anchor=(anchor(tick)) {
+                    (label(tick))
+                }
             }
         }
     }
@@ -117,7 +139,7 @@ pub fn latency(curves: &[Curve], title: &str, what: &str) -> Option<Html> {
     let last = points().map(|p| nines(p.0)).fold(0.0, f64::max);
     // A little room, and at least half a decade, so that a flat curve looks flat.
     let (low, high) = (low / 1.15, (high * 1.15).max(low * 3.2));
-    let (left, right, top, bottom) = (62.0, 468.0, 12.0, 216.0);
+    let (left, right, top, bottom) = (54.0, 338.0, 10.0, 190.0);
     let x = |p: f64| left + nines(p) / last * (right - left);
     let y = |s: f64| bottom - (s / low).log10() / (high / low).log10() * (bottom - top);
     let line = |curve: &Curve| {
@@ -125,7 +147,7 @@ pub fn latency(curves: &[Curve], title: &str, what: &str) -> Option<Html> {
         path.collect::<Vec<_>>().join(" ")
     };
     Some(html! {
-        svg.curves viewBox="0 0 480 256" role="img" {
+        svg.curves viewBox="0 0 360 230" role="img" {
             title { (title) }
             @for tick in ticks(low, high) {
                 path class="grid" d=(format!("M{left} {:.1}H{right}", y(tick))) {}
@@ -137,7 +159,7 @@ pub fn latency(curves: &[Curve], title: &str, what: &str) -> Option<Html> {
                 path class="grid" d=(format!("M{:.1} {top}V{bottom}", x(tick))) {}
                 text x=(tenth(x(tick))) y=(bottom + 17.0) text-anchor="middle" { "p" (tick) }
             }
-            text x=(tenth((left + right) / 2.0)) y="250" text-anchor="middle" class="axis" {
+            text x=(tenth((left + right) / 2.0)) y="225" text-anchor="middle" {
                 "share of " (what) " that took no longer"
             }
             @for curve in curves {
@@ -210,6 +232,24 @@ mod tests {
         assert!(!bar(1.0, None, 2.0, 0, "x").text().contains("whisker"));
         assert!(bar(1.0, Some(Interval { low: 0.9, high: 1.1 }), 2.0, 0, "x").text().contains("whisker"));
         assert!(bar(1.0, None, 2.0, 1, "<b>").text().contains("&lt;b&gt;"));
+    }
+
+    /// One axis for all: the same share is at the same place whatever its own interval is, and is where its mark is.
+    #[test]
+    fn shares_and_axis_have_one_scale() {
+        let wide = Some(Interval { low: 0.3, high: 1.5 });
+        for top in [1.0, 1.5, 9.0] {
+            let width = format!("{:.2}%", 0.5 / top * 98.0);
+            for interval in [None, wide] {
+                let text = share(0.5, interval, top, "<b>").text();
+                assert!(text.contains(&format!("class=\"fill\" y=\"2\" width=\"{width}\"")), "{text}");
+                assert!(text.contains("&lt;b&gt;") && !text.contains("<text"), "{text}");
+            }
+            let axis = axis(top, "100 % = native").text();
+            assert_eq!(axis.contains(&format!("x=\"{width}\"")), top <= 2.0, "{axis}");
+            assert!(axis.contains(">100 % = native<") && axis.contains(">0 %<") == (top <= 8.0), "{axis}");
+            assert!(!axis.contains("viewBox"), "its words are not scaled: {axis}");
+        }
     }
 
     #[test]

@@ -8,9 +8,10 @@ use super::document::{Column, In, Layout, Out, Row, Table, on_terminal};
 use super::format::{self, spread, three};
 
 /// The introduction of the tables.
-const INTRODUCTION: &str = "MB/s (10^6 bytes a second) that arrived; of ours the mean with the half width of its 95 % \
-    interval. host on, guest on: the processors that each was held to. fairness: Jain's index, 100 % when both sent alike, \
-    50 % when one sent all. Rows without published figures are ours alone.";
+const INTRODUCTION: &str = "MB/s (10^6 bytes a second) that arrived; our figures are the mean with the half width of \
+                            its 95 % interval. host on, guest on: the processors that each was bound to. fairness: \
+                            Jain's index, 100 % when both sent equally, 50 % when one sent all. Rows without \
+                            published figures are only ours.";
 
 /// Writes each column of a paper as a table.
 pub(super) fn tables(all: &[Transferred], out: &mut Out) {

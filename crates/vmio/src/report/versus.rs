@@ -94,8 +94,8 @@ impl Versus {
             Baseline::None => return self.explanation().unwrap_or_default(),
             Baseline::Like(_) => "no cell was measured together with its baseline.",
             Baseline::Native if summary.is_native_only() => {
-                return "Only native cells: no guest was requested, so no share can be stated. The figures are those of \
-                    this host itself."
+                return "Only native cells: no guest was requested, so no share can be stated. The figures are of this \
+                        host."
                     .to_owned();
             }
             Baseline::Native if on_disk => "no virtio-blk guest was measured together with native.",

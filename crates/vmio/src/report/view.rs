@@ -46,7 +46,7 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
         }
         notes.extend(share.stalls().map(|stalls| format!("{stalls}, kept in the share")));
         if row.of_first {
-            notes.push("the share is that of the first actor: not as many work in the baseline".into());
+            notes.push("the share is that of the first actor: fewer work in the baseline".into());
         }
     }
     notes.extend(cell.durability.iter().map(|d| d.text.clone()));
@@ -84,8 +84,7 @@ pub fn shares_are(report: &Report<'_>) -> String {
 pub fn not_taken_for_granted(report: &Report<'_>) -> String {
     let less = report.summary.asked_for().filter_map(CellRow::judged).any(|f| f.better == Better::Less);
     let less = less && report.versus.any();
-    let less =
-        less.then(|| "Of what is better when there is less of it, a share is the baseline's over the cell's.".into());
+    let less = less.then(|| "Where less is better, a share is the baseline's figure divided by the cell's.".into());
     let times = times(report).then(|| "× is how many times a figure is its baseline's where less is better.".into());
     let all = report.versus.explanation().into_iter().chain(less).chain(times).chain(paths(report));
     all.collect::<Vec<String>>().join(" ")
@@ -96,12 +95,12 @@ fn paths(report: &Report<'_>) -> Option<String> {
     let actors = || report.summary.asked_for().flat_map(|row| row.cell.actors());
     let path = actors().find_map(|actor| match &actor.subject {
         Subject::Path { network, peer, .. } => Some(format!(
-            "A path is named network.peer: {network}.{peer} goes over the network {network} to the peer {peer} \
+            "A path is named network.peer: {network}.{peer} is the network {network}, the peer {peer} \
              (docs/networks.md)."
         )),
         _ => None,
     })?;
-    let both = |end: &str| format!("{path} What stands behind +, {end}, sends there beside the actor.");
+    let both = |end: &str| format!("{path} `+{end}`: {end} sends there at the same time.");
     Some(actors().find_map(|actor| actor.co_sender().map(both)).unwrap_or(path))
 }
 
@@ -188,9 +187,9 @@ pub fn environment(summary: &Summary) -> Vec<(String, String)> {
         summary.cells.is_empty() || summary.cells.iter().any(|c| c.cell.actors().any(|a| a.side.is_native()));
     let mut sides = summary.cells.iter().flat_map(|c| c.cell.actors()).map(|a| &a.side);
     let not_run = if native_only {
-        "none: native cells alone"
+        "none: only native cells"
     } else if !summary.cells.is_empty() && sides.all(|side| side.shares_kernel()) {
-        "none: containers alone"
+        "none: only containers"
     } else {
         "not known: no guest ran"
     };

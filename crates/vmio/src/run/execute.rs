@@ -59,7 +59,7 @@ pub fn execute(
             // Processes end first, so nothing measures on while the rest is undone.
             let failed = journal.close();
             term::note(&format!(
-                "\n{name}: ended; run {id} is kept, `--resume` continues it, `vmio runs show {id}` shows it"
+                "\n{name}: ended; run {id} is kept. To see it: vmio runs show {id}; to continue: --resume"
             ));
             failed.iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
             if let Ok(store) = Store::open(&db) {
@@ -121,7 +121,7 @@ pub fn execute(
             Err(error.context(failure.help(help)))
         }
         Err(error) => {
-            let shows = format!("`vmio runs show {}` shows them, --resume goes on", run.id);
+            let shows = format!("to see them: vmio runs show {}; to continue: --resume", run.id);
             let help = if is_full(&error) { format!("free some space there; then {shows}") } else { shows };
             let said = format!("run {} broke off; {} samples are kept", run.id, run.samples.len());
             Err(error.context(Failure::new(Exit::Partial, said).help(help)))

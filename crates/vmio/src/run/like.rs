@@ -148,14 +148,14 @@ pub fn of(
         return Err(Failure::new(Exit::Usage, what).help("`vmio tax --like` is for virtual machines"));
     }
     if guest.is_vmios_own() {
-        let what = format!("{name} is a guest of vmio's own measurement, and no one's to be like");
+        let what = format!("{name} is a guest that vmio itself is measuring; name another one");
         return Err(Failure::new(Exit::Usage, what).help("`vmio tax` measures with such a guest"));
     }
     let disk = pick(guest, disk)?;
     let mut notes = Vec::new();
     let (target, beside) = match (storage::of(disk, host, &mut notes), on) {
         (Err(failure), Some(on)) => {
-            notes.push(format!("{failure}: a device on {on} in its place"));
+            notes.push(format!("{failure}: using a device on {on}"));
             ("device".to_owned(), None)
         }
         (found, _) => found?,
@@ -184,7 +184,7 @@ pub fn of(
     study.name = RunKind::like(name).to_string();
     study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), disk.subject.within());
     study.title += if remedied.is_empty() { "" } else { ", and with what its findings advise" };
-    notes.insert(0, format!("{}, on {}; {name} itself is only looked at", found.attachment.label(), found.target));
+    notes.insert(0, format!("{}, on {}; {name} itself is only read", found.attachment.label(), found.target));
     Ok(Like { study, on: on.map(str::to_owned).or(beside), notes })
 }
 
@@ -214,12 +214,12 @@ fn pick<'a>(guest: &'a Guest, wanted: Option<&str>) -> Result<&'a Disk, Failure>
 /// The attachment of the guest's disk, or the nearest that vmio's drivers allow.
 fn attachment(disk: &Disk, notes: &mut Vec<String>) -> Result<Attachment, Failure> {
     let Some(driver) = disk.driver.as_deref() else {
-        let what = format!("it could not be read by which device {} is attached", disk.subject);
+        let what = format!("the device that {} is attached to could not be read", disk.subject);
         return Err(Failure::new(Exit::Precondition, what).help("`vmio scan` says what would let it be read"));
     };
     let nearest = nearest(driver);
     if nearest != driver {
-        notes.push(format!("{driver} is no driver of vmio: {nearest} in its place, which is the nearest"));
+        notes.push(format!("vmio has no driver {driver}; using {nearest}"));
     }
     let mut usual = |what: &str, value: &str| notes.push(format!("{what} not read: {value}, QEMU's own default"));
     let cache = match disk.cache.as_deref() {
@@ -283,9 +283,9 @@ fn remedied<'a>(found: &SetUp, findings: impl Iterator<Item = &'a Finding>, note
         let alone = with_remedy(remedy, found);
         all = with_remedy(remedy, &all);
         if remedy == DiskRemedy::Discard {
-            notes.push(format!("{} costs or brings no speed by itself: it is among all together", finding.rule));
+            notes.push(format!("{}: no effect on speed alone; part of the combined change", finding.rule));
         } else if fits(&alone).is_err() {
-            notes.push(format!("the change of {} cannot be had alone: it is among all together", finding.rule));
+            notes.push(format!("{} cannot be tested alone; part of the combined change", finding.rule));
         } else if alone != *found && !remedied.contains(&alone) {
             notes.push(format!("{}: {}, on {}", finding.rule, alone.attachment.label(), alone.target));
             remedied.push(alone);
@@ -338,7 +338,7 @@ fn vcpus(guest: &Guest, host: &Host, notes: &mut Vec<String>) -> u32 {
     };
     let most = host.cpus.max(1);
     if has > most {
-        notes.push(format!("{most} vCPUs instead of {has}: vmio has no more processors here"));
+        notes.push(format!("{most} vCPUs instead of {has}: vmio may use no more processors here"));
     }
     has.min(most)
 }
@@ -354,9 +354,9 @@ fn memory_mib(guest: &Guest, host: &Host, notes: &mut Vec<String>) -> u32 {
     let takes = has.min(left).clamp(LEAST_MEMORY_MIB, MOST_MEMORY_MIB);
     if takes < has {
         let why = if left < MOST_MEMORY_MIB {
-            "half of what is left here beside the others"
+            "half of the memory that is free here"
         } else {
-            "the workloads go round the guest's page cache, so more would change nothing"
+            "the workloads bypass the guest's page cache, so more would change nothing"
         };
         notes.push(format!("{takes} MiB of memory instead of {has}: {why}"));
     }

@@ -2,20 +2,21 @@
 
 use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::kind::RunKind;
 use vmio_model::result::{Environment, RemoteHostInfo};
 use vmio_model::run::Run;
 use vmio_model::study::Study;
 use vmio_node::Local;
 use vmio_rig::disks::space::gib;
 use vmio_rig::engine::measure::Next;
-use vmio_rig::engine::plan::{self, Planned};
+use vmio_rig::engine::plan::{self, Planned, gib_for};
 use vmio_rig::engine::{environment, spent};
 
 use super::execute;
 use super::options::RunOptions;
 use super::reach::Reached;
 use crate::context::{Context, has_meter};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::{report, studies, term};
 
 /// Measures a study; `None` where only the plan was asked for, or the question was answered with no.
@@ -37,7 +38,13 @@ pub(super) fn measure(
     };
     let study = with_options(study, options)?;
     let reached = Reached::by(options, &study)?;
-    let planned = plan::look(study, &options.for_plan(context, &reached.nodes), last.as_ref(), &local)?;
+    let look = |study| plan::look(study, &options.for_plan(context, &reached.nodes), last.as_ref(), &local);
+    let mut planned = look(study)?;
+    if planned.cost.over_bytes && options.gib.is_none() && resumed.is_none() && is_like(&planned.study) {
+        let mut study = planned.study.clone();
+        study.repeat.max_gib_written = gib_for(planned.cost.least_bytes_written).parse().ok();
+        planned = look(study)?;
+    }
     if let Some(run) = &resumed {
         same_place(run, &planned, options, &local)?;
         enough_left(run, &planned)?;
@@ -55,9 +62,20 @@ pub(super) fn measure(
     execute::execute(&planned, resumed, next, options, context).map(Some)
 }
 
+/// Whether a study has the sizes of a guest (`--like`), for which the write budget of what it is made of may be too
+/// small.
+fn is_like(study: &Study) -> bool {
+    matches!(RunKind::from(study.name.as_str()), RunKind::Like(_))
+}
+
 /// The newest run, which the plan takes rates from, and the one that `--resume` continues.
 fn stored(study: &Study, options: &RunOptions, context: &Context) -> anyhow::Result<(Option<Run>, Option<Run>)> {
-    let store = Store::open_existing(&context.paths.db()).ok();
+    let store = match Store::open_existing(&context.paths.db()) {
+        Ok(store) => Some(store),
+        Err(StoreError::Missing { .. }) => None,
+        // Told now, and not after the plan.
+        Err(e) => return Err(context.unusable(e)),
+    };
     let last = store.as_ref().and_then(|store| store.load(store.last().ok()??).ok());
     if !options.resume {
         return Ok((last, None));
@@ -127,7 +145,7 @@ fn show(planned: &Planned, resumed: Option<&Run>, options: &RunOptions, context:
 /// Asks whether to measure.
 fn confirmed() -> Result<bool, Failure> {
     let answer = term::confirm("Measure now?").ok_or_else(|| {
-        Failure::new(Exit::Usage, "there is nobody to ask, so nothing was measured")
+        Failure::new(Exit::Usage, "no terminal to ask on, so nothing was measured")
             .help("use --yes to start without asking, or --dry-run to see only the plan")
     })?;
     if !answer {
@@ -144,7 +162,7 @@ fn enough_left(run: &Run, planned: &Planned) -> Result<(), Failure> {
         return Ok(());
     };
     let (wrote, making, budget) = (gib(wrote), gib(making), gib(budget));
-    let what = format!("run {} wrote {wrote} of {budget}, and making the targets again writes {making}", run.id);
+    let what = format!("run {} wrote {wrote} of {budget}, and creating the targets again writes {making}", run.id);
     Err(Failure::new(Exit::Precondition, what).help("allow for more with --gib; it counts all parts of the run"))
 }
 

@@ -15,6 +15,7 @@ mod signals;
 
 use vmio_model::failure::Exit;
 use vmio_model::kind::RunKind;
+use vmio_model::result::Environment;
 use vmio_model::rules::Severity;
 use vmio_model::run::Run;
 use vmio_model::study::Study;
@@ -22,7 +23,7 @@ use vmio_rig::engine::measure::{Next, next_noise};
 
 use crate::context::{Context, Outcome};
 use crate::report::{Forms, Report};
-use crate::store::{RunId, Store, proofs_of};
+use crate::store::{RunId, RunInfo, Store, proofs_of};
 use crate::term;
 use measure::measure;
 
@@ -71,11 +72,18 @@ pub fn start(
             return Ok(ended::exit_of(&run));
         }
         Mode::Prove { rule, of } => {
-            let base = match of {
+            let stored = match of {
                 Some(id) => {
                     let store = Store::open_existing(&context.paths.db())?;
                     Some(store.load(id.find(&store)?)?)
                 }
+                // The plan of a proof needs a finding: that of the newest run of this study.
+                None if options.dry_run => prove::newest(study, rule, context),
+                None => None,
+            };
+            let is_stored = stored.is_some();
+            let base = match stored {
+                Some(stored) => Some(stored),
                 None => {
                     let options = RunOptions { then: Some(prove::plan_note(rule)), ..options.clone() };
                     measure(study, engine_order(&mode), &options, context)?
@@ -87,10 +95,16 @@ pub fn start(
                 return finish(&base, forms, fail_on, context);
             };
             // --resume was for the base run, unless that is a stored one.
-            let options = RunOptions { resume: options.resume && of.is_some(), ..options.clone() };
-            if let Some(run) = measure(&proof, engine_order(&mode), &options, context)? {
-                term::note(&format!("proof measured as run {}", run.id));
-            }
+            let options = RunOptions {
+                resume: options.resume && of.is_some(),
+                then: options.dry_run.then(|| prove::then_note(base.id)),
+                ..options.clone()
+            };
+            let Some(run) = measure(&proof, engine_order(&mode), &options, context)? else {
+                // Only the plan, or no: what was measured now is shown all the same.
+                return if is_stored { Ok(Exit::Done) } else { finish(&base, forms, fail_on, context) };
+            };
+            term::note(&format!("proof measured as run {}", run.id));
             Some(base)
         }
     };
@@ -111,11 +125,25 @@ pub fn proofs(store: &Store, run: i64) -> anyhow::Result<Vec<Run>> {
     Ok(proofs)
 }
 
+/// The newest run of the same study on the same storage without `--gentle`, for a run under it.
+pub fn uncapped(store: &Store, run: &Run) -> Option<Run> {
+    run.environment.cap_ratio?;
+    let here = |e: &Environment| (e.backing.clone(), e.cpu.clone(), e.node.clone(), e.modelled.clone());
+    let same = |info: &&RunInfo| {
+        let environment = &info.environment;
+        info.kind == run.kind
+            && info.samples > 0
+            && environment.cap_ratio.is_none()
+            && here(environment) == here(&run.environment)
+    };
+    store.load(store.list().ok()?.iter().find(same)?.id).ok()
+}
+
 /// Shows a run and says how it ended.
 fn finish(run: &Run, forms: &Forms, fail_on: Option<Severity>, context: &Context) -> Outcome {
     let store = Store::open_existing(&context.paths.db())?;
     let proofs = proofs(&store, run.id)?;
-    let report = Report::of(run).with_proofs(&proofs);
+    let report = Report::of(run).with_proofs(&proofs).with_uncapped(uncapped(&store, run).as_ref());
     forms.show(&report, context)?;
     if fail_on.is_some_and(|least| report.findings.iter().any(|f| f.severity >= least)) {
         return Ok(Exit::Finding);

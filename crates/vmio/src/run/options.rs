@@ -50,10 +50,10 @@ pub struct RunOptions {
         allow_negative_numbers = true
     )]
     pub gentle_share: f64,
-    /// Measure for at most so many minutes, instead of the study's limit
+    /// Measure at most MINUTES, instead of the study's limit
     #[arg(long, value_name = "MINUTES", value_parser = number, allow_negative_numbers = true)]
     pub minutes: Option<f64>,
-    /// Write at most so many GiB in all, making the targets included, instead of the study's limit
+    /// Write at most GIB GiB in all, including the targets, instead of the study's limit
     #[arg(long, value_name = "GIB", value_parser = number, allow_negative_numbers = true)]
     pub gib: Option<f64>,
     /// Bring flash into its steady state first (SNIA): fill each target once more, and repeat writing cells until

@@ -1,7 +1,6 @@
 //! Progress on standard error: one line that is rewritten on a terminal, a line a round elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
 use vmio_model::cell::Cell;
@@ -14,8 +13,8 @@ use vmio_rig::engine::measure::Event;
 use vmio_rig::engine::spent;
 
 use super::ended;
-use crate::fit;
 use crate::report::format::duration;
+use crate::{fit, term};
 
 /// A first share above this is explained: a guest cannot get more than the host has.
 const MORE_THAN_ALL: f64 = 1.1;
@@ -30,7 +29,6 @@ pub struct Progress {
     began: Instant,
     /// When the first cell or boot began. Time before that is neither in the pace nor in the budget.
     measuring: Option<Instant>,
-    terminal: bool,
     cost: Plan,
     /// Whether cells are compared, so that those with wide intervals run more rounds.
     compares: bool,
@@ -59,7 +57,6 @@ impl Progress {
         Progress {
             began: Instant::now(),
             measuring: None,
-            terminal: std::io::stderr().is_terminal(),
             cost: cost.clone(),
             compares: study.cells().iter().any(|cell| study.compares(cell)),
             natively: study.baseline.is_native(),
@@ -110,25 +107,23 @@ impl Progress {
                     1 => "the guest".to_owned(),
                     n => format!("{n} guests"),
                 };
-                self.transient(&format!("booting {guests} (boot {})", boot + 1));
+                transient(&format!("booting {guests} (boot {})", boot + 1));
             }
             Event::Cell(cell, round) => {
                 let text = format!("round {} {} ({})", round + 1, cell.key(), self.left());
-                self.transient(&text);
+                transient(&text);
             }
-            Event::Over => self.end(),
+            Event::Over => term::end_transient(),
             Event::Stored(_) => self.stored += 1,
             Event::Round(round, shares) if self.last_round < Some(*round) => {
                 self.last_round = Some(*round);
                 let elapsed = self.began.elapsed().as_secs_f64();
-                for line in self.round(*round, shares, elapsed) {
-                    self.line(&line);
-                }
+                self.round(*round, shares, elapsed).iter().for_each(|text| line(text));
             }
             Event::Round(..) => {}
-            Event::Retry(cell, why) => self.line(&format!("{} failed and is retried once: {why}", cell.key())),
-            Event::LeftOut(cell, why) => self.line(&format!("{} is skipped: {why}", cell.key())),
-            Event::GaveUp(cell, why) => self.line(&format!("{} failed twice and is skipped: {why}", cell.key())),
+            Event::Retry(cell, why) => line(&format!("{} failed and is retried once: {why}", cell.key())),
+            Event::LeftOut(cell, why) => line(&format!("{} is skipped: {why}", cell.key())),
+            Event::GaveUp(cell, why) => line(&format!("{} failed twice and is skipped: {why}", cell.key())),
         }
     }
 
@@ -168,31 +163,16 @@ impl Progress {
         });
         lines
     }
+}
 
-    /// A line that stays.
-    pub fn line(&self, text: &str) {
-        let text = fit::folded(&sanitize::lines(text));
-        let mut err = std::io::stderr().lock();
-        let _ = if self.terminal { writeln!(err, "\r\x1b[K{text}") } else { writeln!(err, "{text}") };
-    }
+/// A line that stays.
+fn line(text: &str) {
+    term::note(&sanitize::lines(text));
+}
 
-    /// A line that the next one replaces; nothing where there is no terminal.
-    fn transient(&self, text: &str) {
-        if self.terminal {
-            let mut err = std::io::stderr().lock();
-            let _ = write!(err, "\r\x1b[K{}", sanitize::line(text).chars().take(fit::WIDTH - 1).collect::<String>());
-            let _ = err.flush();
-        }
-    }
-
-    /// Ends the transient line.
-    fn end(&self) {
-        if self.terminal {
-            let mut err = std::io::stderr().lock();
-            let _ = write!(err, "\r\x1b[K");
-            let _ = err.flush();
-        }
-    }
+/// A line that the next one replaces; nothing where there is no terminal.
+fn transient(text: &str) {
+    term::transient(&sanitize::line(text));
 }
 
 #[cfg(test)]
@@ -230,6 +210,7 @@ mod tests {
             cell_overhead_seconds: 0.5,
             boot_seconds: 3.0,
             fixed_bytes: BTreeMap::new(),
+            fixed_seconds: BTreeMap::new(),
             written_targets: Vec::new(),
             target_space: BTreeMap::new(),
             refilled_targets: Vec::new(),

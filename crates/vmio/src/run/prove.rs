@@ -7,7 +7,9 @@ use vmio_model::rules::Finding;
 use vmio_model::run::Run;
 use vmio_model::study::Study;
 
+use crate::context::Context;
 use crate::report::Report;
+use crate::store::Store;
 use crate::studies;
 
 /// Rounds of a proof: enough for the interval of a gain of a few percent here.
@@ -19,9 +21,25 @@ const MINUTES: f64 = 5.0;
 pub fn plan_note(rule: &str) -> String {
     let finding = if rule.is_empty() { "the costliest finding".to_owned() } else { format!("the finding {rule}") };
     format!(
-        "{finding} is proven, if its change can be measured: a run of its own, its set-up as it is against the changed \
-         one, {ROUNDS} rounds or more, at most {MINUTES:.0} min of measuring (--prove); its plan comes then"
+        "{finding} is proven, if its change can be measured: a run that measures its set-up with and without the \
+         change, {ROUNDS} rounds or more, at most {MINUTES:.0} min of measuring (--prove); its plan is shown first"
     )
+}
+
+/// What the plan of a proof says of the run whose finding it proves.
+pub fn then_note(base: i64) -> String {
+    format!("the gain is shown with the finding of run {base} (--of {base})")
+}
+
+/// The newest run of a study with a finding that can be proven.
+pub fn newest(study: &Study, rule: &str, context: &Context) -> Option<Run> {
+    let store = Store::open_existing(&context.paths.db()).ok()?;
+    let kind = RunKind::from(study.name.as_str());
+    let runs = store.list().ok()?;
+    let newest = runs.iter().find(|run| run.kind == kind && run.samples > 0)?;
+    let run = store.load(newest.id).ok()?;
+    study_of(&run, rule).ok()??;
+    Some(run)
 }
 
 /// The study that proves a finding of a run: the one of this rule, or the costliest. `None` when

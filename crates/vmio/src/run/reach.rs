@@ -126,12 +126,12 @@ fn ends(address: &Address) -> Result<(IpAddr, IpAddr), Failure> {
     let host = transport::host(address).map_err(|e| failed(format!("ssh does not say which host that is: {e}")))?;
     let name = &host.name;
     let unknown = |e: std::io::Error| {
-        failed(format!("there is no address of {name}: {e}")).help("paths lead to it without ssh: it needs one here")
+        failed(format!("{name} has no address: {e}")).help("paths lead to it without ssh: it needs one here")
     };
     let all = (name.as_str(), 0).to_socket_addrs().map_err(unknown)?.map(|found| found.ip());
     let mut all: Vec<IpAddr> = all.filter(|theirs| host.takes(*theirs)).collect();
     all.dedup();
-    let first = *all.first().ok_or_else(|| failed(format!("there is no address of {name} that ssh would take")))?;
+    let first = *all.first().ok_or_else(|| failed(format!("{name} has no address that ssh accepts")))?;
     let reached = all.into_iter().filter_map(|theirs| Some((theirs, own(theirs).ok()?))).collect::<Vec<_>>();
     let answers = |theirs: IpAddr| TcpStream::connect_timeout(&(theirs, host.port).into(), ANSWERS_WITHIN).is_ok();
     match reachable(&reached, answers) {

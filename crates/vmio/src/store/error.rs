@@ -11,13 +11,13 @@ use vmio_model::failure::{Exit, Failure};
 pub(super) const BUSY_SECONDS: u64 = 10;
 
 /// What to do about a full disk.
-const FULL: &str = "free some space there, or keep the store elsewhere: --state DIR; what was measured is kept";
+const FULL: &str = "free some space there, or keep the store elsewhere: --state DIR; the measured data is kept";
 
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum StoreError {
-    #[error("there are no runs yet: {} is missing or empty", path.display())]
+    #[error("no runs yet: {} is missing or empty", path.display())]
     Missing { path: PathBuf },
     #[error("the store has no run {id}")]
     NoRun { id: i64, nearest: Option<i64>, last: Option<i64> },
@@ -27,15 +27,15 @@ pub enum StoreError {
     OtherFormat { path: PathBuf, found: i64, known: i64 },
     #[error("{} is not a store of vmio, or is damaged", path.display())]
     Corrupt { path: PathBuf, source: Option<rusqlite::Error> },
-    #[error("{} is not as vmio makes a store: {what}", path.display())]
+    #[error("{} is not a vmio store: {what}", path.display())]
     Foreign { path: PathBuf, what: String },
-    #[error("{} is not to be trusted: {why}", path.display())]
+    #[error("{} is unsafe: {why}", path.display())]
     Untrusted { path: PathBuf, why: String, help: String },
-    #[error("{} holds more than vmio takes over: {what}", path.display())]
+    #[error("{} holds more than vmio imports: {what}", path.display())]
     TooMuch { path: PathBuf, what: String },
-    #[error("a question to {} came to no end", path.display())]
+    #[error("a query to {} did not finish", path.display())]
     Endless { path: PathBuf },
-    #[error("there is no file {}", path.display())]
+    #[error("no such file: {}", path.display())]
     NoFile { path: PathBuf },
     #[error("the disk of {} is full", path.parent().unwrap_or(path).display())]
     Full { path: PathBuf, source: rusqlite::Error },
@@ -49,7 +49,7 @@ pub enum StoreError {
     Json { what: String, path: PathBuf, source: serde_json::Error },
     #[error("the study of run {run} in {} cannot be read back", path.display())]
     Study { run: i64, path: PathBuf, source: toml::de::Error },
-    #[error("{}{}: no export of a run that vmio can take: {what}", path.display(), place(*at))]
+    #[error("{}{}: not an export of a run that vmio can import: {what}", path.display(), place(*at))]
     Export { path: PathBuf, at: Option<(usize, usize)>, what: String },
     #[error("the sample of {cell} holds a figure that is not a finite number")]
     NotFinite { cell: String, source: serde_json::Error },
@@ -93,8 +93,8 @@ impl StoreError {
             }
             StoreError::Owned { .. } => "wait for it, or end it with Ctrl-C where it runs".into(),
             StoreError::OtherFormat { .. } => {
-                "use that vmio, or keep this one's runs elsewhere (--state DIR); what that one exports with `vmio runs \
-                 export N > run.json` this one may take: vmio runs import run.json"
+                "use that version, or keep this version's runs elsewhere (--state DIR); to move a run: `vmio runs \
+                 export N > run.json` with that version, `vmio runs import run.json` with this one"
                     .into()
             }
             StoreError::Corrupt { path, .. } => format!(
@@ -102,12 +102,10 @@ impl StoreError {
                 path.display()
             ),
             StoreError::Foreign { .. } | StoreError::Endless { .. } => {
-                "it was not written by vmio alone: keep this one's runs elsewhere (--state DIR)".into()
+                "it was changed by another program: keep this vmio's runs elsewhere (--state DIR)".into()
             }
             StoreError::TooMuch { .. } => {
-                "bounds keep memory and disk free, docs/runs.md (\"Import\") has them: split what was measured into \
-                 more runs"
-                    .into()
+                "the limits are in docs/runs.md (\"Import\"): split what was measured into more runs".into()
             }
             StoreError::Untrusted { help, .. } => format!(
                 "{help}; the owner of a store can hand over a run: `vmio runs export N > run.json` there, `vmio runs \

@@ -45,11 +45,11 @@ pub(super) fn read(path: &Path) -> Result<Run> {
         (Some(found), Some(known)) if found > known => {
             return Err(fault(format!("its schema version is {version}, this vmio knows up to {SCHEMA_VERSION}")));
         }
-        _ => return Err(fault(format!("there is no schema version {version:?}"))),
+        _ => return Err(fault(format!("unknown schema version {version:?}"))),
     };
     let uneven = run.samples.iter().position(|s| s.beside.len() != s.cell.beside.len());
     match uneven {
-        Some(at) => Err(fault(format!("`samples[{at}]` has not one result for each actor of its cell"))),
+        Some(at) => Err(fault(format!("`samples[{at}]` does not have one result for each actor of its cell"))),
         None => Ok(run),
     }
 }
@@ -62,7 +62,7 @@ fn text(path: &Path) -> Result<Vec<u8>> {
         kind if kind.is_file() => Ok(()),
         kind if kind.is_dir() => Err(fault("it is a directory")),
         kind if kind.is_fifo() => Err(fault("it is a pipe, and only a plain file is read")),
-        _ => Err(fault("it is no plain file")),
+        _ => Err(fault("it is not a plain file")),
     };
     // Checked before it is opened.
     match fs::metadata(path) {
@@ -78,7 +78,7 @@ fn text(path: &Path) -> Result<Vec<u8>> {
     let mut first = Vec::new();
     file.by_ref().take(4096).read_to_end(&mut first).map_err(io("read"))?;
     if first.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Err(fault("it is no JSON object"));
+        return Err(fault("it is not a JSON object"));
     }
     file.seek(SeekFrom::Start(0)).map_err(io("read"))?;
     let mut text = Vec::new();

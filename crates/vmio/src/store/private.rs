@@ -34,7 +34,7 @@ fn is_alone(file: &Path) -> Result<(), StoreError> {
         0 => return Ok(()),
         _ => "others may write it".to_owned(),
     };
-    Err(StoreError::Untrusted { path: file.into(), why, help: "name a directory of your own: --state DIR".to_owned() })
+    Err(StoreError::Untrusted { path: file.into(), why, help: "name a directory that you own: --state DIR".to_owned() })
 }
 
 /// Makes the directory and an empty file where they are missing, and refuses what others may write, since vmio as root

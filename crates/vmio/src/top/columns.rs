@@ -1,9 +1,70 @@
 //! The columns of the table of guests: title, a guest's cell, and the value to sort by. One list serves the terminal,
-//! the text and `--sort`; a narrow terminal leaves out the columns of the highest rank.
+//! the text, the help and `--sort`; a set of them is shown, and a narrow terminal leaves out those of the highest rank.
 
 use vmio_model::policy::Direction::{self, GuestRx, GuestTx};
 use vmio_model::rate::BitRate;
 use vmio_model::top::rows::{GuardRow, GuestRow};
+
+use super::figures::{figure, memory, percent, short, size, time};
+
+/// A set of columns that is shown together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Set {
+    /// Of everything the most important.
+    Overview,
+    /// Disks.
+    Disk,
+    /// Network.
+    Network,
+    /// Processors and memory.
+    Processor,
+    /// A guard's limits.
+    Guard,
+}
+
+impl Set {
+    /// All sets, in the order of Tab and of the keys 1 to 5.
+    pub const ALL: [Set; 5] = [Set::Overview, Set::Disk, Set::Network, Set::Processor, Set::Guard];
+
+    /// Its name for `--columns`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Set::Overview => "overview",
+            Set::Disk => "disk",
+            Set::Network => "network",
+            Set::Processor => "processor",
+            Set::Guard => "guard",
+        }
+    }
+
+    /// The set of that name.
+    pub fn find(name: &str) -> Option<Set> {
+        Set::ALL.into_iter().find(|set| set.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The next one (`1`), or the one before (`-1`).
+    #[must_use]
+    pub fn step(self, by: isize) -> Set {
+        let at = Set::ALL.iter().position(|set| *set == self).unwrap_or(0) as isize;
+        Set::ALL[(at + by).rem_euclid(Set::ALL.len() as isize) as usize]
+    }
+
+    fn bit(self) -> u8 {
+        match self {
+            Set::Overview => O,
+            Set::Disk => D,
+            Set::Network => N,
+            Set::Processor => P,
+            Set::Guard => G,
+        }
+    }
+}
+
+const O: u8 = 1;
+const D: u8 = 2;
+const N: u8 = 4;
+const P: u8 = 8;
+const G: u8 = 16;
 
 /// A column.
 pub struct Column {
@@ -15,10 +76,12 @@ pub struct Column {
     pub title: &'static str,
     /// Characters, without the space before.
     pub width: u16,
+    /// What it is, for the help.
+    pub about: &'static str,
+    /// Sets that it is in, a bit each.
+    sets: u8,
     /// Columns with a higher number are left out first.
     rank: u8,
-    /// Whether only a guard knows it; without a guard the column is left out.
-    of_guard: bool,
     /// The value that rows are sorted by, the largest first; unknown ones come last.
     value: fn(&GuestRow) -> Option<f64>,
     /// Formats that value for the cell.
@@ -30,6 +93,16 @@ impl Column {
     pub fn cell(&self, guest: &GuestRow) -> String {
         (self.show)(guest, (self.value)(guest))
     }
+
+    /// A title that it had before, which `--sort` still takes.
+    pub fn former(&self) -> Option<&'static str> {
+        (self.name == "steal").then_some("STEAL%")
+    }
+
+    /// Whether it is in a set.
+    pub fn is_in(&self, set: Set) -> bool {
+        self.sets & set.bit() != 0
+    }
 }
 
 impl std::fmt::Debug for Column {
@@ -38,72 +111,193 @@ impl std::fmt::Debug for Column {
     }
 }
 
-/// `[width, rank]` as in [`Column`].
+/// Key, name, title and what it is; `[width, sets, rank]` as in [`Column`].
 const fn column(
-    key: char,
-    name: &'static str,
-    title: &'static str,
-    [width, rank]: [u8; 2],
+    (key, name, title, about): (char, &'static str, &'static str, &'static str),
+    [width, sets, rank]: [u8; 3],
     value: fn(&GuestRow) -> Option<f64>,
     show: fn(&GuestRow, Option<f64>) -> String,
 ) -> Column {
-    Column { key, name, title, width: width as u16, rank, of_guard: false, value, show }
-}
-
-/// As [`column`], for a value that a guard knows.
-const fn guarded(
-    key: char,
-    name: &'static str,
-    title: &'static str,
-    size: [u8; 2],
-    value: fn(&GuestRow) -> Option<f64>,
-    show: fn(&GuestRow, Option<f64>) -> String,
-) -> Column {
-    Column { of_guard: true, ..column(key, name, title, size, value, show) }
+    Column { key, name, title, width: width as u16, about, sets, rank, value, show }
 }
 
 /// All columns after the name, from left to right.
 pub const ALL: &[Column] = &[
-    column('d', "disk", "DISK%", [5, 0], |g| g.disk.device_share_ratio, |_, x| percent(x)),
-    column('r', "reads", "R/s", [5, 0], |g| g.disk.read_iops, |_, x| short(x)),
-    column('w', "writes", "W/s", [5, 0], |g| g.disk.write_iops, |_, x| short(x)),
-    column('b', "bytes", "MB/s", [5, 1], bytes, |_, x| figure(x.map(|x| x / 1e6))),
-    column('m', "median", "p50", [6, 5], |g| g.disk.latency_p50_seconds, |g, x| time(x, g.disk.latency_mean_seconds)),
-    column('l', "latency", "p99", [6, 0], |g| g.disk.latency_p99_seconds, |_, x| time(x, None)),
-    column('z', "size", "SIZE", [5, 6], |g| g.disk.request_bytes, |_, x| size(x)),
-    column('e', "depth", "DEPTH", [5, 2], |g| g.disk.queue_depth, |_, x| figure(x)),
-    column('i', "received", "RXMb", [5, 3], |g| g.received_bps, |_, x| figure(x.map(|x| x / 1e6))),
-    column('o', "sent", "TXMb", [5, 3], |g| g.sent_bps, |_, x| figure(x.map(|x| x / 1e6))),
-    column('x', "drops", "DROP", [5, 4], |g| g.drops_per_second, |_, x| short(x)),
-    guarded('g', "received-min", "RXMIN", [5, 4], |g| sum(g, GuestRx, |m| Some(m.min_bps)), |_, x| mega(x)),
-    guarded('v', "received-limit", "RXLIM", [5, 3], |g| sum(g, GuestRx, now), |_, x| mega(x)),
-    guarded('n', "sent-min", "TXMIN", [5, 4], |g| sum(g, GuestTx, |m| Some(m.min_bps)), |_, x| mega(x)),
-    guarded('f', "sent-limit", "TXLIM", [5, 3], |g| sum(g, GuestTx, now), |_, x| mega(x)),
-    guarded('y', "held", "HELD%", [5, 2], held, |_, x| percent(x)),
-    guarded('a', "lost", "LOST", [5, 3], lost, |_, x| short(x)),
-    column('c', "cpu", "VCPU%", [5, 1], |g| g.vcpu_ratio, |_, x| percent(x)),
-    column('t', "io-threads", "IO%", [4, 2], |g| g.io_ratio, |_, x| percent(x)),
-    column('u', "rest", "REST%", [5, 5], |g| g.rest_ratio, |_, x| percent(x)),
-    column('s', "steal", "STEAL%", [6, 1], |g| g.steal_ratio, |_, x| percent(x)),
+    column(
+        ('L', "load", "LOAD%", "of the limit that it is nearest to, whichever that is"),
+        [5, 0, 9],
+        |g| g.load_ratio,
+        |_, x| percent(x),
+    ),
+    column(
+        ('c', "cpu", "CPU%", "of its virtual CPUs; ~ guessed, or of one processor where these are unknown"),
+        [5, O | D | N | P | G, 0],
+        |g| g.cpu_of_guest_ratio.or(g.cpu_ratio),
+        cpu,
+    ),
+    column(
+        ('H', "host", "HOST%", "of all processors of the host, by all of its threads"),
+        [5, O | P, 6],
+        |g| g.cpu_of_host_ratio,
+        |_, x| percent(x),
+    ),
+    column(
+        ('M', "memory", "MEM", "resident memory on the host"),
+        [5, O | P, 5],
+        |g| g.memory_bytes.map(|b| b as f64),
+        |_, x| memory(x),
+    ),
+    column(
+        ('s', "steal", "WAIT%", "of the time in which its virtual CPUs wanted to run that they waited (steal)"),
+        [5, O | P, 1],
+        |g| g.steal_ratio,
+        |_, x| percent(x),
+    ),
+    column(
+        ('d', "disk", "DISK%", "share of the device time of all disks (of bytes without tracing)"),
+        [5, D, 0],
+        |g| g.disk.device_share_ratio,
+        |_, x| percent(x),
+    ),
+    column(('r', "reads", "R/s", "reads a second"), [5, D, 1], |g| g.disk.read_iops, |_, x| short(x)),
+    column(('w', "writes", "W/s", "writes a second"), [5, D, 1], |g| g.disk.write_iops, |_, x| short(x)),
+    column(('b', "bytes", "MB/s", "MB a second, read and written"), [5, O | D, 3], bytes, |_, x| mega(x)),
+    column(
+        ('m', "median", "p50", "half of its requests take at most this; ~ is a mean"),
+        [6, D, 5],
+        |g| g.disk.latency_p50_seconds,
+        |g, x| time(x, g.disk.latency_mean_seconds),
+    ),
+    column(
+        ('l', "latency", "p99", "99 % of its requests take at most this"),
+        [6, D, 0],
+        |g| g.disk.latency_p99_seconds,
+        |_, x| time(x, None),
+    ),
+    column(('z', "size", "SIZE", "mean size of its requests"), [5, D, 6], |g| g.disk.request_bytes, |_, x| size(x)),
+    column(
+        ('e', "depth", "DEPTH", "its requests at once, on average"),
+        [5, D, 2],
+        |g| g.disk.queue_depth,
+        |_, x| figure(x),
+    ),
+    column(('N', "net", "NETMb", "Mbit/s, received and sent"), [5, O, 4], net, |_, x| mega(x)),
+    column(('i', "received", "RXMb", "Mbit/s that it receives"), [5, N | G, 0], |g| g.received_bps, |_, x| mega(x)),
+    column(('o', "sent", "TXMb", "Mbit/s that it sends"), [5, N | G, 0], |g| g.sent_bps, |_, x| mega(x)),
+    column(
+        ('x', "drops", "DROP", "packets dropped a second, both ways"),
+        [5, O, 7],
+        |g| g.drops_per_second,
+        |_, x| short(x),
+    ),
+    column(
+        ('X', "drops-in", "DROPin", "packets dropped a second that it should have received"),
+        [6, N, 1],
+        |g| g.drops_received_per_second,
+        |_, x| short(x),
+    ),
+    column(
+        ('O', "drops-out", "DROPout", "packets dropped a second that it sent"),
+        [7, N, 1],
+        |g| g.drops_sent_per_second,
+        |_, x| short(x),
+    ),
+    column(
+        ('g', "received-min", "RXMIN", "Mbit/s that it is guaranteed to receive"),
+        [5, G, 4],
+        |g| sum(g, GuestRx, |m| Some(m.min_bps)),
+        |_, x| mega(x),
+    ),
+    column(
+        ('v', "received-limit", "RXLIM", "Mbit/s that it may receive now"),
+        [5, G, 3],
+        |g| sum(g, GuestRx, now),
+        |_, x| mega(x),
+    ),
+    column(
+        ('n', "sent-min", "TXMIN", "Mbit/s that it is guaranteed to send"),
+        [5, G, 4],
+        |g| sum(g, GuestTx, |m| Some(m.min_bps)),
+        |_, x| mega(x),
+    ),
+    column(
+        ('f', "sent-limit", "TXLIM", "Mbit/s that it may send now"),
+        [5, G, 3],
+        |g| sum(g, GuestTx, now),
+        |_, x| mega(x),
+    ),
+    column(('y', "held", "HELD%", "of the time a guard held it back"), [5, N | G, 2], held, |_, x| percent(x)),
+    column(('a', "lost", "LOST", "packets dropped a second at a guard's limits"), [5, N | G, 3], lost, |_, x| short(x)),
+    column(
+        ('C', "vcpu", "VCPU%", "of one processor, by its virtual CPUs together"),
+        [5, P, 1],
+        |g| g.vcpu_ratio,
+        |_, x| percent(x),
+    ),
+    column(
+        ('t', "io-threads", "IO%", "of one processor, by its I/O, pool and vhost threads"),
+        [4, P, 2],
+        |g| g.io_ratio,
+        |_, x| percent(x),
+    ),
+    column(
+        ('u', "rest", "REST%", "of one processor, by its main loop and all other threads"),
+        [5, P, 5],
+        |g| g.rest_ratio,
+        |_, x| percent(x),
+    ),
+    column(
+        ('T', "throttled", "QUOTA%", "of the periods of its CPU quota in which it was throttled"),
+        [6, P, 2],
+        |g| g.throttled_ratio,
+        |_, x| percent(x),
+    ),
+    column(
+        ('S', "swapped", "SWAP", "its memory in the host's swap"),
+        [5, P, 3],
+        |g| g.swapped_bytes.map(|b| b as f64),
+        |_, x| memory(x),
+    ),
+    column(('W', "worst", "WORST WAIT", "what it waits for most"), [15, O, 2], worst, |g, _| {
+        g.worst_wait.as_ref().map_or("-".into(), |wait| wait.words.clone())
+    }),
 ];
 
-/// The column of that name or title.
+/// The column of that name or title, also a former one.
 pub fn find(name: &str) -> Option<&'static Column> {
-    ALL.iter().find(|c| c.name == name || c.title.eq_ignore_ascii_case(name))
+    let names = |c: &Column| [c.name, c.title].into_iter().chain(c.former());
+    ALL.iter().find(|c| names(c).any(|own| own.eq_ignore_ascii_case(name)))
 }
 
-/// Columns that fit beside a name of `name` characters; those of the highest rank are left out, and those of a guard
-/// where none runs.
-pub fn fitting(width: u16, name: u16, guard: bool) -> Vec<&'static Column> {
+/// Columns of a set that fit beside a name of `name` characters: those of the highest rank are left out. Beside the
+/// overview stand the columns of further sets, each whole, where there is room; those of a guard, first, where one
+/// runs.
+pub fn fitting(width: u16, name: u16, set: Set, guard: bool) -> Vec<&'static Column> {
+    let needed = |kept: &[&Column]| name + kept.iter().map(|c| c.width + 1).sum::<u16>();
     let mut rank = ALL.iter().map(|c| c.rank).max().unwrap_or(0);
-    loop {
-        let kept: Vec<&Column> = ALL.iter().filter(|c| c.rank <= rank && (guard || !c.of_guard)).collect();
-        let needed: u16 = name + kept.iter().map(|c| c.width + 1).sum::<u16>();
-        if needed <= width || rank == 0 {
-            return kept;
-        }
+    let mut sets = set.bit();
+    let of = |sets: u8, rank: u8| -> Vec<&'static Column> {
+        ALL.iter().filter(|c| c.sets & sets != 0 && c.rank <= rank && (guard || !is_of_guard(c))).collect()
+    };
+    while rank > 0 && needed(&of(sets, rank)) > width {
         rank -= 1;
     }
+    let whole = needed(&of(sets, u8::MAX)) <= width;
+    if set == Set::Overview && whole {
+        let more = guard.then_some(Set::Guard).into_iter().chain([Set::Disk, Set::Network, Set::Processor]);
+        for next in more {
+            if needed(&of(sets | next.bit(), u8::MAX)) <= width {
+                sets |= next.bit();
+            }
+        }
+        rank = u8::MAX;
+    }
+    of(sets, rank)
+}
+
+/// Whether only a guard knows it; without a guard the column is left out.
+fn is_of_guard(column: &Column) -> bool {
+    column.is_in(Set::Guard) && !matches!(column.name, "cpu" | "received" | "sent")
 }
 
 /// Sorts guests: the largest first, equal ones by name.
@@ -133,75 +327,25 @@ fn lost(g: &GuestRow) -> Option<f64> {
     g.guard.iter().flatten().filter_map(|m| m.drops_per_second).reduce(|sum, more| sum + more)
 }
 
+fn cpu(g: &GuestRow, x: Option<f64>) -> String {
+    let guessed = x.is_some() && (g.cpu_guessed || g.cpu_of_guest_ratio.is_none());
+    format!("{}{}", if guessed { "~" } else { "" }, percent(x))
+}
+
+fn worst(g: &GuestRow) -> Option<f64> {
+    g.worst_wait.as_ref().map(|wait| wait.ratio)
+}
+
+fn net(g: &GuestRow) -> Option<f64> {
+    Some(g.received_bps? + g.sent_bps?)
+}
+
 fn mega(x: Option<f64>) -> String {
     figure(x.map(|x| x / 1e6))
 }
 
 fn bytes(g: &GuestRow) -> Option<f64> {
     Some(g.disk.read_bytes_per_second? + g.disk.write_bytes_per_second?)
-}
-
-/// Shown for an unknown value.
-const DASH: &str = "-";
-
-/// A count in at most five characters: `850`, `12.3k`, `1.2M`.
-pub fn short(x: Option<f64>) -> String {
-    match x {
-        None => DASH.into(),
-        Some(x) if x >= 999_500.0 => format!("{:.1}M", x / 1e6),
-        Some(x) if x >= 99_950.0 => format!("{:.0}k", x / 1e3),
-        Some(x) if x >= 9_999.5 => format!("{:.1}k", x / 1e3),
-        Some(x) if x > 0.0 && x < 0.95 => format!("{x:.1}"),
-        Some(x) => format!("{x:.0}"),
-    }
-}
-
-/// A figure in at most five characters: `0.12`, `3.4`, `250`.
-pub fn figure(x: Option<f64>) -> String {
-    match x {
-        None => DASH.into(),
-        Some(x) if x >= 99.95 => short(Some(x)),
-        Some(x) if x >= 9.995 => format!("{x:.1}"),
-        Some(x) if x > 0.0 => format!("{x:.2}"),
-        Some(_) => "0".into(),
-    }
-}
-
-/// A share in percent.
-pub fn percent(x: Option<f64>) -> String {
-    match x.map(|x| x * 100.0) {
-        None => DASH.into(),
-        Some(p) if p > 0.0 && p < 0.95 => format!("{p:.1}"),
-        Some(p) => format!("{p:.0}"),
-    }
-}
-
-/// A time in at most six characters: `61µs`, `1.21ms`; a mean carries a tilde.
-pub fn time(x: Option<f64>, mean: Option<f64>) -> String {
-    let text = |s: f64| match s {
-        s if s < 0.9995e-3 => format!("{:.0}µs", s * 1e6),
-        s if s < 9.995e-3 => format!("{:.2}ms", s * 1e3),
-        s if s < 99.95e-3 => format!("{:.1}ms", s * 1e3),
-        s if s < 0.9995 => format!("{:.0}ms", s * 1e3),
-        s if s < 99.5 => format!("{s:.1}s"),
-        s => format!("{s:.0}s"),
-    };
-    match (x, mean) {
-        (Some(x), _) => text(x),
-        (None, Some(mean)) => format!("~{}", text(mean)),
-        (None, None) => DASH.into(),
-    }
-}
-
-/// Bytes of a request: `4.0K`, `512K`, `1.0M`.
-pub fn size(x: Option<f64>) -> String {
-    match x {
-        None => DASH.into(),
-        Some(b) if b >= 1_048_576.0 * 0.9995 => format!("{:.1}M", b / 1_048_576.0),
-        Some(b) if b >= 10_240.0 => format!("{:.0}K", b / 1024.0),
-        Some(b) if b >= 1024.0 => format!("{:.1}K", b / 1024.0),
-        Some(b) => format!("{b:.0}"),
-    }
 }
 
 #[cfg(test)]
@@ -211,7 +355,7 @@ mod tests {
     #[test]
     fn every_column_has_a_key_and_a_name_of_its_own() {
         // Keys that the program uses itself.
-        let taken = ['q', 'p', '/', '+', '-', 'h', 'j', 'k', ' '];
+        let taken = ['q', 'p', '/', '+', '-', 'h', 'j', 'k', ' ', '?', '1', '2', '3', '4', '5'];
         for (i, column) in ALL.iter().enumerate() {
             assert!(!taken.contains(&column.key), "{}", column.name);
             assert!(ALL[..i].iter().all(|c| c.key != column.key && c.name != column.name), "{} twice", column.name);
@@ -219,41 +363,31 @@ mod tests {
             assert!(find(column.name).is_some());
         }
         assert!(find("nothing").is_none());
-    }
-
-    #[test]
-    fn figures_are_narrow() {
-        let figures = [0.0, 0.004, 0.5, 0.96, 9.996, 99.96, 999.6, 9999.7, 99_960.0, 999_600.0, 12_345_678.0];
-        for x in figures {
-            assert!(short(Some(x)).chars().count() <= 5, "{}", short(Some(x)));
-            assert!(figure(Some(x)).chars().count() <= 5, "{}", figure(Some(x)));
-            assert!(size(Some(x)).chars().count() <= 5, "{}", size(Some(x)));
+        for set in Set::ALL {
+            assert_eq!((Set::find(set.name()), set.step(1).step(-1)), (Some(set), set));
         }
-        for seconds in [1e-6, 0.99e-3, 0.9996e-3, 9.996e-3, 0.0999, 0.5, 0.9996, 12.34, 99.6] {
-            assert!(time(Some(seconds), None).chars().count() <= 6, "{}", time(Some(seconds), None));
-            assert!(time(None, Some(seconds)).chars().count() <= 7);
-        }
-        assert_eq!((short(None), short(Some(12_345.0))), ("-".into(), "12.3k".into()));
-        assert_eq!((time(Some(0.00121), None), time(None, Some(61e-6))), ("1.21ms".into(), "~61µs".into()));
-        assert_eq!(
-            (size(Some(4096.0)), size(Some(524_288.0)), size(Some(1_048_576.0))),
-            ("4.0K".into(), "512K".into(), "1.0M".into())
-        );
-        assert_eq!((percent(Some(0.834)), percent(Some(0.004))), ("83".into(), "0.4".into()));
+        assert_eq!((Set::Overview.step(1), Set::Overview.step(-1)), (Set::Disk, Set::Guard));
     }
 
     #[test]
     fn what_matters_stays_when_it_gets_narrow() {
-        let titles = |w| fitting(w, 12, false).iter().map(|c| c.title).collect::<Vec<_>>();
-        assert_eq!(titles(200).len(), ALL.iter().filter(|c| !c.of_guard).count());
-        assert_eq!(fitting(200, 12, true).len(), ALL.len());
-        assert!(fitting(80, 12, true).iter().any(|c| c.title == "HELD%"));
-        let narrow = titles(80);
-        for title in ["DISK%", "R/s", "W/s", "MB/s", "p99", "VCPU%", "STEAL%"] {
-            assert!(narrow.contains(&title), "{narrow:?}");
+        let titles = |w, set| fitting(w, 17, set, true).iter().map(|c| c.title).collect::<Vec<_>>();
+        let overview = ["CPU%", "HOST%", "MEM", "WAIT%", "MB/s", "NETMb", "DROP", "WORST WAIT"];
+        // With the longest name that is not cut and a VMID, all of these have room in 80 columns.
+        assert_eq!(fitting(80, 17 + 5, Set::Overview, true).iter().map(|c| c.title).collect::<Vec<_>>(), overview);
+        assert_eq!(titles(40, Set::Overview), ["CPU%", "WAIT%"]);
+        assert_eq!(titles(80, Set::Disk)[..4], ["CPU%", "DISK%", "R/s", "W/s"]);
+        let shown = |c: &&Column| c.name != "load";
+        assert_eq!(fitting(300, 17, Set::Overview, true).len(), ALL.iter().filter(shown).count());
+        assert!(fitting(300, 17, Set::Overview, false).iter().all(|c| c.title != "HELD%"));
+        assert!(titles(125, Set::Overview).contains(&"HELD%"), "a guard's come first");
+        for set in Set::ALL {
+            for (width, guard) in (40..=220).flat_map(|w| [(w, true), (w, false)]) {
+                let columns = fitting(width, 17, set, guard);
+                let needed: u16 = 17 + columns.iter().map(|c| c.width + 1).sum::<u16>();
+                assert!(columns.first().is_some_and(|c| c.title == "CPU%"), "{set:?} {width}");
+                assert!(needed <= width, "{set:?} {width}: {needed}");
+            }
         }
-        let needed: u16 = 12 + fitting(80, 12, false).iter().map(|c| c.width + 1).sum::<u16>();
-        assert!(needed <= 80, "{needed}");
-        assert_eq!(titles(20), ["DISK%", "R/s", "W/s", "p99"]);
     }
 }

@@ -1,31 +1,40 @@
 //! `vmio top`: who uses the disks, the wire and the processors now, and who suffers for it.
 //!
-//! `screen` is what is shown, `columns` the guests' table, `app` the state and its keys, `view` the
-//! drawing, `terminal` the loop.
+//! `screen` is what is shown, `columns` the guests' table, `totals` the lines above them, `opened`, `minute` and `guest`
+//! the page of a guest, `app` the state and its keys, `view` the drawing, `terminal` the loop.
 
 use std::io::IsTerminal;
 use std::time::SystemTime;
 
 use vmio_look::top::{Blocks, FlowSource, Sampler, flows};
+use vmio_look::trace;
 use vmio_model::failure::Exit;
-use vmio_model::top::History;
+use vmio_model::top::{History, waits};
 use vmio_node::Local;
+use vmio_node::linux::process;
 
 use crate::context::{Context, Outcome};
 use crate::term;
 
 pub mod app;
 pub mod columns;
+mod figures;
 pub mod guard;
+mod guest;
+mod help;
+pub mod minute;
+pub mod opened;
 pub mod screen;
 mod stream;
 mod terminal;
+pub mod totals;
 pub mod view;
 
 #[cfg(test)]
 mod tests;
 
-use columns::Column;
+use columns::{Column, Set};
+use opened::Opened;
 use screen::Screen;
 
 /// The options of `vmio top`.
@@ -36,6 +45,8 @@ pub struct Options {
     pub count: Option<u64>,
     /// Seconds of an interval.
     pub interval: f64,
+    /// The columns of the guests.
+    pub set: Set,
     /// What guests are sorted by.
     pub sort: &'static Column,
     /// Text that a guest's name must hold.
@@ -55,21 +66,34 @@ pub fn run(options: &Options, context: &Context) -> Outcome {
     let mut sampler = Sampler::new(&local, true, tracing(options.no_ebpf));
     let mut history = History::default();
     let mut guard = guard::Guard::at(&context.paths.guard_socket());
-    let next = || {
+    let next = |opened: Option<u32>| {
+        sampler.watch(opened);
         let interval = sampler.tick()?;
         let mut screen = Screen::of(&interval, &history, &sampler.about());
         screen.notes.extend(guard.ask(&interval, &mut screen.guests));
+        screen.guests.iter_mut().for_each(waits::add_guard);
+        screen.opened = opened.and_then(|pid| Opened::of(pid, sampler.guest(pid), &interval, sampler.threads()));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         screen.at_unix_seconds = now.map_or(0.0, |now| now.as_secs_f64());
         history.remember(&interval);
         Some(screen)
     };
     if !prints {
-        terminal::run(app::App::new(options.sort, &options.filter, options.interval), next)?;
+        let mut app = app::App::new(options.set, options.sort, &options.filter, options.interval);
+        app.ascii = !shows_blocks();
+        terminal::run(app, next)?;
         return Ok(Exit::Done);
     }
     let count = options.count.or((!context.json).then_some(1));
     stream::run(options, count, context, next)
+}
+
+/// Whether the terminal shows characters beyond ASCII: its locale is UTF-8 (locale(7)), and it is not the console of
+/// Linux, whose font has no such blocks.
+fn shows_blocks() -> bool {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_lowercase();
+    (locale.contains("utf-8") || locale.contains("utf8")) && set("TERM").is_none_or(|term| term != "linux")
 }
 
 /// The tracing of the block layer, or why there is none.
@@ -77,8 +101,17 @@ fn tracing(no_ebpf: bool) -> flows::Result<Box<dyn FlowSource>> {
     if no_ebpf {
         return Err(flows::Error::Unwanted("--no-ebpf"));
     }
-    term::note(
-        "loading eBPF programs at the block layer's tracepoints; they go when vmio ends (--no-ebpf does without)",
-    );
-    Ok(Box::new(Blocks::start(&Local::new())?))
+    let local = Local::new();
+    // Another user than root may have the rights; root in a container may lack them.
+    let may = trace::REQUIREMENTS.first().is_none_or(|rights| (rights.check)(&local).is_ok());
+    if !may && !process::is_root(&local) {
+        return Err(flows::Error::Other("not root".to_owned()));
+    }
+    if may {
+        term::note(
+            "loading eBPF programs at the block layer's tracepoints; they are removed when vmio ends (--no-ebpf: do \
+             not load them)",
+        );
+    }
+    Ok(Box::new(Blocks::start(&local)?))
 }

@@ -3,13 +3,16 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmio_model::top::load::{HostCpu, Interval, UplinkLoad};
+use vmio_model::top::load::{HostCpu, HostMemory, Interval, UplinkLoad};
 use vmio_model::top::rows::{DeviceRow, GuestRow, OtherRow, ProcessRow, rows};
 use vmio_model::top::share::Basis;
 use vmio_model::top::verdict::{Verdict, nothing, verdicts};
-use vmio_model::top::{History, verdict};
+use vmio_model::top::{History, verdict, waits};
 
-use super::columns::{self, Column, figure, percent, short, time};
+use super::columns::{self, Column, Set};
+use super::figures::{figure, percent, short, time};
+use super::opened::Opened;
+use super::totals::Totals;
 use crate::fit;
 use crate::report::format::count;
 use crate::term::Style;
@@ -23,7 +26,7 @@ const VMID_MOST: usize = 9;
 const NAME: usize = 17;
 const WIDE: usize = 120;
 /// The same for what no guest explains.
-pub const OTHER: usize = 35;
+const OTHER: usize = 35;
 /// The same for a disk.
 pub const DISK: usize = 10;
 /// Least columns of the guests' names, so that the table does not move when a guest comes.
@@ -55,37 +58,48 @@ pub struct Screen {
     pub guests_left_out: usize,
     /// What no guest explains.
     pub others: Vec<OtherRow>,
+    /// The host and all guests together.
+    pub totals: Totals,
     /// The host's processors.
     pub host_cpu: HostCpu,
+    /// The host's memory.
+    pub host_memory: HostMemory,
     /// Processes that are no guest, the busiest first; `None` where they were not looked at.
     pub processes: Option<Vec<ProcessRow>>,
     /// The host's uplinks.
     pub uplinks: Vec<UplinkLoad>,
     /// What could not be seen.
     pub notes: Vec<String>,
+    /// More of the guest whose page is open.
+    #[serde(skip)]
+    pub opened: Option<Opened>,
 }
 
 impl Screen {
     /// Draws the conclusions of an interval; the history is that of earlier ones.
     pub fn of(interval: &Interval, history: &History, source: &str) -> Screen {
-        let all = rows(interval);
+        let mut all = rows(interval);
         let verdicts = verdicts(interval, history);
+        waits::fill(&mut all.guests, interval, &verdicts);
         Screen {
-            schema_version: "1.0",
+            schema_version: "1.1",
             at_unix_seconds: 0.0,
             seconds: interval.seconds,
             source: source.to_owned(),
             basis: all.basis,
             nothing: verdicts.is_empty().then(|| nothing(interval)),
             verdicts,
+            totals: Totals::of(interval, &all),
             devices: all.devices,
             guests: all.guests,
             guests_left_out: 0,
             others: all.others,
             host_cpu: interval.host_cpu,
+            host_memory: interval.host_memory,
             processes: all.processes,
             uplinks: interval.uplinks.clone(),
             notes: interval.notes.clone(),
+            opened: None,
         }
     }
 
@@ -106,8 +120,9 @@ impl Screen {
         crate::document::text(self)
     }
 
-    /// As text of at most `width` columns.
-    pub fn text(&self, style: Style, width: usize) -> String {
+    /// As text of at most `width` columns. The overview is followed by the columns of disks, if there is traffic and
+    /// they have no room in it.
+    pub fn text(&self, set: Set, style: Style, width: usize) -> String {
         let mut text = String::new();
         for verdict in &self.verdicts {
             for (i, line) in fit::lines(&verdict.line, width - 2).iter().enumerate() {
@@ -122,15 +137,20 @@ impl Screen {
         text.push('\n');
         fit::lines(&self.summary(), width).iter().for_each(|line| text += &format!("{}\n", style.dim(line)));
         text += &aligned(&device_cells(&self.devices), style);
+        let (names, columns) = self.layout(width, set);
+        text += &format!("\n{}", aligned(&self.guest_cells(&names, &columns), style));
         if self.guests.is_empty() {
             let why = if self.guests_left_out > 0 { "no guest name matches" } else { "no guests" };
-            text += &format!("\n{}\n", style.dim(why));
-        } else {
-            let (names, columns) = self.layout(width);
+            text += &format!("{}\n", style.dim(why));
+        }
+        let moved =
+            |g: &GuestRow| [g.disk.read_bytes_per_second, g.disk.write_bytes_per_second].iter().any(|x| *x > Some(0.0));
+        if set == Set::Overview && self.guests.iter().any(moved) && columns.iter().all(|c| c.name != "latency") {
+            let (names, columns) = self.layout(width, Set::Disk);
             text += &format!("\n{}", aligned(&self.guest_cells(&names, &columns), style));
         }
         if !self.others.is_empty() {
-            text += &format!("\n{}", aligned(&other_cells(&self.others), style));
+            text += &format!("\n{}", aligned(&other_cells(&self.others, other_name(width)), style));
         }
         for note in &self.notes {
             let lines = fit::lines(note, width - NOTE.len());
@@ -143,16 +163,23 @@ impl Screen {
         text
     }
 
-    /// The guests' names, shortened so that they still differ, and the columns that fit beside them.
-    pub fn layout(&self, width: usize) -> (Vec<String>, Vec<&'static Column>) {
+    /// The guests' names, shortened so that they still differ, and the columns of a set that fit beside them.
+    pub fn layout(&self, width: usize, set: Set) -> (Vec<String>, Vec<&'static Column>) {
         let longest = self.guests.iter().map(|g| fit::columns(&g.name)).max().unwrap_or(0);
         let most = if width > WIDE { longest.min(40) } else { longest.min(NAME) };
         let all: Vec<&str> = self.guests.iter().map(|g| g.name.as_str()).collect();
         let names = fit::names(&all, most.max(LEAST_NAME));
-        let widest = names.iter().map(|n| fit::columns(n)).max().unwrap_or(0).max(LEAST_NAME);
+        let totals = self.total_rows();
+        let all = names.iter().chain(totals.iter().map(|row| &row.name));
+        let widest = all.map(|n| fit::columns(n)).max().unwrap_or(0).max(LEAST_NAME);
         let vmids = self.vmid_width().map_or(0, |w| w + 1);
         let guard = self.guests.iter().any(|g| g.guard.is_some());
-        (names, columns::fitting(width as u16, (widest + vmids) as u16, guard))
+        (names, columns::fitting(width as u16, (widest + vmids) as u16, set, guard))
+    }
+
+    /// The lines of the host and of all guests.
+    fn total_rows(&self) -> [GuestRow; 2] {
+        self.totals.rows(self.host_cpu.cpus, self.guests.len() + self.guests_left_out)
     }
 
     /// Columns of the VMIDs; `None` where no guest has one.
@@ -161,31 +188,31 @@ impl Screen {
         widths.max().map(|widest| widest.clamp(VMID.len(), VMID_MOST))
     }
 
-    /// Titles and cells of the guests.
+    /// Titles, the two totals, and the cells of the guests.
     pub fn guest_cells(&self, names: &[String], columns: &[&Column]) -> Vec<Vec<String>> {
         let vmid = self.vmid_width();
         let titles = std::iter::once(GUEST).chain(vmid.map(|_| VMID)).chain(columns.iter().map(|c| c.title));
-        let row = |(guest, name): (&GuestRow, &String)| {
+        let row = |(guest, name): (&GuestRow, &String)| -> Vec<String> {
             let number = vmid.map(|width| guest.vmid.as_deref().map_or("-".into(), |vmid| fit::cut(vmid, width)));
             std::iter::once(name.clone()).chain(number).chain(columns.iter().map(|c| c.cell(guest))).collect()
         };
-        std::iter::once(titles.map(String::from).collect()).chain(self.guests.iter().zip(names).map(row)).collect()
+        let totals = self.total_rows();
+        let total = totals.iter().map(|total| row((total, &total.name)));
+        let all = total.chain(self.guests.iter().zip(names).map(row));
+        std::iter::once(titles.map(String::from).collect()).chain(all).collect()
     }
 
-    /// The host in a line: interval, processors, uplinks.
+    /// The host in a line: interval, guests, processors.
     pub fn summary(&self) -> String {
         let cpu = &self.host_cpu;
-        let busy = if self.seconds > 0.0 { cpu.busy_seconds / self.seconds / f64::from(cpu.cpus.max(1)) } else { 0.0 };
+        // The clock and the counters are not read at the same moment: the sum may be more than there was.
+        let all = self.seconds * f64::from(cpu.cpus.max(1));
+        let busy = if all > 0.0 { (cpu.busy_seconds / all).min(1.0) } else { 0.0 };
         let n = self.guests.len() + self.guests_left_out;
         let mut line = format!("{} s; {}", figure(Some(self.seconds)), count(n, "guest"));
         line += &format!("; {} CPUs {} % busy", cpu.cpus, percent(Some(busy)));
         if let Some(ratio) = cpu.stalled_ratio {
             line += &format!(", {} % stalled", percent(Some(ratio)));
-        }
-        for link in &self.uplinks {
-            let rate = |bytes: u64| if self.seconds > 0.0 { bytes as f64 * 8e-6 / self.seconds } else { 0.0 };
-            let (rx, tx) = (figure(Some(rate(link.received.bytes))), figure(Some(rate(link.sent.bytes))));
-            line += &format!("; {} rx {rx} tx {tx} Mbit/s", link.name);
         }
         format!("{line}; {}", self.source)
     }
@@ -210,13 +237,18 @@ pub fn device_cells(devices: &[DeviceRow]) -> Vec<Vec<String>> {
     std::iter::once(titles).chain(busy.map(cells)).collect()
 }
 
-/// Titles and cells of what no guest explains.
-pub fn other_cells(others: &[OtherRow]) -> Vec<Vec<String>> {
+/// Columns of the names of what no guest explains: three figures have room beside them.
+pub fn other_name(width: usize) -> usize {
+    OTHER.min(width.saturating_sub(21)).max(LEAST_NAME)
+}
+
+/// Titles and cells of what no guest explains, names in so many columns.
+pub fn other_cells(others: &[OtherRow], name: usize) -> Vec<Vec<String>> {
     let titles = ["NO GUEST", "DISK%", "R/s", "W/s", "MB/s", "p99", "DEPTH"].map(String::from).to_vec();
     let cells = |o: &OtherRow| {
         let bytes = o.disk.read_bytes_per_second.unwrap_or(0.0) + o.disk.write_bytes_per_second.unwrap_or(0.0);
         vec![
-            fit::name(&format!("{}: {}", o.kind.name(), o.name), OTHER),
+            fit::name(&format!("{}: {}", o.kind.name(), o.name), name),
             percent(o.disk.device_share_ratio),
             short(o.disk.read_iops),
             short(o.disk.write_iops),

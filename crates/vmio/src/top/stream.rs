@@ -26,13 +26,13 @@ pub fn run(
     options: &Options,
     count: Option<u64>,
     context: &Context,
-    mut next: impl FnMut() -> Option<Screen>,
+    mut next: impl FnMut(Option<u32>) -> Option<Screen>,
 ) -> Outcome {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, Arc::clone(&ended))?;
     }
-    let _ = next();
+    let _ = next(None);
     let interval = Duration::from_secs_f64(options.interval);
     let mut due = Instant::now() + interval;
     let mut printed = 0;
@@ -42,14 +42,14 @@ pub fn run(
         }
         // One that was late does not make the next one short.
         due = (due + interval).max(Instant::now() + interval / 2);
-        let screen = next().ok_or_else(|| Failure::new(Exit::Failed, "nothing could be counted"))?;
+        let screen = next(None).ok_or_else(|| Failure::new(Exit::Failed, "nothing could be counted"))?;
         let screen = screen.arranged(options.sort, &options.filter);
         let shown = if context.json {
             term::print_exact(&screen.json())
         } else if printed > 0 {
-            term::print(&format!("\n{}", screen.text(context.style, term::width())))
+            term::print(&format!("\n{}", screen.text(options.set, context.style, term::width())))
         } else {
-            term::print(&screen.text(context.style, term::width()))
+            term::print(&screen.text(options.set, context.style, term::width()))
         };
         match shown {
             // A reader that closes the pipe after the first interval is no error.

@@ -30,8 +30,9 @@ impl Drop for Restore {
     }
 }
 
-/// Runs until a key or a signal ends it. `next` gives the screen of the time since its last call.
-pub fn run(mut app: App, mut next: impl FnMut() -> Option<Screen>) -> io::Result<()> {
+/// Runs until a key or a signal ends it. `next` gives the screen of the time since its last call, with more of the guest
+/// whose process it is given.
+pub fn run(mut app: App, mut next: impl FnMut(Option<u32>) -> Option<Screen>) -> io::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, Arc::clone(&ended))?;
@@ -39,7 +40,7 @@ pub fn run(mut app: App, mut next: impl FnMut() -> Option<Screen>) -> io::Result
     // Also sets a hook that gives the terminal back before a panic is told.
     let mut terminal = ratatui::try_init()?;
     let _restore = Restore;
-    let _ = next();
+    let _ = next(None);
     let mut last = Instant::now();
     draw(&mut terminal, &app)?;
     while !app.ended && !ended.load(Ordering::Relaxed) {
@@ -58,7 +59,7 @@ pub fn run(mut app: App, mut next: impl FnMut() -> Option<Screen>) -> io::Result
         }
         if Instant::now() >= due {
             last = Instant::now();
-            if let Some(screen) = next() {
+            if let Some(screen) = next(app.opened()) {
                 app.show(screen);
             }
             draw(&mut terminal, &app)?;

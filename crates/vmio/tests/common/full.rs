@@ -6,11 +6,16 @@ use vmio::report::scan::diff::{Diff, Earlier};
 use vmio::report::scan::{View, json};
 use vmio::top::screen::Screen;
 use vmio_model::cell::{DetectZeroes, Options, State, Subject};
-use vmio_model::facts::{DeletedFile, Details, Disk, Fact, Nic, Overridden, Place, Processors, Setting};
+use vmio_model::facts::{
+    Below, Busiest, Conntrack, DeletedFile, Details, DiscardEnds, Discards, Disk, Extents, Fact, Governor, Hop,
+    HopKind, HostSeen, HostState, IoWeight, Ksm, Layout, Mounted, Nic, Overridden, Place, Processors, Raidz, Setting,
+    SharedJournal, Swap, Throttled, ToGuest, Uplink, WeightedDisk,
+};
 use vmio_model::policy::Direction;
 use vmio_model::rate::BitRate;
 use vmio_model::result::Accel;
 use vmio_model::rules::Severity;
+use vmio_model::rules::change::{Above, InFields};
 use vmio_model::run::Run;
 use vmio_model::top::load::*;
 use vmio_model::top::process::OtherKind;
@@ -64,11 +69,15 @@ pub fn scan() -> View {
         iothread_name: some("io1").into(),
         host_cached_bytes: Some(4096).into(),
         allocated_bytes: Some(7 << 30).into(),
+        host: Some(HostSeen { kernel: Some((6, 1)), io_uring_disabled: Some(0), clock_source: some("tsc") }).into(),
+        hypervisor: some("QEMU 7.2.22").into(),
         in_memory: some("tmpfs").into(),
+        below: below(),
         deleted: vec![DeletedFile { path: "/gone.raw".into(), pid: 812, fd: 9, replaced: false }].into(),
         limits: vec!["1000 IOPS by QEMU's throttle".into()].into(),
         limit_keys: vec!["throttling.iops-total=1000".into()],
         throttle_group: some("group0"),
+        writes_uncharged: Some(true).into(),
         overridden: overridden.clone(),
     };
     let disk = &mut guest.disks[0];
@@ -95,10 +104,45 @@ pub fn scan() -> View {
         queues: Some(2).into(),
         vcpus: Some(4).into(),
         windows: Some(true).into(),
+        os: some("windows").into(),
         offloads_off: vec!["host_tso4".into()].into(),
+        tap_header: Some(true).into(),
+        ring_packets: Some(256).into(),
+        to_guest: Some(ToGuest { packets: 9000, dropped_packets: 10, queue_packets: Some(1000) }).into(),
+        uplink: Some(Uplink {
+            name: "eth0".into(),
+            driver: some("igb"),
+            transmit_timeouts: Some(0),
+            link_losses: Some(1),
+            received_packets: Some(90_000),
+            missed_packets: Some(0),
+            ring_packets: Some(256),
+            ring_most_packets: Some(4096),
+            segmentation: Some(true),
+            host_up_seconds: Some(86_400),
+        })
+        .into(),
+        conntrack: Some(Conntrack {
+            count: 100,
+            max: 262_144,
+            dropped_packets: Some(0),
+            evicted: Some(0),
+            busiest: Some(Busiest { guest: "web1".into(), connections: 80, looked_at: 100 }),
+        })
+        .into(),
         mtu_bytes: Some(1500).into(),
         host_mtu_bytes: Some(1450).into(),
+        guest_mtu_bytes: Some(1450).into(),
         bridge_mtu_bytes: Some(9000).into(),
+        way: vec![Hop {
+            interface: "eth0".into(),
+            kind: HopKind::Card,
+            mtu_bytes: Some(9000),
+            driver: some("igb"),
+            here: true,
+        }]
+        .into(),
+        tap_errors: Some(7).into(),
         bridge_netfilter: Some(true).into(),
         send_buffer_bytes: Some(1 << 20).into(),
         limits: vec!["10 MB/s out by tc".into()].into(),
@@ -109,6 +153,11 @@ pub fn scan() -> View {
             peak_bps: Some(BitRate::new(160_000_000)),
             burst_bytes: Some(1 << 20),
             drops: true,
+            at: Some(vmio_model::facts::LimitedAt::Clsact { egress: false, preference: 49 }),
+            dropped_packets: Some(41),
+            part: false,
+            missing: false,
+            platform: some("nova"),
         }]
         .into(),
         overridden: overridden.clone(),
@@ -124,26 +173,92 @@ pub fn scan() -> View {
         model: some("qemu64").into(),
         flags: vec!["+aes".into()].into(),
         windows: Some(true).into(),
+        os_release: some("win11").into(),
+        hpet: Some(true).into(),
+        clock_source: some("tsc").into(),
         threads: own.threads.clone(),
         host: own.host.clone(),
         memory_bytes: Some(4 << 30).into(),
         memory_by_node: Fact::from_iter([(0, 4 << 30)]),
         huge_pages: Some(false).into(),
         quota_cpus: Some(1.5).into(),
+        quota_of_vcpus: Some(false).into(),
+        throttled: Some(Throttled { period_us: 100_000, periods: 3400, throttled: 12, stopped_us: 800_000 }).into(),
+        swapped_bytes: Some(1 << 30).into(),
+        free_page_reporting: Some(false).into(),
+        io_weight: Some(IoWeight { weight: 300, v1: false, disks: vec![weighted_disk()] }).into(),
+        host_state: Some(host_state()).into(),
         shares_cpus_with: vec!["web2".into()].into(),
         overridden,
         place,
         from: own.from.clone(),
     };
+    let set = "nova-manage image_property set INSTANCE --property hw_disk_bus=virtio";
+    view.rows[0].findings[0].by_manager = Some(InFields { tool: Above::Nova, text: set.into() });
     // What is the host's: several guests have it.
     let shared = view.rows[0].findings[0].clone();
     for row in &mut view.rows[..2] {
         let mut finding = shared.clone();
         (finding.rule, finding.severity) = ("emulation-though-kvm".into(), Severity::Warning);
+        finding.of_host = true;
         row.findings.push(finding);
     }
     view.diff = Some(Diff::of(&view.rows, &earlier, "last-scan.json"));
     view
+}
+
+fn weighted_disk() -> WeightedDisk {
+    WeightedDisk { name: "nvme0n1".into(), number: "259:0".into(), scheduler: "none".into(), iocost: false }
+}
+
+fn host_state() -> HostState {
+    HostState {
+        governors: vec![Governor {
+            driver: "intel_pstate".into(),
+            governor: "powersave".into(),
+            preference: some("balance_power"),
+            cpus: vec![0, 1],
+        }],
+        ksm: Some(Ksm {
+            saved_bytes: 112 << 20,
+            memory_bytes: 64 << 30,
+            run_seconds: 900,
+            up_seconds: 10_000,
+            across_nodes: true,
+        }),
+        swap: Some(Swap::Disk),
+    }
+}
+
+/// Storage below a disk of which everything is known.
+fn below() -> Below {
+    let extents = Some(Extents { seen: 2314, of_bytes: 64 << 20, whole: true, shared: 12 });
+    let layout = Layout { filesystem: "btrfs".into(), copy_on_write: Some(true), compressed: false, extents };
+    let mounted = Mounted {
+        filesystem: "ext4".into(),
+        point: "/srv".into(),
+        device: "8:1".into(),
+        options: "rw,data=ordered".into(),
+    };
+    let journal = SharedJournal {
+        shared_with: vec!["db2".into()],
+        others: 1,
+        commit_microseconds: 34_120,
+        requested_percent: 71,
+    };
+    Below {
+        layout: Some(layout).into(),
+        mounted: Some(mounted).into(),
+        journal: Some(journal).into(),
+        raidz: Some(Raidz { parity: 2, disks: 6 }).into(),
+        discard_ends: Some(DiscardEnds { device: "dm-3".into(), kind: "LUKS".into(), mapper: some("web1") }).into(),
+        discards: Some(Discards { requests: 48_120, bytes: 591_298_560, writes: 192_480 }).into(),
+        grows: Some(true).into(),
+        host_logical_block_bytes: Some(4096).into(),
+        host_physical_block_bytes: Some(4096).into(),
+        guest_logical_block_bytes: Some(512).into(),
+        guest_physical_block_bytes: Some(512).into(),
+    }
 }
 
 /// The same guests before: one finding was worse, one was another, a guest is gone.
@@ -228,8 +343,15 @@ fn guest(name: &str, reads: Transfer) -> GuestLoad {
         uuid: some("8f1f8a6c-0000-4000-8000-000000000002"),
         disk_source: DiskSource::Trace,
         disks: disks(reads),
-        nics: vec![NicLoad { interface: "tap0".into(), sent: packets(100), received: packets(2500) }],
+        nics: vec![NicLoad {
+            interface: "tap0".into(),
+            queue_packets: Some(1000),
+            sent: packets(100),
+            received: packets(2500),
+        }],
         cpu: Some(cpu),
+        memory: Some(Memory { resident_bytes: 1 << 30, swapped_bytes: Some(1 << 20) }),
+        throttled_ratio: Some(0.2),
     }
 }
 
@@ -250,6 +372,13 @@ fn second(guests: Vec<GuestLoad>) -> Interval {
         devices: vec![disk],
         others: vec![other],
         host_cpu: HostCpu { cpus: 2, busy_seconds: 2.0, stolen_seconds: 0.0, stalled_ratio: Some(0.9) },
+        host_memory: HostMemory {
+            total_bytes: 1 << 33,
+            available_bytes: 1 << 30,
+            swapped_bytes: 1 << 20,
+            swapped_in_pages: Some(3),
+            swapped_out_pages: Some(4),
+        },
         uplinks: vec![UplinkLoad { name: "eth0".into(), speed_bps, sent, received }],
         notes: vec!["FIXTURE".into()],
         ..Interval::default()

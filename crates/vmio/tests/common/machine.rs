@@ -17,3 +17,5 @@ pub mod sshd;
 pub mod stand_in;
 #[path = "state_dir.rs"]
 pub mod state_dir;
+#[path = "tmux.rs"]
+pub mod tmux;

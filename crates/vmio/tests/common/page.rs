@@ -8,7 +8,7 @@ use vmio_model::rules::Finding;
 /// The forms that a person reads, with what each does to a text undone.
 pub fn forms(report: &Report<'_>) -> [(&'static str, String); 3] {
     let unescaped = |text: String| {
-        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")]
+        [("<wbr>", ""), ("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")]
             .iter()
             .fold(text, |text, (from, to)| text.replace(from, to))
     };
@@ -47,7 +47,7 @@ fn balanced(html: &str) {
     for tag in body.split('<').skip(1).map(|t| &t[..t.find('>').expect("a tag ends")]) {
         let name = tag.split([' ', '/']).find(|n| !n.is_empty()).unwrap();
         match tag {
-            _ if tag.ends_with('/') || ["meta", "br"].contains(&name) => {}
+            _ if tag.ends_with('/') || ["meta", "br", "wbr"].contains(&name) => {}
             _ if tag.starts_with('/') => assert_eq!(open.pop(), Some(name), "</{name}>"),
             _ => open.push(name),
         }
@@ -57,7 +57,7 @@ fn balanced(html: &str) {
 
 /// Elements and attributes that our templates have.
 const ELEMENTS: &str = " a article body br circle code dd details div dl dt figcaption figure g h1 h2 h3 head html li line \
-    main meta p path polyline pre rect small span strong style summary svg table tbody td text th thead title tr ul ";
+    main meta p path polyline pre rect small span strong style summary svg table tbody td text th thead title tr ul wbr ";
 const ATTRIBUTES: &str = " aria-hidden aria-label charset class colspan content cx cy d height href http-equiv id lang name \
     points r role rowspan rx scope stroke-dasharray tabindex text-anchor viewBox width x x1 x2 y y1 y2 ";
 
@@ -84,4 +84,28 @@ pub fn is_ours(html: &str) {
         }
     }
     balanced(html);
+    is_readable(html);
+}
+
+/// No words in a drawing are smaller than 11 px, however narrow the page is: a drawing that is scaled with the page has
+/// a least width, and a page that is narrower scrolls it. No word is broken anywhere but in its last need.
+fn is_readable(html: &str) {
+    let (style, body) = html.split_once("</style>").unwrap();
+    let pixels = |rule: &str, name: &str| -> f64 {
+        let rule = style.split(rule).nth(1).unwrap_or_else(|| panic!("no {rule}")).split('}').next().unwrap();
+        let value = rule.split(name).nth(1).unwrap_or_else(|| panic!("no {name} in {rule}"));
+        value.split("px").next().unwrap().parse().unwrap()
+    };
+    let font = pixels("svg text{", "font-size:");
+    for (at, _) in body.match_indices("<svg ") {
+        let svg = body[at..].split("</svg>").next().unwrap();
+        let attribute =
+            |name: &str| svg.split_once(&format!(" {name}=\"")).map(|(_, rest)| rest.split('"').next().unwrap());
+        let Some(size) = attribute("viewBox").filter(|_| svg.contains("<text")) else { continue };
+        let (width, class) = (size.split(' ').nth(2).unwrap().parse::<f64>().unwrap(), attribute("class").unwrap());
+        let smallest = font * pixels(&format!("\n.{class}{{"), "min-width:") / width;
+        assert!(smallest >= 11.0, "{class}: {smallest} px");
+        assert!(body[..at].ends_with("<div class=\"scroll\">"), "{class} cannot be scrolled");
+    }
+    assert!(!style.contains("anywhere") && !style.contains("word-break"), "words are broken");
 }

@@ -95,9 +95,11 @@ pub fn finding(guest: &Guest, rule: &str, title: &str, severity: Severity, chang
         unpaid: Vec::new(),
         expected: None,
         change,
+        by_manager: None,
         references: vec!["shafer2010, section 3.3".into()],
         cost_ratio: None,
         proof: None,
+        of_host: false,
     }
 }
 

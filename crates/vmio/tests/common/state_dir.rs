@@ -54,6 +54,14 @@ impl Ended {
         self
     }
 
+    /// Asserts that it came to its end. The two sides of a pair that was broken off are of two boots and make no pair, so
+    /// the result may be partial.
+    #[track_caller]
+    pub fn came_to_its_end(self) -> Ended {
+        assert!(matches!(self.code, Some(0 | 4)), "{:?}: stdout: {}\nstderr: {}", self.code, self.out, self.err);
+        self
+    }
+
     /// Asserts that all of the words are in what was said: errors, helps and warnings on standard error.
     #[track_caller]
     pub fn says(self, words: &[&str]) -> Ended {

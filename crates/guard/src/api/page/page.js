@@ -1,4 +1,4 @@
-// Asks for /v1/status each second and shows it. Every text of others becomes a text node, never markup.
+// Asks for /v1/status each second and shows it, with what /v1/history tells of each member once. Every text of others becomes a text node, never markup.
 "use strict";
 
 const ROWS = 200; // of a pool; there may be thousands
@@ -10,8 +10,12 @@ const PLACES = {
   nic: "excess waits in the card",
   none: "not limited",
 };
+const SECONDS = 600; // of a member's history, as the guard keeps it
+const PARALLEL = 8; // histories asked for at once
+const SVG = "http://www.w3.org/2000/svg";
 let last = null; // the answer before, for what was dropped in between
 let timer = 0;
+const histories = new Map(); // of members shown, by pool and name: rates and minimums, a second each
 
 // What must not be shown is replaced, as everywhere in vmio (model/sanitize.rs).
 const HIDDEN = /[\p{Cc}\u061c\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2060-\u206f\ufeff]/gu;
@@ -63,11 +67,13 @@ function tiles(status, breaches) {
   const met = members(status).filter(({ member }) => member.guarantee_met_ratio != null);
   const least = met.length ? Math.min(...met.map(({ member }) => member.guarantee_met_ratio)) : null;
   const all = [
-    tile("Breaches now", String(breaches), breaches ? "a minimum wanted, and not got" : "no minimum missed for 2 s in a row", breaches),
+    tile("Breaches now", String(breaches), breaches ? "a minimum needed but not reached" : "no minimum missed for 2 s in a row", breaches),
     tile("Guarantee met", least === null ? "–" : `${few(least * 100)} %`, "the least of any, of the last minute", least !== null && least < 0.99),
-    tile("Loop", time(loop.last_seconds), `of ${time(loop.period_seconds)}; the longest ${time(loop.longest_seconds)}`, loop.last_seconds > loop.period_seconds),
+    loop.periods_total === 0
+      ? tile("Loop", "–", "no period so far")
+      : tile("Loop", time(loop.last_seconds), `of ${time(loop.period_seconds)}; the longest ${time(loop.longest_seconds)}`, loop.last_seconds > loop.period_seconds),
     tile("New interfaces", appeared.p99_seconds == null ? "–" : time(appeared.p99_seconds), appeared.p99_seconds == null ? "none came so far" : `99 % limited within; ${number(appeared.total)} came`),
-    tile("Put right", number(loop.put_right_total), "changes of others at the queues"),
+    tile("Put right", number(loop.put_right_total), "changes by other programs to the queues"),
     tile("Policy", `revision ${policy.revision}`, policy.files.join(", ")),
   ];
   by("tiles").replaceChildren(...all);
@@ -80,10 +86,10 @@ function notices(status) {
   if (status.trouble) add(`Trouble: ${status.trouble}`, true);
   if (policy.refused) add(`The last change was refused: ${policy.refused}`, true);
   if (policy.taken_back_in_seconds != null) {
-    add(`This change is taken back in ${time(policy.taken_back_in_seconds)}; to keep it: vmio guard confirm`);
+    add(`This change reverts in ${time(policy.taken_back_in_seconds)}; to keep it: vmio guard confirm`);
   }
   for (const { pool, member } of members(status).filter(({ member }) => member.flooded_seconds != null).slice(0, 20)) {
-    add(`${pool.uplink} ${member.name}: receives ${rate(member.rate_bps)} of its minimum of ${written(member.min_effective_bps)} while the link is full: what is lost before this host nobody here can hold`, true);
+    add(`${pool.uplink} ${member.name}: receives ${rate(member.rate_bps)} of its minimum of ${written(member.min_effective_bps)} while the link is full: the loss happens before this host, which cannot prevent it`, true);
   }
   if (policy.files_differ) add("The files have changed since; to put them in force: vmio guard apply");
   if (policy.over) add(`Set over the files: ${policy.over.trim().split("\n").join(" ")}`);
@@ -95,7 +101,7 @@ const members = (status) => status.pools.flatMap((pool) => pool.members.map((mem
 
 // What a member lost since the answer before, a second.
 function lost(pool, member, seconds) {
-  const before = last && last.dropped.get(`${pool.uplink} ${pool.direction} ${member.name}`);
+  const before = last && last.dropped.get(keyOf(pool, member));
   const packets = before === undefined || before === null ? 0 : member.dropped_packets_total - before;
   return packets > 0 && seconds > 0 ? packets / seconds : 0;
 }
@@ -134,6 +140,81 @@ function excess(pool, member, seconds) {
   return made;
 }
 
+const keyOf = (pool, member) => `${pool.uplink} ${pool.direction} ${member.name}`;
+
+// The member's history with this second; null until the guard has told what was before.
+function grown(pool, member) {
+  const key = keyOf(pool, member);
+  const now = Date.now();
+  let known = histories.get(key);
+  // After a pause (the tab was hidden) the guard is asked again.
+  if (!known || (known.rates && now - known.at > 3000)) {
+    known = { at: now, rates: null, path: [pool.uplink, pool.direction, member.name], asked: false };
+    histories.set(key, known);
+  }
+  if (!known.rates) return null;
+  for (let due = Math.round((now - known.at) / 1000); due > 0; due -= 1) {
+    known.rates.push(member.rate_bps);
+    known.minimums.push(member.min_effective_bps);
+    known.at += 1000;
+  }
+  known.rates.splice(0, known.rates.length - SECONDS);
+  known.minimums.splice(0, known.minimums.length - SECONDS);
+  return known;
+}
+
+// Asks for the histories of members that are shown and have none yet.
+async function learn(shown) {
+  for (const key of histories.keys()) if (!shown.has(key)) histories.delete(key);
+  const wanted = [...histories.values()].filter((known) => !known.asked).slice(0, PARALLEL);
+  const token = sessionStorage.getItem(KEY);
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  await Promise.all(wanted.map(async (known) => {
+    known.asked = true;
+    const path = known.path.map(encodeURIComponent).join("/");
+    const answer = await fetch(`v1/history/${path}`, { headers, cache: "no-store", signal: AbortSignal.timeout(10000) });
+    // A guard with thousands of members keeps none of some.
+    if (!answer.ok) return;
+    const { rates_bps, minimums_bps } = await answer.json();
+    Object.assign(known, { at: Date.now(), rates: rates_bps, minimums: minimums_bps });
+  }));
+}
+
+function line(className, values, top, width) {
+  const made = document.createElementNS(SVG, "path");
+  let path = "";
+  let pen = false;
+  values.forEach((value, i) => {
+    if (value != null) path += `${pen ? "L" : "M"}${width - values.length + i} ${(30 - (28 * Math.min(value, top)) / top).toFixed(1)}`;
+    pen = value != null;
+  });
+  made.setAttribute("d", path);
+  made.setAttribute("class", className);
+  return made;
+}
+
+function past(pool, member) {
+  const known = grown(pool, member);
+  if (!known || known.rates.length < 2) return null;
+  const most = Math.max(...known.rates.map((value) => value || 0));
+  const max = Math.min(member.max_bps, pool.capacity_bps);
+  const top = Math.max(1, most, ...known.minimums.map((value) => value || 0), most > max / 4 ? max : 0);
+  const width = Math.max(60, known.rates.length);
+  const made = document.createElementNS(SVG, "svg");
+  made.setAttribute("viewBox", `0 0 ${width - 1} 32`);
+  made.setAttribute("preserveAspectRatio", "none");
+  made.setAttribute("class", "past");
+  made.setAttribute("role", "img");
+  if (max <= top) made.append(line("most", known.rates.map(() => max), top, width));
+  if (known.minimums.some((value) => value > 0)) made.append(line("least", known.minimums, top, width));
+  made.append(line("now", known.rates, top, width));
+  const least = member.min_effective_bps > 0 ? `, minimum ${written(member.min_effective_bps)}` : "";
+  const title = document.createElementNS(SVG, "title");
+  title.textContent = `the last ${time(known.rates.length)}: at most ${rate(most)}${least}, maximum ${written(member.max_bps)}`;
+  made.append(title);
+  return element("div", "history", made, element("small", "", `${time(known.rates.length)}, 0 to ${rate(top)}`));
+}
+
 function row(pool, member, seconds) {
   const made = element("div", member.breached_seconds != null ? "row breached" : "row");
   const of = member.name === member.class ? "" : `${member.class}, `;
@@ -142,6 +223,8 @@ function row(pool, member, seconds) {
   const least = member.min_effective_bps > 0 ? `min ${written(member.min_effective_bps)}` : null;
   now.append(...[least, `max ${written(member.max_bps)}`].filter(Boolean).map((text) => element("small", "", text)));
   made.append(name, bar(pool, member), now, excess(pool, member, seconds));
+  const before = past(pool, member);
+  if (before) made.append(before);
   return made;
 }
 
@@ -150,6 +233,7 @@ function show(status) {
   const seconds = last ? (now - last.at) / 1000 : 0;
   const found = by("find").value.trim().toLowerCase();
   const wanted = (m) => !found || m.name.toLowerCase().includes(found) || m.class.toLowerCase().includes(found);
+  const shown = new Set();
   const sections = status.pools.map((pool) => {
     const total = pool.members.reduce((sum, member) => sum + (member.rate_bps || 0), 0);
     const direction = pool.direction === "guest_tx" ? "guests send" : "guests receive";
@@ -170,6 +254,7 @@ function show(status) {
       ranked.sort(([a], [b]) => b[0] - a[0] || b[1] - a[1] || b[2] - a[2]);
       rows = ranked.map(([, m]) => m);
     }
+    rows.slice(0, ROWS).forEach((member) => shown.add(keyOf(pool, member)));
     made.append(...rows.slice(0, ROWS).map((member) => row(pool, member, seconds)));
     if (rows.length > ROWS) made.append(element("p", "dim", `and ${number(rows.length - ROWS)} more`));
     return made;
@@ -186,8 +271,9 @@ function show(status) {
   const bad = status.trouble ? "trouble" : breaches ? "a guarantee is not kept" : "";
   state(bad || "in force", bad ? "bad" : "good");
   document.title = bad ? `${bad} · vmio guard` : "vmio guard";
-  const dropped = all.map(({ pool, member }) => [`${pool.uplink} ${pool.direction} ${member.name}`, member.dropped_packets_total]);
+  const dropped = all.map(({ pool, member }) => [keyOf(pool, member), member.dropped_packets_total]);
   last = { at: now, dropped: new Map(dropped) };
+  learn(shown).catch((error) => console.error(error));
 }
 
 function state(text, className) {

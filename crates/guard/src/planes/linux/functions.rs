@@ -28,7 +28,7 @@ const IFLA_VF_STATS_TX_DROPPED: u16 = 8;
 /// What a host must have for it.
 pub const CARD: Requirement = Requirement {
     name: "SR-IOV",
-    why: "has a card limit guests that were given a virtual function of it; not tried on real hardware yet",
+    why: "lets a card limit guests that have one of its virtual functions; not tried on real hardware yet",
     fix: "it needs a card that has virtual functions: see its sriov_totalvfs below /sys/class/net/NAME/device",
     check: |reader| {
         let has = |name: &String| {

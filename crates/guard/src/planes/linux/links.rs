@@ -202,7 +202,7 @@ pub fn namespace_number(netlink: &mut Netlink, of: Of<'_>) -> Result<Option<i32>
 pub(super) fn valid(name: &str) -> Result<()> {
     let wrong = name.is_empty() || name.len() > LONGEST_NAME || name == "." || name == "..";
     if wrong || name.bytes().any(|b| b == b'/' || b == b':' || b == 0 || b.is_ascii_whitespace()) {
-        let why = format!("no name of an interface: 1 to {LONGEST_NAME} bytes, without blank, slash and colon");
+        let why = format!("not an interface name: 1 to {LONGEST_NAME} bytes, without blank, slash and colon");
         return Err(Error::Invalid { what: format!("{name:?}"), why });
     }
     Ok(())

@@ -60,7 +60,7 @@ pub enum Error {
         why: String,
     },
     /// No interface has that name.
-    #[error("linux plane: {0}: there is no such interface; see: ip link")]
+    #[error("linux plane: {0}: no such interface; see: ip link")]
     NoInterface(String),
     /// A process does not hold a tap, as far as it could be examined.
     #[error("linux plane: tap {device}: {}", tap::describe_holder(*pid, found))]
@@ -73,7 +73,7 @@ pub enum Error {
         found: vmio_node::tap::HolderState,
     },
     /// A foreign qdisc or interface is in the place.
-    #[error("linux plane: {place}: {what} is another's and is left alone\n  help: {help}")]
+    #[error("linux plane: {place}: {what} belongs to another program and was not changed\n  help: {help}")]
     Foreign {
         /// The interface.
         place: String,
@@ -84,7 +84,7 @@ pub enum Error {
     },
     /// A value reads back differently than it was written.
     #[error(
-        "linux plane: {place}: {field} is {found} where {wanted} was written\n  help: look whether something else \
+        "linux plane: {place}: {field} is {found} where {wanted} was written\n  help: check whether another program \
          changes the same interface (tc monitor); else please report it with the kernel's version"
     )]
     Mismatch {
@@ -110,6 +110,16 @@ pub enum Error {
         /// What libbpf and the verifier had to say.
         log: String,
     },
+}
+
+impl From<vmio_node::netlink::Error> for Error {
+    fn from(error: vmio_node::netlink::Error) -> Self {
+        use vmio_node::netlink::Error as Kernel;
+        match error {
+            Kernel::Refused { what, source, said } => Error::Refused { what, source, said },
+            Kernel::Malformed { what, why } => Error::Malformed { what, why },
+        }
+    }
 }
 
 const BPF_HELP: &str = "it needs CAP_BPF and CAP_NET_ADMIN on the host, and CONFIG_NET_CLS_ACT, CONFIG_BPF_SYSCALL; \
@@ -147,11 +157,11 @@ fn quoted(said: &str) -> String {
 fn help(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "it needs CAP_NET_ADMIN in the interface's network namespace",
-        Some(libc::ENODEV) => "the interface is gone; look with: ip link",
-        Some(libc::ENOENT) => "something else took it away meanwhile; the next comparison puts it back",
-        Some(libc::EEXIST | libc::EBUSY) => "something else uses or made it meanwhile; look with: tc qdisc; tc class",
+        Some(libc::ENODEV) => "the interface is gone; see: ip link",
+        Some(libc::ENOENT) => "another program removed it meanwhile; the next check restores it",
+        Some(libc::EEXIST | libc::EBUSY) => "another program uses or created it meanwhile; see: tc qdisc; tc class",
         Some(libc::EOPNOTSUPP) => "the kernel lacks it; it needs CONFIG_NET_SCH_HTB, NET_SCH_FIFO and, for IFBs, IFB",
         Some(libc::ENOBUFS | libc::ENOMEM) => "memory was short; try again",
-        _ => "the kernel's own words are above; tc -s qdisc and tc class show what is in force",
+        _ => "see the kernel's message above; tc -s qdisc and tc class show what is in force",
     }
 }

@@ -124,7 +124,7 @@ pub fn hold(held: &Held) -> Result<()> {
         HolderState::Held { before, after: None } => Err(Error::Foreign {
             place: device.name,
             what: format!("its tap's send buffer ({} bytes)", foreign(held, &before)),
-            help: "look what else sets it (libvirt: <tune><sndbuf>), then plan anew".to_owned(),
+            help: "find out what else sets it (libvirt: <tune><sndbuf>), then plan again".to_owned(),
         }),
         other => Err(refused(&device, held.process, other)),
     }
@@ -176,8 +176,8 @@ fn ask(device: &Device, interface: Interface, process: Process, change: Option<C
     };
     send_buffer(interface, process, change).map_err(|source| {
         let said = match source.kind() {
-            io::ErrorKind::PermissionDenied => "another user's process is looked at with CAP_SYS_PTRACE",
-            io::ErrorKind::TimedOut => "given up; it stays as it was or as it was to be",
+            io::ErrorKind::PermissionDenied => "another user's process can only be read with CAP_SYS_PTRACE",
+            io::ErrorKind::TimedOut => "timed out; it may or may not have been set",
             _ => "",
         };
         Error::Refused { what, source, said: said.to_owned() }
@@ -211,15 +211,15 @@ pub(super) fn describe_holder(pid: u32, found: &HolderState) -> String {
     match found {
         HolderState::Ended => format!("process {pid} has ended"),
         HolderState::Another { .. } => {
-            format!("process {pid} is another by now: the one that was meant has ended, and its number is used again")
+            format!("process {pid} has ended, and its number is now used by another process")
         }
         HolderState::Without { all: true, .. } => format!("process {pid} does not hold it; look with: ip -d tuntap"),
         HolderState::Without { descriptors: 0, .. } => {
-            format!("the first thread of process {pid} has ended and others have not, so its descriptors are not told")
+            format!("the first thread of process {pid} has ended while others run, so its descriptors cannot be read")
         }
         HolderState::Without { descriptors, .. } => {
             format!(
-                "process {pid} has more descriptors than are looked at, and it is not among the first {descriptors}"
+                "process {pid} has more descriptors than vmio reads, and the tap is not among the first {descriptors}"
             )
         }
         HolderState::Held { .. } => format!("process {pid} holds it"),

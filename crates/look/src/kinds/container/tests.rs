@@ -42,6 +42,7 @@ fn a_container_is_one_guest_with_its_root_its_veth_and_its_limits() {
         .file(format!("/sys/fs/cgroup{group}/memory.max"), "268435456\n")
         .file("/proc/30/root/sys/class/net/eth0/ifindex", "2\n")
         .file("/proc/30/root/sys/class/net/eth0/iflink", "9\n")
+        .file("/proc/30/root/sys/class/net/eth0/mtu", "1450\n")
         .file("/proc/30/root/sys/class/net/lo/iflink", "1\n")
         .file("/sys/class/net/veth1/ifindex", "9\n")
         .file("/sys/class/net/veth1/mtu", "1500\n")
@@ -62,7 +63,7 @@ fn a_container_is_one_guest_with_its_root_its_veth_and_its_limits() {
     assert_eq!((*own.quota_cpus, *own.memory_bytes), (Some(0.5), Some(256 << 20)));
     let nic = &guest.nics[0];
     assert_eq!((nic.interface.as_deref(), nic.bridge.as_deref()), (Some("veth1"), Some("docker0")));
-    assert_eq!((guest.nics.len(), *nic.mtu_bytes), (1, Some(1500)));
+    assert_eq!((guest.nics.len(), *nic.mtu_bytes, *nic.guest_mtu_bytes), (1, Some(1500), Some(1450)));
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn what_may_not_be_read_is_named_with_what_follows_and_root_is_not_told_to_be_ro
     assert!(one.mend.contains("outside of this container or sandbox"), "{one:?}");
     assert!(!one.mend.contains("root") && !one.mend.contains("capabilities"), "{one:?}");
     let several = unread((3..8).fold(guarded(host(), 1, "/"), |fake, pid| guarded(fake, pid, "/")));
-    let named = "6 processes, 1 (process_api), 3 (process_api), 4 (process_api), …: whether they are in a container";
+    let named = "6 processes (pid 1 process_api, 3 process_api, 4 process_api, …): whether they are in a container";
     assert_eq!(several[0].what, format!("namespaces of {named}"));
     assert_eq!(
         &*unread(guarded(host(), 1, "/").file("/proc/self/status", status(7)))[0].mend,

@@ -196,26 +196,27 @@ impl Chain {
 
     /// Limits in force, in words.
     pub fn limits(&self, line: &CommandLine) -> Vec<String> {
-        let mut limits = Vec::new();
-        for holder in self.throttles(line) {
-            for (key, value) in &holder.keys {
-                let key = key.trim_start_matches("throttling.").trim_start_matches("limits.").trim_start_matches("x-");
-                let (unit, of) = match key.replace('_', "-").as_str() {
-                    "iops" | "iops-total" => ("IOPS", ""),
-                    "iops-rd" | "iops-read" => ("IOPS", " of reads"),
-                    "iops-wr" | "iops-write" => ("IOPS", " of writes"),
-                    "bps" | "bps-total" => ("bytes/s", ""),
-                    "bps-rd" | "bps-read" => ("bytes/s", " of reads"),
-                    "bps-wr" | "bps-write" => ("bytes/s", " of writes"),
-                    _ => continue,
-                };
-                if let Some(n) = size(value, 1).filter(|n| *n > 0) {
-                    limits.push(format!("{n} {unit}{of} by QEMU's throttle"));
-                }
-            }
-        }
-        limits
+        self.throttles(line).flat_map(limits_of).collect()
     }
+}
+
+/// Limits that an option sets, in words.
+pub fn limits_of(holder: &Opt) -> Vec<String> {
+    let limit = |(key, value): &(String, String)| {
+        let key = key.trim_start_matches("throttling.").trim_start_matches("limits.").trim_start_matches("x-");
+        let (unit, of) = match key.replace('_', "-").as_str() {
+            "iops" | "iops-total" => ("IOPS", ""),
+            "iops-rd" | "iops-read" => ("IOPS", " of reads"),
+            "iops-wr" | "iops-write" => ("IOPS", " of writes"),
+            "bps" | "bps-total" => ("bytes/s", ""),
+            "bps-rd" | "bps-read" => ("bytes/s", " of reads"),
+            "bps-wr" | "bps-write" => ("bytes/s", " of writes"),
+            _ => return None,
+        };
+        let most = size(value, 1).filter(|most| *most > 0)?;
+        Some(format!("{most} {unit}{of} by QEMU's throttle"))
+    };
+    holder.keys.iter().filter_map(limit).collect()
 }
 
 /// The `-blockdev` of that node name.

@@ -6,13 +6,17 @@ use std::path::PathBuf;
 use vmio_model::facts::{Disk, Fact, Source, Subject, Unread};
 
 use super::super::process::{DEFAULT, Process, unread};
-use super::blocks::Chain;
-use super::{MOST_DEVICES, names, plain};
-use crate::qemu::options::Opt;
+use super::blocks::{Chain, limits_of};
+use super::{MOST_DEVICES, fdset, names, plain};
+use crate::qemu::commands::THROTTLE;
+use crate::qemu::options::{Opt, size};
 use crate::require::Fix;
 
 /// Devices with a drive that are no disks, by the start of their names.
 const NO_DISKS: [&str; 7] = ["scsi-cd", "ide-cd", "floppy", "isa-fdc", "cfi.pflash", "nvdimm", "pflash"];
+/// Devices that hand the guest's commands to the disk, which tells its own sectors (QEMU, hw/scsi/scsi-disk.c,
+/// `scsi_block_realize`; scsi-generic.c).
+const PASSED_ON: [&str; 2] = ["scsi-block", "scsi-generic"];
 /// Devices that have as many queues as the guest has vCPUs, since machine type 5.2 (QEMU, hw/core/machine.c).
 const QUEUES_SINCE: (u32, u32) = (5, 2);
 
@@ -49,6 +53,7 @@ pub fn disks(process: &Process<'_>, vcpus: Option<u32>, missing: &mut Vec<Unread
             .old()
             .map(|(name, file)| vec![if name.is_empty() { file.to_owned() } else { format!("-{name} {file}") }]);
         settings(process, &mut disk, Model { driver, device: &none, controller: None, option, vcpus });
+        sectors(process, &mut disk, &none, option);
         storage(process, &mut disk, chain, &none, missing);
         disks.push(disk);
     }
@@ -96,13 +101,22 @@ fn of_device(process: &Process<'_>, device: &Opt, vcpus: Option<u32>, missing: &
     disk.place.drive = drive.filter(|_| of_drive.is_some()).map(str::to_owned);
     disk.place.qom = names::qom(line, device);
     settings(process, &mut disk, Model { driver: &driver, device, controller, option: "device", vcpus });
+    if served.is_none() && !PASSED_ON.contains(&kind) {
+        sectors(process, &mut disk, device, "device");
+    }
     if let (true, Some(id), Some(drive)) = (process.line.all("id").next().is_some(), device.id(), drive)
         && drive.strip_prefix("drive-") == Some(id)
     {
         disk.place.slot = Some(id.to_owned()); // Proxmox's naming (PVE/QemuServer.pm)
     }
     match (chain, served) {
-        (Some(chain), _) => storage(process, &mut disk, chain, device, missing),
+        (Some(chain), _) => {
+            storage(process, &mut disk, chain, device, missing);
+            let set = device.id().and_then(|id| line.find(THROTTLE, id)).map(limits_of).unwrap_or_default();
+            if !set.is_empty() {
+                disk.details.limits = Fact::read(set, process.option(THROTTLE));
+            }
+        }
         (None, Some(chardev)) => {
             disk.details.storage = Fact::read(Some("vhost-user".into()), process.option("device"));
             disk.iothread = Fact::default(); // the server takes the requests, not QEMU
@@ -160,13 +174,26 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
     }
 }
 
+/// The sectors that the guest is told: 512 bytes where the device's options do not say otherwise (QEMU,
+/// hw/block/block.c, `blkconf_blocksizes`), but for s390's disks, whose sizes QEMU asks (block/file-posix.c,
+/// `hdev_probe_blocksizes`).
+fn sectors(process: &Process<'_>, disk: &mut Disk, device: &Opt, option: &str) {
+    let told = |key: &str| match device.get(key).and_then(|text| size(text, 1)).filter(|bytes| *bytes > 0) {
+        Some(bytes) => Fact::read(Some(bytes), process.option(option)),
+        None if machine(process).starts_with("s390") => Fact::default(),
+        None => Fact::read(Some(512), DEFAULT),
+    };
+    disk.details.below.guest_logical_block_bytes = told("logical_block_size");
+    disk.details.below.guest_physical_block_bytes = told("physical_block_size");
+}
+
 /// The storage below the device.
 fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, missing: &mut Vec<Unread>) {
     let drive = chain.drive.as_ref();
     let said = process.option(drive.map_or("blockdev", |d| d.old().map_or("drive", |(name, _)| name)));
     let protocol = chain.protocol();
     let local = matches!(protocol, Some("file" | "host_device"));
-    let absolute = |path: String| match fdset(process, &path) {
+    let absolute = |path: String| match fdset::file(process, &path, protocol) {
         Some(open) => open,
         None if local => process.absolute(&path).unwrap_or(path),
         None => path,
@@ -190,7 +217,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             _ if served => {}
             _ if unknown => missing.push(Unread {
                 what,
-                why: "the working directory of the guest's process may not be read, which it counts from".into(),
+                why: "it is relative to the working directory of the guest's process, which may not be read".into(),
                 mend: Fix::Root.remedy(process.reader()),
             }),
             Ok(Some(stat)) => {
@@ -261,14 +288,6 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
     disk.details.limit_keys = chain.limit_keys(&process.line);
     disk.details.throttle_group = chain.throttle_group().map(str::to_owned);
     disk.place.node = chain.image_node().map(str::to_owned);
-}
-
-/// The file of `/dev/fdset/N`: a descriptor passed to QEMU (`-add-fd fd=F,set=N`).
-fn fdset(process: &Process<'_>, path: &str) -> Option<String> {
-    let set = path.strip_prefix("/dev/fdset/")?;
-    let add = process.line.all("add-fd").find(|o| o.get("set") == Some(set))?;
-    let open = process.fd(u32::try_from(add.number("fd")?).ok()?)?;
-    PathBuf::from(&open).is_absolute().then_some(open)
 }
 
 /// A disk's controller: by the name of its bus, else the first of a fitting kind.

@@ -2,10 +2,13 @@
 
 mod blocks;
 mod disks;
+mod elsewhere;
+mod fdset;
 mod monitor;
 mod names;
 pub(in crate::kinds) mod nics;
 mod processors;
+mod system;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +33,7 @@ impl GuestKind for Qemu {
         vmio_model::cell::Kind::QEMU.name
     }
     fn about(&self) -> &'static str {
-        "QEMU, whoever started it (libvirt, Proxmox, by hand)"
+        "QEMU, however it was started (libvirt, Proxmox, manually)"
     }
     fn way(&self, managed: Option<ConfigTool>) -> Option<ConfigTool> {
         managed.or(Some(ConfigTool::Qemu))
@@ -51,8 +54,8 @@ const MOST_DEVICES: usize = 200;
 fn too_many(what: &str, process: &Process<'_>, most: usize) -> Unread {
     Unread {
         what: format!("{what} of guest {} after the first {most}", process.name),
-        why: format!("it has more than {MOST_DEVICES} devices, and of one guest no more are looked at"),
-        mend: format!("look at the others by hand: /proc/{}/cmdline", process.pid).into(),
+        why: format!("it has more than {MOST_DEVICES} devices, the most that vmio reads of one guest"),
+        mend: format!("the others are in /proc/{}/cmdline", process.pid).into(),
     }
 }
 
@@ -104,7 +107,8 @@ fn guest(host: &HostView<'_>, seen: &ProcessInfo, cpus: &[HostCpu]) -> Result<Op
         why: "no permission to read it".into(),
         mend: Fix::Root.remedy(host.reader()),
     })?;
-    let process = Process::new(host, seen.pid, args);
+    let mut process = Process::new(host, seen.pid, args);
+    let not_read = elsewhere::read(&mut process);
     let line = &process.line;
     // Not guests: a program that prints its version or help, and the device model of a Xen domain.
     let asks = ["version", "help", "h"].iter().any(|o| line.all(o).next().is_some());
@@ -113,6 +117,7 @@ fn guest(host: &HostView<'_>, seen: &ProcessInfo, cpus: &[HostCpu]) -> Result<Op
         return Ok(None);
     }
     let mut missing = line.unread.clone();
+    missing.extend(not_read);
     let processors = processors::processors(&process, cpus, &mut missing);
     let mut disks = disks::disks(&process, *processors.vcpus, &mut missing);
     let socket = monitor::socket(line);
@@ -122,8 +127,8 @@ fn guest(host: &HostView<'_>, seen: &ProcessInfo, cpus: &[HostCpu]) -> Result<Op
     if args.iter().map(|arg| arg.len() + 1).sum::<usize>() >= COMMAND_LINE_BYTES {
         missing.push(Unread {
             what: format!("command line of guest {} after its first {} KiB", process.name, COMMAND_LINE_BYTES >> 10),
-            why: "no guest needs one so long, and of one guest no more is looked at".into(),
-            mend: format!("look at it by hand: /proc/{}/cmdline", seen.pid).into(),
+            why: "no guest needs one that long; vmio reads no more of it".into(),
+            mend: format!("it is in /proc/{}/cmdline", seen.pid).into(),
         });
     }
     let guest = Guest {

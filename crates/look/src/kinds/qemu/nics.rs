@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use vmio_model::facts::{Fact, Nic, Subject, Unread};
+use vmio_model::facts::{Fact, Nic, Subject, ToGuest, Unread};
 use vmio_node::linux::{bus, net, process};
 
 use super::super::process::{DEFAULT, Process, unread};
@@ -12,6 +12,7 @@ use super::disks::is_q35;
 use super::plain;
 use crate::qemu::options::{Opt, size};
 use crate::require::Fix;
+use crate::way;
 
 /// Offloads of virtio-net that can be turned off (QEMU, hw/net/virtio-net.c); all are on by default.
 const OFFLOADS: [&str; 12] = [
@@ -28,6 +29,15 @@ const OFFLOADS: [&str; 12] = [
     "host_ufo",
     "mrg_rxbuf",
 ];
+/// Ring of virtio-net for receiving, where nothing else is said (QEMU, hw/net/virtio-net.c,
+/// `VIRTIO_NET_RX_QUEUE_DEFAULT_SIZE`).
+const RING: u32 = 256;
+/// Cards whose drivers begin with [`ETHERNET_MTU`], unless the device reports another (QEMU's `host_mtu`, which is 0 by
+/// default: then VIRTIO_NET_F_MTU is not offered; hw/net/virtio-net.c, `virtio_net_device_realize`).
+const ETHERNET: [&str; 9] =
+    ["virtio-net", "e1000", "e1000-82544gc", "e1000-82545em", "e1000e", "igb", "rtl8139", "vmxnet3", "pcnet"];
+/// `ETH_DATA_LEN` of include/uapi/linux/if_ether.h.
+const ETHERNET_MTU: u64 = 1500;
 /// Send buffer that QEMU sets for a tap (net/tap-linux.c, `tap_set_sndbuf`): no limit.
 const SEND_BUFFER: u64 = i32::MAX as u64;
 
@@ -55,7 +65,8 @@ pub fn nics(
             let mut nic = Nic::unknown(Subject::net(&process.name, name), process.provenance());
             device(process, &mut nic, &pair);
             reported.extend(backend(process, &mut nic, &pair, missing));
-            (nic.vhost_here, nic.vcpus, nic.windows) = (vhost_here.into(), vcpus.into(), windows.into());
+            nic.vhost_here = Fact::read(vhost_here, "/dev/vhost-net");
+            (nic.vcpus, nic.windows) = (vcpus.into(), windows.into());
             nic
         })
         .collect();
@@ -132,12 +143,19 @@ fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
     });
     let is_set = pair.options.0 == "device" || device.get("model").is_some();
     nic.model = Fact::read(model, if is_set { &said } else { &DEFAULT });
+    if nic.model.as_deref() == Some("virtio-net") {
+        let ring = device.number("rx_queue_size").and_then(|n| u32::try_from(n).ok());
+        nic.ring_packets = Fact::read(Some(ring.unwrap_or(RING)), if ring.is_some() { &said } else { &DEFAULT });
+    }
     let off: Vec<String> =
         OFFLOADS.iter().filter(|name| device.on(name) == Some(false)).map(|n| (*n).to_owned()).collect();
     let from = if off.is_empty() { DEFAULT } else { said };
     nic.offloads_off = Fact::read(off, from);
     if let Some(mtu) = device.number("host_mtu").filter(|mtu| *mtu > 0) {
         nic.host_mtu_bytes = Fact::read(Some(mtu), process.option(pair.options.0));
+        nic.guest_mtu_bytes = nic.host_mtu_bytes.clone();
+    } else if nic.model.as_deref().is_some_and(|model| ETHERNET.contains(&model)) {
+        nic.guest_mtu_bytes = Fact::read(Some(ETHERNET_MTU), "the default of such a card, without host_mtu");
     }
     nic.place.given.clone_from(&pair.given);
     nic.place.target = device.get("mac").or(device.get("macaddr")).map(str::to_lowercase);
@@ -194,6 +212,13 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
         nic.interface = Fact::read(Some(name.to_owned()), said);
         return None;
     }
+    // Incus and LXD name descriptors by the device node: `/dev/tap7.0` is a macvtap's.
+    let named = backend.get("fds").and_then(|fds| fds.split(':').next());
+    if let Some(index) = named.and_then(|name| name.strip_prefix("/dev/tap")?.split('.').next()) {
+        nic.backend = Fact::read(Some("macvtap".into()), &said);
+        nic.interface = Fact::read(by_index(process, index), said);
+        return None;
+    }
     let first = backend.get("fd").or(backend.get("fds")).and_then(|fds| fds.split(':').next()?.parse().ok());
     let fd = first?;
     match process.tun(fd) {
@@ -242,13 +267,13 @@ fn leftover(process: &Process<'_>, nics: &mut [Nic], reported: &[Subject], missi
         }
         _ => missing.push(Unread {
             what,
-            why: format!("the guest has {} taps and the command line does not tell which is which", names.len()),
+            why: format!("the guest has {} taps, and the command line does not show which is which", names.len()),
             mend: "query the guest's monitor (QMP), or name them by ifname=".into(),
         }),
     }
 }
 
-/// Bridge and MTUs of the interface, and whether the firewall sees the bridge's packets.
+/// Bridge, MTUs and way of the interface, what a tap dropped, and whether the firewall sees the bridge's packets.
 pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Unread>) {
     let Some(name) = nic.interface.value().clone().filter(|name| net::is_name(name)) else { return };
     let Some(all) = process.interfaces().filter(|all| all.has_interface(&name)) else {
@@ -260,16 +285,29 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
         return;
     };
     let dir = all.dir.display();
-    nic.mtu_bytes = Fact::read(all.mtu_bytes(&name), format!("{dir}/{name}/mtu"));
-    if let Some(master) = all.master(&name) {
-        let bridge_mtu = all.bridge_mtu_bytes(&master);
-        if bridge_mtu.is_some() {
-            nic.bridge_netfilter = netfilter(process, all, &master);
-        }
-        nic.bridge = Fact::read(Some(master), format!("{dir}/{name}/master"));
-        if bridge_mtu.is_some() {
-            nic.bridge_mtu_bytes = Fact::read(bridge_mtu, format!("{dir}/{name}/master/mtu"));
-        }
+    if let Some(flags) = all.tun_flags(&name) {
+        nic.tap_header = Fact::read(Some(flags & net::IFF_VNET_HDR != 0), format!("{dir}/{name}/tun_flags"));
+        let counter = |counter| all.counter(&name, counter);
+        let to_guest = counter("tx_packets").zip(counter("tx_dropped")).map(|(packets, dropped_packets)| ToGuest {
+            packets,
+            dropped_packets,
+            queue_packets: all.queue_packets(&name),
+        });
+        nic.to_guest = Fact::read(to_guest, format!("{dir}/{name}/statistics"));
+    }
+    if all.is_here() {
+        way::settle(process.host, all, nic, &name);
+    } else if process.host.charged(Some(process.pid), || way::settle(process.host, all, nic, &name)).is_none() {
+        // Its namespace's files may be the guest owner's.
+        missing.push(Unread {
+            what: format!("bridge and MTU of {name} ({})", nic.subject),
+            why: "the guest's files took all the time for it".into(),
+            mend: "look again".into(),
+        });
+    }
+    let bridge = nic.bridge.value().clone().filter(|_| nic.bridge_mtu_bytes.is_some());
+    if let Some(bridge) = bridge {
+        nic.bridge_netfilter = netfilter(process, all, &bridge);
     }
 }
 

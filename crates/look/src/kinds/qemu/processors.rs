@@ -10,6 +10,7 @@ use vmio_node::linux::process::Status;
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::super::quota;
+use super::system;
 use crate::qemu::options::{Opt, size};
 use crate::qemu::threads::{MONITOR, Role};
 
@@ -36,11 +37,14 @@ pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unr
     vcpus(process, &mut own);
     accel(process, &mut own);
     model(process, &mut own);
-    memory(process, &mut own);
-    let vcpu_tids: Vec<u32> = own.threads.iter().filter(|t| t.role == "vcpu").map(|t| t.tid).collect();
-    if let Some((cpus, file)) = quota::of(process, &vcpu_tids) {
-        own.quota_cpus = Fact::read(Some(cpus), Source::File(file));
+    if let Some((windows, from)) = system::windows(process, &own.flags) {
+        own.windows = Fact::read(Some(windows), from);
     }
+    if let Some((on, from)) = system::hpet(process) {
+        own.hpet = Fact::read(Some(on), from);
+    }
+    memory(process, &mut own);
+    quota::fill(process, &mut own);
     own
 }
 
@@ -150,24 +154,29 @@ fn vcpus(process: &Process<'_>, own: &mut Processors) {
     own.vcpus = Fact::read(Some(vcpus), from);
 }
 
-/// vCPUs of `-smp`: its first value, or the product of its parts (QEMU, hw/core/machine-smp.c).
+/// vCPUs of `-smp`: its first value, or the product of its parts (QEMU, hw/core/machine-smp.c); and those that are
+/// devices (docs/system/cpu-hotplug.rst).
 fn smp(process: &Process<'_>) -> Option<u32> {
+    let is_cpu = |device: &&Opt| device.get("driver").is_some_and(|driver| driver.ends_with("-cpu"));
+    let plugged = process.line.all("device").filter(is_cpu).count() as u32;
     let get = |key: &str| process.line.get("smp", key)?.parse::<u32>().ok().filter(|n| *n > 0);
     let parts = ["drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads"];
     let product = parts.iter().filter_map(|p| get(p)).reduce(u32::saturating_mul);
-    get("cpus").or(get("maxcpus").filter(|_| product.is_none())).or(product)
+    Some(get("cpus").or(get("maxcpus").filter(|_| product.is_none())).or(product)?.saturating_add(plugged))
 }
 
 fn accel(process: &Process<'_>, own: &mut Processors) {
-    let asked = process.line.all("accel").next().and_then(|a| a.get("accel")).or(process.line.get("machine", "accel"));
+    let alone = process.line.all("accel").next().and_then(|a| a.get("accel"));
+    let asked = alone.or(process.line.get("machine", "accel"));
+    let said = process.option(if alone.is_some() { "accel" } else { "machine" });
     let program = process.args.first().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
     // A program named kvm tries KVM first (system/vl.c, configure_accelerators).
     let kvm_first = program == "kvm" || program.ends_with("-kvm");
     let names = own.threads.iter().any(|t| t.role == "vcpu");
     let by_name = names.then(|| named_accel(process)).flatten();
     let only = match asked {
-        Some("kvm") => Some((Accel::Kvm, process.option("accel"))),
-        Some("tcg") => Some((Accel::Tcg, process.option("accel"))),
+        Some("kvm") => Some((Accel::Kvm, said)),
+        Some("tcg") => Some((Accel::Tcg, said)),
         None if !kvm_first => Some((Accel::Tcg, DEFAULT)),
         _ => None,
     };
@@ -211,10 +220,9 @@ fn kvm_here(process: &Process<'_>) -> Option<bool> {
 }
 
 fn model(process: &Process<'_>, own: &mut Processors) {
-    let program = process.args.first().and_then(|p| p.rsplit('/').next()).unwrap_or_default();
-    let x86 = ["x86_64", "i386", "kvm"].iter().any(|n| program.ends_with(n));
     let Some(cpu) = process.line.all("cpu").last() else {
-        if x86 {
+        if system::is_x86(process) {
+            let program = process.args.first().map_or("", String::as_str);
             let model = if program.ends_with("i386") { "qemu32" } else { "qemu64" };
             own.model = Fact::read(Some(model.to_owned()), DEFAULT);
         }
@@ -223,11 +231,6 @@ fn model(process: &Process<'_>, own: &mut Processors) {
     let mut keys = cpu.keys.iter();
     own.model = Fact::read(keys.next().map(|(_, model)| model.clone()), process.option("cpu"));
     own.flags = Fact::read(keys.filter_map(|(key, value)| flag(key, value)).collect(), process.option("cpu"));
-    let enlightened = own.flags.iter().any(|f| f.starts_with("hv_") && !f.starts_with("hv_vendor"));
-    if enlightened {
-        // Managers set these flags for Windows guests only.
-        own.windows = Fact::read(Some(true), process.option_by("cpu", None, Some("hv_*")));
-    }
 }
 
 /// A flag of `-cpu` in a common form: `+aes`, `-vmx`, `hv_relaxed`, `hv_spinlocks=0x1fff`.
@@ -261,6 +264,13 @@ fn memory(process: &Process<'_>, own: &mut Processors) {
     let memfd = objects().any(|o| o.on("hugetlb") == Some(true));
     let is_huge = on_huge || memfd;
     own.huge_pages = Fact::read(Some(is_huge), if is_huge { process.option("object") } else { DEFAULT });
+    // Off unless it is asked for (QEMU, hw/virtio/virtio-balloon.c).
+    let balloon = |device: &&Opt| device.get("driver").is_some_and(|driver| driver.starts_with("virtio-balloon"));
+    if let Some(device) = process.line.all("device").find(balloon) {
+        let asked = device.on("free-page-reporting");
+        let from = if asked.is_some() { process.option("device") } else { DEFAULT };
+        own.free_page_reporting = Fact::read(Some(asked == Some(true)), from);
+    }
 }
 
 /// Bytes of the process's memory by NUMA node, where they are readable without blocking it: `numa_maps` would walk the

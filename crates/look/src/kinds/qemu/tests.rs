@@ -1,12 +1,14 @@
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::facts::{Disk, Nic, Remedy};
+use vmio_model::facts::{Disk, Facts, Nic, Processors, Remedy};
 use vmio_model::result::Accel;
+use vmio_model::rules::findings;
 use vmio_node::fake::Fake;
 
 use super::*;
 
 mod host;
+mod incus;
 
 const PID: u32 = 812;
 
@@ -78,6 +80,25 @@ fn disks(guest: &Guest) -> Vec<String> {
 
 fn nics(guest: &Guest) -> Vec<String> {
     guest.nics.iter().map(nic).collect()
+}
+
+#[test]
+fn sectors_are_of_512_bytes_unless_the_device_says_otherwise() {
+    let told = |device: &str, more: &[&str]| {
+        let drive = "file=/dev/x,format=raw,if=none,id=d0";
+        let base = ["/usr/bin/qemu-system-x86_64", "-name", "a", "-nodefaults", "-drive", drive, "-device", device];
+        let args: Vec<String> = base.iter().chain(more).map(|arg| (*arg).to_owned()).collect();
+        let guest = read(&host(&args));
+        let below = &guest.disks[0].details.below;
+        (*below.guest_logical_block_bytes, *below.guest_physical_block_bytes)
+    };
+    let device = "virtio-blk-pci,drive=d0,id=v0";
+    assert_eq!(told(device, &[]), (Some(512), Some(512)));
+    assert_eq!(told(&format!("{device},physical_block_size=4096"), &[]), (Some(512), Some(4096)));
+    assert_eq!(told(device, &["-set", "device.v0.physical_block_size=4k"]), (Some(512), Some(4096)));
+    // The disk's own, which are not asked.
+    assert_eq!(told("scsi-block,drive=d0,id=v0", &[]), (None, None));
+    assert_eq!(told("scsi-generic,drive=d0,id=v0", &[]), (None, None));
 }
 
 #[test]
@@ -256,6 +277,54 @@ fn what_is_no_guest_and_what_cannot_be_read() {
 fn a_guest_of_vmio_itself_says_so() {
     let own = read(&host(&args("plain-old")).file("/proc/812/environ", "HOME=/\0VMIO_OWNER=1-2-3\0"));
     assert_eq!(own.ids.get("owner").map(String::as_str), Some("vmio"));
+}
+
+/// The processors of a guest with this program and these options.
+fn processors_of(program: &str, more: &[&str]) -> Processors {
+    let line: Vec<String> = [program].iter().chain(more).map(|arg| (*arg).to_owned()).collect();
+    read(&host(&line)).processors.unwrap()
+}
+
+#[test]
+fn what_says_windows_and_what_does_not() {
+    let windows = |more: &[&str]| *processors_of("/usr/bin/qemu-system-x86_64", more).windows;
+    assert_eq!(windows(&["-cpu", "host,hv_relaxed,hv_vapic,hv_spinlocks=0x1fff,hv_time"]), Some(true));
+    assert_eq!(windows(&["-cpu", "host,kvm=off,hv_vendor_id=whatever"]), Some(true));
+    // Incus gives it to all its guests.
+    assert_eq!(windows(&["-cpu", "host,hv_passthrough"]), None);
+    assert_eq!(windows(&["-cdrom", "/iso/virtio-win-0.1.240.iso"]), Some(true));
+    assert_eq!((windows(&["-rtc", "base=localtime"]), windows(&["-name", "win10"])), (None, None));
+    assert_eq!(windows(&["-rtc", "base=localtime", "-name", "win10"]), Some(true));
+    assert_eq!(windows(&["-localtime", "-drive", "file=/iso/Win11_23H2.iso,media=cdrom"]), Some(true));
+    assert_eq!(windows(&["-device", "isa-applesmc,osk=x", "-cpu", "host,hv_vendor_id=x"]), Some(false));
+}
+
+/// Case 01 of operators: enlightenments without timers, and a vendor id alone.
+#[test]
+fn windows_without_timers_is_told_which() {
+    let found = |cpu: &str| {
+        let own = processors_of("/usr/bin/qemu-system-x86_64", &["-accel", "kvm", "-smp", "4", "-cpu", cpu]);
+        let facts = Facts { processors: vec![own], ..Facts::default() };
+        findings(&facts).into_iter().map(|f| (f.rule, f.change)).collect::<Vec<_>>()
+    };
+    for cpu in ["host,hv_relaxed,hv_vapic,hv_spinlocks=0x1fff,hv_time", "host,kvm=off,hv_vendor_id=whatever"] {
+        let told = found(cpu);
+        let [(rule, change)] = &told[..] else { panic!("{cpu}: {told:?}") };
+        assert_eq!(rule, "windows-no-enlightenments");
+        assert!(change.qemu.contains("hv_stimer") && change.libvirt.contains("<stimer state='on'/>"), "{change:?}");
+    }
+    assert_eq!(found("host"), []);
+}
+
+#[test]
+fn a_pc_has_an_hpet_unless_it_is_taken_away() {
+    let hpet = |program: &str, more: &[&str]| *processors_of(program, more).hpet;
+    let qemu = "/usr/bin/qemu-system-x86_64";
+    assert_eq!((hpet(qemu, &[]), hpet(qemu, &["-machine", "pc-q35-8.2,usb=off"])), (Some(true), Some(true)));
+    assert_eq!((hpet(qemu, &["-machine", "q35,hpet=off"]), hpet(qemu, &["-no-hpet"])), (Some(false), Some(false)));
+    assert_eq!(hpet("/usr/libexec/qemu-kvm", &["-machine", "q35"]), None);
+    assert_eq!(hpet("/usr/libexec/qemu-kvm", &["-machine", "q35,hpet=on"]), Some(true));
+    assert_eq!((hpet(qemu, &["-machine", "microvm"]), hpet("/usr/bin/qemu-system-aarch64", &[])), (None, None));
 }
 
 proptest::proptest! {

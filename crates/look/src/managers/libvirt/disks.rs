@@ -1,7 +1,7 @@
 //! Disks of a domain's XML (<https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms>).
 
 use roxmltree::Node;
-use vmio_model::facts::{Details, Disk, Place, Provenance, Subject};
+use vmio_model::facts::{Below, Details, Disk, Place, Provenance, Subject};
 
 use super::element::{at, attribute, child, children, text_of};
 
@@ -26,6 +26,7 @@ pub fn disk(
     let mapped = at(disk, &["driver", "iothreads"]).or_else(|| at(scsi?, &["driver", "iothreads"]));
     let mapped = mapped.map(|threads| children(threads, "iothread").count()).filter(|n| *n > 0);
     let (storage, source) = source(disk);
+    let sector = |name: &str| attribute(disk, "blockio", name).and_then(|bytes| bytes.parse::<u64>().ok());
 
     Some(Disk {
         driver: driver(disk, bus, scsi).into(),
@@ -42,6 +43,11 @@ pub fn disk(
             mapped_iothreads: mapped.and_then(|n| n.try_into().ok()).into(),
             iothread_name: thread.into(),
             limits: limits(domain, disk).into(),
+            below: Below {
+                guest_logical_block_bytes: sector("logical_block_size").into(),
+                guest_physical_block_bytes: sector("physical_block_size").into(),
+                ..Below::default()
+            },
             ..Details::default()
         },
         place: Place {

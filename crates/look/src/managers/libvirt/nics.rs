@@ -29,12 +29,12 @@ pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> 
             _ => None.into(),
         },
         queues: own("queues").and_then(|n| n.parse().ok()).into(),
+        ring_packets: own("rx_queue_size").and_then(|n| n.parse().ok()).into(),
         bridge: bridge(device, kind).into(),
         offloads_off: driver.map(offloads_off).unwrap_or_default().into(),
         mtu_bytes: mtu.into(),
         host_mtu_bytes: mtu.filter(|_| model(device).as_deref() == Some("virtio-net")).into(),
         send_buffer_bytes: at(device, &["tune", "sndbuf"]).and_then(|n| n.text()?.trim().parse().ok()).into(),
-        limits: limits(device).into(),
         rate_limits: rate_limits(device, backend.as_deref() == Some("macvtap")).into(),
         place: Place {
             domain: Some(guest.to_owned()),
@@ -92,33 +92,21 @@ fn offloads_off(driver: Node<'_, '_>) -> Vec<String> {
     off
 }
 
-/// `<bandwidth>` in words: kilobytes (1000 bytes) a second. libvirt sets them by tc on the interface, where the guest's
-/// outbound is the host's inbound.
-fn limits(device: Node<'_, '_>) -> Vec<String> {
-    let limit = |(way, words): (&str, &str)| {
-        let kilobytes: f64 = at(device, &["bandwidth", way])?.attribute("average")?.parse().ok()?;
-        Some(format!("{:.1} MB/s {words} by tc", kilobytes / 1e3))
-    };
-    [("inbound", "into the guest"), ("outbound", "out of the guest")].into_iter().filter_map(limit).collect()
-}
-
-/// The same in figures (formatdomain, "Quality of service"; src/util/virnetdevbandwidth.c, `virNetDevBandwidthSet`):
-/// `average` and `peak` are tc's kbps, 1000 bytes a second, `burst` is in KiB. Packets that the host sends to the
-/// interface wait in a queue with the peak as its ceiling; what it receives there is policed at the average, without a
-/// peak. A macvtap's directions are the guest's also on the host, so they are swapped.
+/// `<bandwidth>` (formatdomain, "Quality of service"; src/util/virnetdevbandwidth.c, `virNetDevBandwidthSet`): `average`
+/// and `peak` are tc's kbps, 1000 bytes a second, `burst` is in KiB. Packets that the host sends to the interface wait in
+/// a queue with the peak as its ceiling; what it receives there is policed at the average, without a peak, and without
+/// a burst with one of as many KiB as the average has kilobytes. A macvtap's directions are the guest's also on the host, so they are swapped.
 fn rate_limits(device: Node<'_, '_>, host_view: bool) -> Vec<RateLimit> {
     let limit = |(way, direction): (&str, Direction)| {
         let element = at(device, &["bandwidth", way])?;
         let number = |name: &str| element.attribute(name)?.parse::<u64>().ok().filter(|n| *n > 0);
         let bits = |kilobytes: u64| ByteRate::new(kilobytes.saturating_mul(1000)).bits();
         let drops = (direction == Direction::GuestTx) != host_view;
+        let average = number("average")?;
         Some(RateLimit {
-            direction,
-            by: "libvirt".to_owned(),
-            rate_bps: bits(number("average")?),
             peak_bps: number("peak").filter(|_| !drops).map(bits),
-            burst_bytes: number("burst").map(|kib| kib.saturating_mul(1024)),
-            drops,
+            burst_bytes: number("burst").or(drops.then_some(average)).map(|kib| kib.saturating_mul(1024)),
+            ..RateLimit::new("libvirt", direction, bits(average), drops)
         })
     };
     let ways = [("inbound", Direction::GuestRx), ("outbound", Direction::GuestTx)];

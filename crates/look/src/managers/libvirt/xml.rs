@@ -78,7 +78,7 @@ pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, NoD
         guest.nics = own.collect();
     }
     for nic in &mut guest.nics {
-        (nic.vcpus, nic.windows) = ((*processors.vcpus).into(), windows.into());
+        (nic.vcpus, nic.windows, nic.os) = ((*processors.vcpus).into(), windows.into(), guest.os.clone().into());
     }
     guest.processors = Some(processors);
     Ok(guest)
@@ -89,6 +89,7 @@ fn processors(domain: Node<'_, '_>, windows: Option<bool>, from: Provenance) -> 
     let vcpu = child(domain, "vcpu");
     let cpu = child(domain, "cpu");
     let vcpus = vcpu.and_then(|v| v.attribute("current").or(v.text())?.trim().parse().ok());
+    let quota = quota(domain, vcpus);
     Processors {
         vcpus: vcpus.into(),
         accel: match domain.attribute("type") {
@@ -99,10 +100,13 @@ fn processors(domain: Node<'_, '_>, windows: Option<bool>, from: Provenance) -> 
         model: cpu.and_then(model).into(),
         flags: cpu.map(flags).into_iter().flatten().chain(hyperv(domain)).collect(),
         windows: windows.into(),
+        os_release: libosinfo(domain).map(str::to_owned).into(),
+        hpet: timer(domain, "hpet").into(),
         threads: pinned(domain, vcpus.unwrap_or(0)).into(),
         memory_bytes: child(domain, "memory").and_then(bytes).into(),
         huge_pages: at(domain, &["memoryBacking", "hugepages"]).map(|_| true).into(),
-        quota_cpus: quota(domain, vcpus).into(),
+        quota_cpus: quota.map(|(cpus, _)| cpus).into(),
+        quota_of_vcpus: quota.map(|(_, of_vcpus)| of_vcpus).into(),
         place: Place { domain: Some(name.to_owned()), ..Place::default() },
         ..Processors::unknown(Subject::guest(name), from)
     }
@@ -132,12 +136,21 @@ fn flags(cpu: Node<'_, '_>) -> Vec<String> {
 
 /// Enlightenments for Windows, by QEMU's names.
 fn hyperv(domain: Node<'_, '_>) -> Vec<String> {
-    let Some(hyperv) = at(domain, &["features", "hyperv"]) else { return Vec::new() };
-    if hyperv.attribute("mode") == Some("passthrough") {
+    // libvirt turns QEMU's hv-time on for this timer (src/qemu/qemu_command.c, `qemuBuildCpuCommandLine`).
+    let time = (timer(domain, "hypervclock") == Some(true)).then(|| "hv_time".to_owned());
+    let hyperv = at(domain, &["features", "hyperv"]);
+    if hyperv.is_some_and(|hyperv| hyperv.attribute("mode") == Some("passthrough")) {
         return vec!["hv_passthrough".into()];
     }
-    let on = hyperv.children().filter(|f| f.is_element() && f.attribute("state") == Some("on"));
-    on.map(|f| format!("hv_{}", f.tag_name().name())).collect()
+    let all = hyperv.into_iter().flat_map(|hyperv| hyperv.children());
+    let on = all.filter(|f| f.is_element() && f.attribute("state") == Some("on"));
+    on.map(|f| format!("hv_{}", f.tag_name().name())).chain(time).collect()
+}
+
+/// Whether a timer of `<clock>` is present; `None` where the domain does not name it, so that QEMU decides.
+fn timer(domain: Node<'_, '_>, name: &str) -> Option<bool> {
+    let timer = children(child(domain, "clock")?, "timer").find(|t| t.attribute("name") == Some(name))?;
+    timer.attribute("present").map(|present| present == "yes")
 }
 
 /// Threads bound to processors (`<cputune>`, `<vcpu cpuset=…>`).
@@ -167,15 +180,16 @@ fn pinned(domain: Node<'_, '_>, vcpus: u32) -> Vec<PlacedThread> {
 }
 
 /// Quota in CPUs: `global_quota` is of the whole guest, `quota` of each vCPU; both are microseconds of each `period`,
-/// negative for no limit.
-fn quota(domain: Node<'_, '_>, vcpus: Option<u32>) -> Option<f64> {
+/// negative for no limit. And whether it is the vCPUs' alone.
+fn quota(domain: Node<'_, '_>, vcpus: Option<u32>) -> Option<(f64, bool)> {
     let tune = child(domain, "cputune")?;
     let microseconds = |key: &str| text_of(tune, key)?.parse::<f64>().ok();
     let share = |quota: &str, period: &str| {
         let quota = microseconds(quota).filter(|q| *q > 0.0)?;
         Some(quota / microseconds(period).filter(|p| *p > 0.0).unwrap_or(100_000.0))
     };
-    share("global_quota", "global_period").or_else(|| Some(share("quota", "period")? * f64::from(vcpus?)))
+    let whole = share("global_quota", "global_period").map(|cpus| (cpus, false));
+    whole.or_else(|| Some((share("quota", "period")? * f64::from(vcpus?), true)))
 }
 
 /// Processors of the host: `0-3,8,^2`, where `^` excludes; `None` where none is left.
@@ -207,15 +221,21 @@ fn operating_system(domain: Node<'_, '_>) -> Option<String> {
         "nixos",
         "libosinfo.org/linux",
     ];
-    let noted = child(domain, "metadata")?.descendants().find(|n| {
-        n.tag_name().name() == "os" && n.tag_name().namespace().is_some_and(|space| space.contains("libosinfo.org"))
-    })?;
-    let id = noted.attribute("id")?;
+    let id = libosinfo(domain)?;
     if id.contains("microsoft.com/win") {
         return Some("windows".into());
     }
     let linux = LINUX.iter().any(|l| id.contains(l)).then(|| "linux".to_owned());
     linux.or_else(|| id.contains("bsd").then(|| "bsd".to_owned()))
+}
+
+/// libosinfo's id of the operating system: `microsoft.com/win/2k19`.
+fn libosinfo<'a>(domain: Node<'a, '_>) -> Option<&'a str> {
+    let noted = child(domain, "metadata")?.descendants().find(|n| {
+        n.tag_name().name() == "os" && n.tag_name().namespace().is_some_and(|space| space.contains("libosinfo.org"))
+    })?;
+    let id = noted.attribute("id")?;
+    Some(id.strip_prefix("http://").unwrap_or(id))
 }
 
 /// OpenStack Nova's name of the instance.

@@ -41,6 +41,17 @@ pub fn sections(text: &str) -> Sections {
     Sections { now, next: Some(next) }
 }
 
+/// The system in a guest by its `ostype`, which decides about Hyper-V enlightenments and timers (qm.conf(5)). `other`
+/// is what guests of FreeBSD have, and guests whose owner chose none.
+pub fn system(conf: &Settings) -> Option<&'static str> {
+    match conf.get("ostype")?.as_str() {
+        windows if windows.starts_with('w') => Some("windows"),
+        "l24" | "l26" => Some("linux"),
+        "other" => Some("other"),
+        _ => None,
+    }
+}
+
 /// A value of comma-separated parts: `local-lvm:vm-101-disk-0,iothread=1,size=32G`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parts<'a> {

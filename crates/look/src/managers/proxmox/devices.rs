@@ -10,7 +10,7 @@ use vmio_model::rate::ByteRate;
 use vmio_model::result::Accel;
 
 use super::Manager;
-use super::conf::{Parts, Settings, truth};
+use super::conf::{Parts, Settings, system, truth};
 use super::storages::Storage;
 use crate::managers::libvirt::xml::{MOST_PLACES, MOST_VCPUS, cpu_set};
 
@@ -21,20 +21,21 @@ const DEFAULT: &str = "Proxmox VE's default";
 pub fn guest(vmid: u32, conf: &Settings, storages: &[Storage], from: &dyn Fn(&str) -> Provenance) -> Guest {
     let name = conf.get("name").cloned().unwrap_or_else(|| format!("vm{vmid}"));
     let from = from(&name);
-    let os = match conf.get("ostype").map(String::as_str) {
-        Some(os) if os.starts_with('w') => Some("windows".to_owned()),
-        Some("l24" | "l26") => Some("linux".to_owned()),
-        _ => None,
-    };
-    let windows = os.as_ref().map(|os| os == "windows");
+    let os = system(conf);
+    let windows = os.filter(|os| *os != "other").map(|os| os == "windows");
     let whole = Whole { guest: &name, vmid, conf, storages, from: &from };
-    let processors =
-        Processors { windows: windows.into(), place: whole.place(), ..processors(&name, conf, from.clone()) };
+    let processors = Processors {
+        windows: windows.into(),
+        os_release: conf.get("ostype").cloned().into(),
+        place: whole.place(),
+        ..processors(&name, conf, from.clone())
+    };
     let drive = |(slot, value): (&String, &String)| disk(&whole, slot, bus_of(slot)?, &Parts::of(value));
     let card = |(slot, value): (&String, &String)| {
         let number: u32 = slot.strip_prefix("net")?.parse().ok()?;
         Some(Nic {
             windows: windows.into(),
+            os: os.map(str::to_owned).into(),
             vcpus: (*processors.vcpus).into(),
             ..nic(&whole, number, &Parts::of(value))?
         })
@@ -43,7 +44,7 @@ pub fn guest(vmid: u32, conf: &Settings, storages: &[Storage], from: &dyn Fn(&st
     let nics = conf.iter().filter_map(card).collect();
     Guest {
         uuid: conf.get("smbios1").and_then(|v| Parts::of(v).get("uuid").map(str::to_lowercase)),
-        os,
+        os: os.map(str::to_owned),
         disks,
         nics,
         processors: Some(processors),
@@ -165,7 +166,7 @@ fn disk(whole: &Whole<'_>, slot: &str, bus: &str, parts: &Parts<'_>) -> Option<D
                 found: "off".into(),
                 why: Some(match bus {
                     "scsi" => format!(
-                        "Proxmox VE gives SCSI disks an I/O thread with scsihw: virtio-scsi-single alone, and here it is \
+                        "Proxmox VE gives SCSI disks an I/O thread only with scsihw: virtio-scsi-single; here it is \
                          {controller}"
                     ),
                     _ => format!("Proxmox VE gives {} disks no I/O thread", bus.to_uppercase()),
@@ -341,7 +342,6 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
         mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1).into(),
         host_mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1 && model == "virtio").into(),
         rate_limits: rate_limits(parts).into(),
-        limits: parts.number::<f64>("rate").map(|n| format!("{:.1} MB/s by tc", n * 1.048_576)).into_iter().collect(),
         place: Place {
             slot: Some(slot.clone()),
             device_id: Some(slot.clone()),
@@ -356,13 +356,10 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
 /// a queue (HTB), what it receives there is policed; both with a burst of 1 MiB (PVE/Network.pm, `tap_rate_limit`).
 fn rate_limits(parts: &Parts<'_>) -> Vec<RateLimit> {
     let Some(rate) = parts.number::<f64>("rate").filter(|n| *n > 0.0 && n.is_finite()) else { return Vec::new() };
+    let rate = ByteRate::new((rate * 1_048_576.0) as u64).bits();
     let limit = |direction| RateLimit {
-        direction,
-        by: super::Proxmox.name().to_owned(),
-        rate_bps: ByteRate::new((rate * 1_048_576.0) as u64).bits(),
-        peak_bps: None,
         burst_bytes: Some(1 << 20),
-        drops: direction == Direction::GuestTx,
+        ..RateLimit::new(super::Proxmox.name(), direction, rate, direction == Direction::GuestTx)
     };
     Direction::ALL.into_iter().map(limit).collect()
 }
@@ -379,6 +376,7 @@ fn processors(guest: &str, conf: &Settings, from: Provenance) -> Processors {
     let bound = |role: &str, name: String| PlacedThread { role: role.into(), name, tid: 0, cpus: affinity.clone() };
     let most = MOST_VCPUS.min(u32::try_from(MOST_PLACES / affinity.len().max(1)).unwrap_or(MOST_VCPUS));
     let threads = (0..vcpus.min(most)).map(|n| bound("vcpu", n.to_string())).chain([bound("main", String::new())]);
+    let quota = conf.get("cpulimit").and_then(|n| n.parse().ok()).filter(|n: &f64| *n > 0.0);
     Processors {
         vcpus: if by_default { Fact::read(Some(vcpus), DEFAULT) } else { Some(vcpus).into() },
         accel: conf.get("kvm").and_then(|kvm| truth(kvm)).map(|on| if on { Accel::Kvm } else { Accel::Tcg }).into(),
@@ -393,7 +391,8 @@ fn processors(guest: &str, conf: &Settings, from: Provenance) -> Processors {
         threads: if affinity.is_empty() { Vec::new().into() } else { threads.collect() },
         memory_bytes: Some(memory << 20).into(),
         huge_pages: conf.get("hugepages").map(|_| true).into(),
-        quota_cpus: conf.get("cpulimit").and_then(|n| n.parse().ok()).filter(|n: &f64| *n > 0.0).into(),
+        quota_cpus: quota.into(),
+        quota_of_vcpus: quota.map(|_| false).into(),
         ..Processors::unknown(Subject::guest(guest), from)
     }
 }

@@ -21,8 +21,10 @@ impl Check<'_> {
     /// `host` and `default` are no guests.
     pub fn has_a_group(&mut self, name: &str, written: &GroupDraft) {
         let why = match name {
-            HOST => "the host's own traffic is no guest's: there is no control group to write to",
-            DEFAULT => "all that nothing matches is one member, not a guest: write a class and an [[interface]] for it",
+            HOST => "the host's own traffic belongs to no guest: it has no control group to limit",
+            DEFAULT => {
+                "interfaces that match no entry form one member, not a guest: write a class and an [[interface]] for it"
+            }
             _ => return,
         };
         for (key, place) in written.places() {

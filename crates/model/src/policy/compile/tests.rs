@@ -110,7 +110,7 @@ host 20000000..950000000 prio 0 quantum 1600 burst 118750 queue 5937500
 a 900000000..950000000 prio 3 quantum 2400 burst 118750 queue 5937500
 b 8000..950000000 prio 3 quantum 1600 burst 118750 queue 5937500
 default 8000..950000000 prio 7 quantum 1600 burst 118750 queue 5937500
-eth0 guest_rx: minima hold against senders that give way (TCP); a flood that does not is lost on the link before this host";
+eth0 guest_rx: minima hold against senders that slow down (TCP); other floods are lost on the link before this host";
     assert_eq!(table(&compiled), golden);
     let compiled =
         compile(&pool(text, Direction::GuestTx), &Abilities { packet_bytes: 1_600, ..Abilities::HTB }).unwrap();

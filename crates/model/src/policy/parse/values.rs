@@ -111,7 +111,8 @@ pub(super) fn matcher(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, pat
         }
         [] if unknown => None,
         [] => {
-            reader.problem(&value.span(), path, format!("names nothing; give exactly one of {}", words.join(", ")));
+            let what = format!("names no interface; give exactly one of {}", words.join(", "));
+            reader.problem(&value.span(), path, what);
             None
         }
         several => {

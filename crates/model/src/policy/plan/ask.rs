@@ -27,8 +27,8 @@ impl Ask {
         let how = "write NAME=RATE or NAME:rx=RATE, for example vnet0=300Mbit";
         let (who, amount) = text.rsplit_once('=').ok_or_else(|| format!("`{text}` has no `=`; {how}"))?;
         let demand = match amount {
-            "unbounded" => Demand::Unbounded,
-            rate => Demand::Rate(units::limit(rate).map_err(|e| format!("{e}, or \"unbounded\""))?),
+            "unbounded" | "all" => Demand::Unbounded,
+            rate => Demand::Rate(units::limit(rate).map_err(|e| format!("{e}, or \"unbounded\" (\"all\")"))?),
         };
         let one = |who: &str| {
             let by_kind = Kind::ALL.into_iter().find_map(|k| Some((k, who.strip_prefix(k.word())?.strip_prefix(':')?)));

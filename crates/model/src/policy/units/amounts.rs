@@ -11,7 +11,7 @@ pub const PROCESSOR: u64 = 100_000;
 /// # Errors
 /// The mistake and the right spelling; a bare number may mean processors or percent.
 pub fn percent(text: &str) -> Result<u64, UnitError> {
-    let how = || UnitError(format!("`{text}` is no share of processors; write \"150%\" for one and a half"));
+    let how = || UnitError(format!("invalid share of processors `{text}`; write \"150%\" for one and a half"));
     let (number, unit) = split(text).map_err(|_| how())?;
     let parts = decimal(number, text)?;
     match unit {
@@ -61,7 +61,7 @@ const SIZES: [(&str, u64); 9] = [
 /// # Errors
 /// The mistake and the right spelling; below 1 MiB, in which no guest can run, and above 1 PiB it is refused.
 pub fn bytes(text: &str) -> Result<u64, UnitError> {
-    let how = || UnitError(format!("`{text}` is no size; write for example \"4GiB\" or \"512MiB\""));
+    let how = || UnitError(format!("invalid size `{text}`; write for example \"4GiB\" or \"512MiB\""));
     let (number, unit) = split(text).map_err(|_| how())?;
     let parts = decimal(number, text)?;
     let Some((_, factor)) = SIZES.iter().find(|(name, _)| *name == unit) else {
@@ -77,7 +77,7 @@ pub fn bytes(text: &str) -> Result<u64, UnitError> {
         });
     };
     match scale(parts, *factor).and_then(|n| u64::try_from(n).ok()).unwrap_or(u64::MAX) {
-        least if least < 1 << 20 => Err(UnitError(format!("`{text}` is less than 1 MiB, in which no guest can run"))),
+        least if least < 1 << 20 => Err(UnitError(format!("`{text}` is less than 1 MiB: no guest can run in that"))),
         most if most > 1 << 50 => {
             Err(UnitError(format!("`{text}` is more than 1024 TiB, the most that vmio reckons with")))
         }
@@ -141,8 +141,8 @@ mod tests {
             ("9Kb", "\"9KiB\" or \"9kB\""),
             ("1MB", "less than 1 MiB"),
             ("1025TiB", "1024 TiB"),
-            ("4GiBit", "is no size"),
-            ("max", "is no size"),
+            ("4GiBit", "invalid size"),
+            ("max", "invalid size"),
         ] {
             let error = bytes(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

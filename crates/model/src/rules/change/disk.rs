@@ -5,12 +5,24 @@ use super::to::{DeviceChange, DiskChange};
 use super::{AppliesAt, Change, libvirt, qemu, slot};
 use crate::cell::{Aio, Cache};
 use crate::facts::{CommandLineOption, Disk, Source};
+use crate::rules::withheld::{self, Advice};
 
-/// The AIO engine for O_DIRECT on this disk: Linux AIO where all blocks are allocated. A sparse file or a growing image
-/// would block during allocation (kubevirt 4077), and an unknown image may be one.
+/// The cache mode that is advised for this disk: O_DIRECT, unless its file system breaks it.
+pub fn cache_mode(disk: &Disk) -> Cache {
+    if withheld::of_disk(disk, Advice::CacheNone).is_some() { Cache::Writeback } else { Cache::None }
+}
+
+/// The AIO engine for that cache mode on this disk: Linux AIO with O_DIRECT where all blocks are allocated. A sparse
+/// file or a growing image would block during allocation (kubevirt 4077), and an unknown image may be one.
 pub fn engine(disk: &Disk) -> Aio {
     let raw = disk.details.format.as_deref() == Some("raw");
-    if raw && disk.sparse != Some(true) { Aio::Native } else { Aio::IoUring }
+    let native = raw && disk.sparse != Some(true) && cache_mode(disk).direct();
+    if native { Aio::Native } else { uring_or_threads(disk) }
+}
+
+/// The engine for requests that may block: io_uring, or threads where it is known to hang.
+pub fn uring_or_threads(disk: &Disk) -> Aio {
+    if withheld::of_disk(disk, Advice::IoUring).is_some() { Aio::Threads } else { Aio::IoUring }
 }
 
 /// Whether the disk's writes go to a temporary image (`-snapshot`, `snapshot=on`), whose cache mode is "unsafe"
@@ -53,12 +65,22 @@ fn made_safe(disk: &Disk, asked: &DiskChange) -> DiskChange {
     let aio = to.aio.map(|a| a.to_string()).or_else(|| disk.aio.value().clone());
     let direct = cache.as_deref().map(|c| matches!(c, "none" | "directsync"));
     let native = aio.as_deref() == Some("native");
-    if cache.as_deref() == Some("unsafe") || (native && direct == Some(false)) || (to.aio.is_some() && direct.is_none())
-    {
-        to.cache = Some(Cache::None);
+    let replaced = cache.as_deref() == Some("unsafe")
+        || (native && direct == Some(false))
+        || (to.aio.is_some() && direct.is_none())
+        || to.cache == Some(Cache::None);
+    if replaced {
+        to.cache = Some(cache_mode(disk));
     }
-    if to.cache == Some(Cache::None) && to.aio.is_none() && aio.as_deref() != Some("io_uring") {
+    let fits = match to.cache {
+        Some(Cache::None) => to.aio.is_some() || aio.as_deref() == Some("io_uring"),
+        Some(other) => !native || other.direct(),
+        None => true,
+    };
+    if !fits {
         to.aio = Some(engine(disk));
+    } else if to.aio == Some(Aio::IoUring) {
+        to.aio = Some(uring_or_threads(disk));
     }
     to
 }
@@ -68,7 +90,7 @@ fn made_safe(disk: &Disk, asked: &DiskChange) -> DiskChange {
 mod tests {
     use super::*;
     use crate::facts::{Details, Fact, Place};
-    use crate::testing::live_disk;
+    use crate::testing::{live_disk, on_filesystem};
 
     fn web1(driver: &str, place: Place) -> Disk {
         let details = Details { format: "raw".into(), ..Details::default() };
@@ -254,6 +276,28 @@ mod tests {
         assert!(change.qemu.contains("\ncache=none,aio=native\n"), "{}", change.qemu);
         assert!(change.libvirt.contains("\ncache='none' io='native' iothread='N'\n"), "{}", change.libvirt);
         assert!(change.proxmox.contains(",cache=none,aio=native,"), "{}", change.proxmox);
+    }
+
+    #[test]
+    fn a_file_system_that_breaks_direct_io_keeps_the_page_cache() {
+        let on = |filesystem: &str, cache: &str, aio: &str| {
+            let mut disk = web1("virtio-blk", place());
+            disk.details.below = on_filesystem(filesystem);
+            Disk { cache: Some(cache.into()).into(), aio: Some(aio.into()).into(), ..disk }
+        };
+        let to = |disk: &Disk, cache: Option<Cache>| {
+            let set = made_safe(disk, &DiskChange { cache, discard: true, ..DiskChange::default() });
+            (set.cache, set.aio)
+        };
+        let none = Some(Cache::None);
+        let (writeback, uring) = (Some(Cache::Writeback), Some(Aio::IoUring));
+        assert_eq!(to(&on("ext4", "unsafe", "threads"), None), (none, Some(Aio::Native)));
+        assert_eq!(to(&on("btrfs", "unsafe", "threads"), None), (writeback, None));
+        assert_eq!(to(&on("btrfs", "writeback", "native"), None), (writeback, uring));
+        assert_eq!(to(&on("btrfs", "directsync", "native"), writeback), (writeback, uring));
+        assert_eq!(to(&on("zfs", "writethrough", "threads"), none), (writeback, None));
+        // What is there already is not taken back.
+        assert_eq!(to(&on("btrfs", "none", "native"), None), (None, None));
     }
 
     #[test]

@@ -93,6 +93,15 @@ pub(super) fn edit(disk: &Disk, to: &DiskChange) -> String {
              <metadata_cache><max_size unit='bytes'>{all}</max_size></metadata_cache>"
         ));
     }
+    if let Some(bytes) = to.physical_block {
+        let alone = text.ends_with(", its own element stays");
+        let and = if alone { ": " } else { "\n# and, " };
+        text = text.trim_end_matches(", its own element stays").to_owned();
+        text.push_str(&format!(
+            "{and}this in its <disk>, in place of a <blockio .../> that it has\n\
+             <blockio logical_block_size='512' physical_block_size='{bytes}'/>"
+        ));
+    }
     if shared {
         let and = if own.is_empty() { "," } else { "\n# and" };
         text.push_str(&format!("{and} in its <address type='drive' .../>: set this, keep all else\ncontroller='M'"));

@@ -138,12 +138,13 @@ fn set(nic: &Nic, to: NicChange) -> String {
         lines.push(format!("# in its own -device: this in place of {model}, keep netdev= and mac=\nvirtio-net-pci"));
     }
     if let Some(n) = to.queues {
-        lines.push(format!("# in its own -device: set these, keep all else\nmq=on,vectors={}", 2 * n + 2));
+        let keys = if n > 1 { format!("mq=on,vectors={}", 2 * n + 2) } else { "mq=off".to_owned() };
+        lines.push(format!("# in its own -device: set these, keep all else\n{keys}"));
     }
     if to.offloads {
         let off: Vec<String> =
             nic.offloads_off.iter().filter(|o| !o.starts_with("tap")).map(|name| format!("{name}=off")).collect();
-        lines.push(format!("# in its own -device: take these away, keep all else\n{}", shell(&off.join(","))));
+        lines.push(format!("# in its own -device: remove these, keep all else\n{}", shell(&off.join(","))));
     }
     lines.join("\n")
 }
@@ -170,7 +171,8 @@ fn libvirt(nic: &Nic, to: NicChange) -> String {
         );
     }
     // libvirt refuses to start a guest that requires vhost-net on a host without it.
-    let vhost = ((to.vhost || to.queues.is_some()) && may_have_vhost(nic)).then(|| "name='vhost'".to_owned());
+    let many = to.queues.is_some_and(|n| n > 1);
+    let vhost = ((to.vhost || many) && may_have_vhost(nic)).then(|| "name='vhost'".to_owned());
     let driver: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues='{n}'"))).collect();
     if !driver.is_empty() {
         lines.push(format!(
@@ -196,7 +198,7 @@ fn proxmox(nic: &Nic, to: NicChange) -> String {
     }
     if let Some(n) = to.queues {
         less.push_str("s/,queues=[^,]*//g;");
-        more.push_str(&format!(",queues={n}"));
+        more.extend((n > 1).then(|| format!(",queues={n}")));
     }
     let (shutdown, start) = (format!("qm shutdown {vmid}"), format!("qm start {vmid}"));
     if less.is_empty() && more.is_empty() {

@@ -190,9 +190,11 @@ fn device(disk: &Disk, to: &DiskChange) -> Vec<String> {
         }));
     } else {
         let model = if driver == "virtio-blk" { format!("virtio-blk-{bus}") } else { driver.to_owned() };
-        own.extend((new.is_some() || (deviceless && !keys.is_empty())).then_some(model));
+        let any = !keys.is_empty() || to.physical_block.is_some();
+        own.extend((new.is_some() || (deviceless && any)).then_some(model));
         own.extend(keys);
     }
+    own.extend(to.physical_block.map(|bytes| format!("physical_block_size={bytes}")));
     if deviceless {
         lines.extend((!own.is_empty()).then(|| {
             own.insert(1, format!("drive=disk-{name}"));

@@ -77,19 +77,24 @@ fn hardware(vmid: &str, single: bool) -> String {
 
 /// Proxmox's commands for the change of a guest's own disk.
 pub(super) fn set(disk: &Disk, to: &DiskChange) -> String {
-    let slot = settings_of(disk, to);
-    if to.l2_cache.is_none() {
-        return slot;
-    }
     let names = Names(&disk.place);
-    let tables = format!(
-        "# Proxmox VE has no setting for the cache of qcow2 tables: raw has none (and no snapshots on a directory)\n\
-         qm disk move {} {} STORAGE --format raw",
-        names.vmid(),
-        names.slot("virtio0")
-    );
+    let (vmid, slot) = (names.vmid(), names.slot("virtio0"));
+    let tables = to.l2_cache.map(|_| {
+        format!(
+            "# Proxmox VE has no setting for the cache of qcow2 tables: raw has none (and no snapshots on a directory)\n\
+             qm disk move {vmid} {slot} STORAGE --format raw"
+        )
+    });
+    let sectors = to.physical_block.map(|bytes| {
+        format!(
+            "# Proxmox VE has no setting for the sectors; only root may set args\n\
+             args=\"$(qm config {vmid} | sed -n 's/^args: //p')\" && \\\n\
+             qm set {vmid} --args \"$args -set device.{slot}.physical_block_size={bytes}\"\n{STOPPED}"
+        )
+    });
     // Under the old name, so before the disk moves.
-    [tables, slot].into_iter().filter(|text| !text.is_empty()).collect::<Vec<String>>().join("\n")
+    let all = [tables, Some(settings_of(disk, to)), sectors].into_iter().flatten();
+    all.filter(|text| !text.is_empty()).collect::<Vec<String>>().join("\n")
 }
 
 fn settings_of(disk: &Disk, to: &DiskChange) -> String {

@@ -20,6 +20,8 @@ pub struct DiskChange {
     pub discard: bool,
     /// Bytes of QEMU's cache of a qcow2 image's L2 tables.
     pub l2_cache: Option<u64>,
+    /// Bytes of the smallest unit that the guest is told the disk writes without reading first.
+    pub physical_block: Option<u64>,
 }
 
 impl DiskChange {
@@ -33,6 +35,7 @@ impl DiskChange {
             queues: self.queues.or(other.queues),
             discard: self.discard || other.discard,
             l2_cache: self.l2_cache.or(other.l2_cache),
+            physical_block: self.physical_block.or(other.physical_block),
         }
     }
 
@@ -63,6 +66,7 @@ impl From<&Attachment> for DiskChange {
             queues: a.options.queues,
             discard: a.options.discard,
             l2_cache: None,
+            physical_block: None,
         }
     }
 }

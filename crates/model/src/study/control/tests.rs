@@ -141,7 +141,7 @@ fn only_what_the_study_asks_for_is_explained() {
     let one = STUDY.replace(r#"["dd-write", "dd-read"]"#, r#"["dd-read"]"#);
     let refused = Study::parse("x.toml", &one, &names()).unwrap_err().to_string();
     let said =
-        "control.workloads: `dd-write` works in no cell of this study alone and on a disk: those that do are dd-read";
+        "control.workloads: `dd-write` works alone on a disk in no cell of this study: those that do are dd-read";
     assert!(refused.contains(said), "{refused}");
     let refused = Study::parse("x.toml", &STUDY.replace("[control]", "[control]\nbelow = 1"), &names());
     assert!(refused.unwrap_err().to_string().contains("control.below: unknown key"));

@@ -38,7 +38,7 @@ impl Reader<'_> {
                     } else {
                         format!("those that do are {}", words.join(", "))
                     };
-                    let what = format!("`{name}` works in no cell of this study alone and on a disk: {there}");
+                    let what = format!("`{name}` works alone on a disk in no cell of this study: {there}");
                     reader.problem(&item.span(), path, what);
                     None
                 }
@@ -117,7 +117,7 @@ impl Reader<'_> {
         let named: Vec<Cell> = study.named_cells().collect();
         let pairs = || named.iter().filter_map(|cell| Some((cell, study.baseline.of(cell)?)));
         if pairs().all(|(cell, baseline)| baseline == *cell) {
-            let what = "no cell differs from its baseline, so nothing is compared: write baseline = \"none\" for that";
+            let what = "no cell differs from its baseline, so nothing is compared: write baseline = \"none\"";
             self.problem(&span, "baseline.like", what.to_owned());
         }
         if let Some((cell, _)) = pairs().find(|(_, baseline)| baseline.actors().any(|a| sees_nothing(a, names))) {

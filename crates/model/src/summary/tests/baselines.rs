@@ -26,7 +26,7 @@ fn with_neighbours_against_alone_is_the_leading_actors() {
     assert!(share.figures.iter().all(|f| f.name != FAIRNESS));
     let h = s.headline.unwrap();
     let (with, of) = (cell.place_key(), alone.place_key());
-    assert!(h.text.starts_with(&format!("{with} gets 75 % (")), "{}", h.text);
+    assert!(h.text.starts_with(&format!("{with} gets {} of ", percent(&h.share_ratio))), "{}", h.text);
     assert!(h.text.ends_with(&format!(" of what {of} gets, geometric mean over seq-read.")), "{}", h.text);
 }
 
@@ -51,9 +51,9 @@ fn a_setting_is_compared_with_what_was_found() {
     assert!(near(share(&set(&host)).unwrap(), 1.5) && near(share(&set(&guest)).unwrap(), 3.0));
     assert_eq!((share(&host), share(&guest)), (None, None));
     let h = s.headline.unwrap();
-    let said = format!("device/native [read-ahead=4096k] gets {:.0} % (", h.share_ratio.value * 100.0);
+    let said = format!("device/native [read-ahead=4096k] gets {} of ", percent(&h.share_ratio));
     assert!(h.text.starts_with(&said) && h.text.contains(" of what device/native gets, "), "{}", h.text);
-    assert!(h.lines[0].starts_with("seq-read: 15") && !h.lines[0].contains("natively"), "{:?}", h.lines);
+    assert!(h.lines[0].starts_with("seq-read: 15") && !h.lines[0].contains("host CPU"), "{:?}", h.lines);
 }
 
 /// A baseline may have another workload: both are named.
@@ -67,7 +67,8 @@ fn both_workloads_are_named_where_they_differ() {
         .run;
     let h = summarise(&run).headline.unwrap();
     assert!(h.text.ends_with(", geometric mean over seq-read against rand-read-32."), "{}", h.text);
-    assert!(h.lines[0].starts_with("seq-read against rand-read-32: 50 % ("), "{:?}", h.lines);
+    let line = format!("seq-read against rand-read-32: {}", percent(&h.share_ratio));
+    assert!(h.lines[0].starts_with(&line), "{:?}", h.lines);
 }
 
 /// Without a baseline there are rows and no shares.

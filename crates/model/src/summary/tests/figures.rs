@@ -29,9 +29,10 @@ fn a_network_has_shares_differences_and_a_headline() {
 
     let h = s.headline.as_ref().unwrap();
     assert_eq!((h.guest.as_str(), h.cells.len()), ("bridge.host/qemu/virtio-net", 1));
-    assert!(h.text.starts_with("A reference guest made by vmio gets 50 % ("), "{}", h.text);
+    let figure = percent(&h.share_ratio);
+    assert!(h.text.starts_with(&format!("A reference guest made by vmio gets {figure} of ")), "{}", h.text);
     assert!(h.text.ends_with(" of this host: virtio-net on bridge.host, geometric mean over iperf3."), "{}", h.text);
-    assert!(h.lines[0].starts_with("iperf3: 50 % (") && !h.lines[0].contains("CPU"), "{:?}", h.lines);
+    assert!(h.lines[0].starts_with(&format!("iperf3: {figure}")) && !h.lines[0].contains("CPU"), "{:?}", h.lines);
 }
 
 #[test]
@@ -125,7 +126,8 @@ fn a_latency_four_times_as_long_is_a_quarter() {
     assert!(near(share.figures[0].ratio.unwrap().value, 4.0) && share.figures[0].better == Better::Less);
     assert!(near(share.latency_p50_ratio.unwrap().value, 4.0));
     assert_eq!(live(&run, &Baseline::Native)[&share.key], share.share_ratio);
-    assert!(s.headline.unwrap().text.contains(" gets 25 % ("));
+    let h = s.headline.as_ref().unwrap();
+    assert!(h.text.contains(&format!(" gets {} of ", percent(&h.share_ratio))), "{}", h.text);
     let row = s.cells[1].judged().unwrap();
     assert!(near(row.typical.value, 40e-6) && near(row.at(99.0).unwrap().value, 120e-6), "median and 99th percentile");
     // Twice as long in another run is slower.

@@ -11,16 +11,13 @@ fn the_headline_is_the_geometric_mean_and_names_its_cells() {
     assert_eq!(h.guest, "device/qemu/virtio-blk,none,native");
     assert!((h.share_ratio.value - (0.25f64 * 0.4).sqrt()).abs() < 0.01);
     assert_eq!(h.cells.len(), 2);
-    let figure = format!("A reference guest made by vmio gets {:.0} % (", h.share_ratio.value * 100.0);
+    let figure = format!("A reference guest made by vmio gets {} of ", percent(&h.share_ratio));
     assert!(h.converged && h.text.starts_with(&figure), "{}", h.text);
     assert!(h.text.contains("durable-append, seq-write") && !h.text.contains("not converged"));
     assert_eq!(h.lines.len(), 2);
     // The interval is narrower than the range of the shares, which is reported.
     let said = h.about_interval.unwrap();
-    assert_eq!(
-        said,
-        "The interval is that of the mean, over its 6 rounds; the shares of its 2 workloads lie between 25 and 40 %."
-    );
+    assert_eq!(said, "95 % interval over 6 rounds; the 2 workloads get 25 to 40 %.");
     let one = Bench::new().cell(native("device", "seq-write"), 800e6).cell(virtio("device", "seq-write"), 400e6).run();
     assert_eq!(summarise(&one).headline.unwrap().about_interval, None);
     assert_eq!(summarise(&bench().rounds(2).run()).headline.unwrap().about_interval, None, "there is none yet");
@@ -86,14 +83,32 @@ fn what_did_not_converge_says_so() {
     assert!(h.text.contains(" gets so far about 31 % of this host: "), "{}", h.text);
     // The line below refers to an existing interval.
     let h = summarise(&bench().rounds(4).scatter(0.4).run()).headline.unwrap();
-    assert!(!h.converged && h.about_interval.as_ref().unwrap().contains("over its 4 rounds"), "{h:?}");
-    let Interval { low, high } = h.share_ratio.interval.unwrap();
-    let (value, low, high) = (h.share_ratio.value * 100.0, low * 100.0, high * 100.0);
-    let figure = format!(" gets so far about {value:.0} % ({low:.0} to {high:.0} %) of this host: ");
+    assert!(!h.converged && h.about_interval.as_ref().unwrap().contains("over 4 rounds"), "{h:?}");
+    let figure = format!(" gets so far about {} of this host: ", percent(&h.share_ratio));
     assert!(h.text.contains(&figure), "{}", h.text);
     let wide = summarise(&bench().scatter(0.4).run());
     assert!(wide.shares.iter().any(|s| s.verdict.contains("points where ±5.0 are required")));
     assert!(few.shares.iter().all(|s| !s.converged));
+}
+
+/// A share of a few percent is not shown as `3 % (3 to 3 %)`.
+#[test]
+fn an_interval_has_as_many_decimals_as_it_needs() {
+    let of = |value: f64, low: f64, high: f64| {
+        percent(&Ratio { value, interval: Some(Interval { low, high }), pairs: 5, boots: 5 })
+    };
+    assert_eq!(of(0.57, 0.52, 0.61), "57 % (52 to 61 %)");
+    assert_eq!(of(0.03, 0.029, 0.031), "3.0 % (2.9 to 3.1 %)");
+    assert_eq!(of(0.2202, 0.2201, 0.2204), "22.02 % (22.01 to 22.04 %)");
+}
+
+/// A study may ask for two pairs: what is known from them has its interval.
+#[test]
+fn a_share_of_two_pairs_that_is_known_has_its_interval() {
+    let mut run = bench().rounds(2).run();
+    (run.study.repeat.min_pairs, run.study.repeat.min_boots, run.study.repeat.half_width) = (2, 1, 10.0);
+    let h = summarise(&run).headline.unwrap();
+    assert!(h.converged && h.lines.iter().all(|line| !line.contains("no interval")), "{h:?}");
 }
 
 #[test]
@@ -139,8 +154,9 @@ fn each_kind_of_guest_has_a_headline_and_a_container_is_never_emulated() {
     let shown: Vec<(&str, &str)> = s.headlines().map(|h| (h.side.as_str(), h.guest.as_str())).collect();
     assert_eq!(shown, [("qemu", "device/qemu/virtio-blk,none,native"), ("container", "device/container")]);
     let container = s.headlines().nth(1).unwrap();
-    assert!(container.text.starts_with("A container made by vmio gets 67 % ("), "{}", container.text);
+    let figure = format!("A container made by vmio gets {} of ", percent(&container.share_ratio));
+    assert!(container.text.starts_with(&figure), "{}", container.text);
     assert!(!container.text.contains("emulation"), "{}", container.text);
-    assert!(!container.lines.iter().any(|line| line.contains("through the guest")), "{:?}", container.lines);
+    assert!(!container.lines.iter().any(|line| line.contains("in the guest")), "{:?}", container.lines);
     assert!(s.headline.unwrap().text.contains("under software emulation (TCG)"));
 }

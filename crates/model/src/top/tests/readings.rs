@@ -17,7 +17,7 @@ fn thread(tid: u32, part: Part, run_ns: u64, wait_ns: u64) -> ThreadReading {
 
 fn interface(name: &str, received: u64, sent: u64) -> Interface {
     let side = |packets| Packets { packets, bytes: packets * 100, dropped: packets / 10 };
-    Interface { name: name.into(), speed_bps: None, received: side(received), sent: side(sent) }
+    Interface { name: name.into(), speed_bps: None, queue_packets: None, received: side(received), sent: side(sent) }
 }
 
 fn one(at_seconds: f64, guests: Vec<GuestReading>, disks: &[(Device, DiskCounters)]) -> Reading {
@@ -109,6 +109,33 @@ fn threads_come_and_go() {
     // No thread runs longer than the time that passed.
     let interval = between(&one(0.0, vec![before], &[]), &one(0.1, vec![after], &[]), None);
     assert!((interval.guests[0].cpu.as_ref().unwrap().vcpu.run_seconds - 0.1).abs() < 1e-9);
+}
+
+#[test]
+fn threads_without_names_are_taken_for_virtual_cpus() {
+    let (mut before, mut after) = (member("a", 7), member("a", 7));
+    (before.vcpus, after.vcpus) = (Some(2), Some(2));
+    for (tid, part, ran) in [(7, Part::Main, 900), (8, Part::Rest, 10), (9, Part::Rest, 970), (10, Part::Rest, 500)] {
+        before.threads.push(thread(tid, part, 0, 0));
+        after.threads.push(thread(tid, part, ran * 1_000_000, 0));
+    }
+    let load = |before: &GuestReading, after: &GuestReading| {
+        let interval = between(&one(0.0, vec![before.clone()], &[]), &one(1.0, vec![after.clone()], &[]), None);
+        interval.guests[0].cpu.clone().unwrap()
+    };
+    let cpu = load(&before, &after);
+    assert_eq!((cpu.vcpus, cpu.guessed, cpu.busiest.clone()), (2, true, None));
+    assert!((cpu.vcpu.run_seconds - 1.47).abs() < 1e-9 && (cpu.rest.run_seconds - 0.91).abs() < 1e-9);
+    assert!(cpu.fullest.as_ref().is_some_and(|(name, ran)| name == "thread 9" && (ran - 0.97).abs() < 1e-9));
+    assert!((cpu.of_ratio(1.0, 8).unwrap() - 0.735).abs() < 1e-9);
+    // No more than the host has run at once.
+    assert_eq!(cpu.of_ratio(1.0, 1), Some(1.0));
+    // Where their number is unknown nothing is guessed.
+    after.vcpus = None;
+    let cpu = load(&before, &after);
+    assert_eq!((cpu.vcpus, cpu.guessed, cpu.of_ratio(1.0, 8)), (0, false, None));
+    let busiest = super::super::reading::busiest(&before, &after, 1.0, 2);
+    assert_eq!(busiest.iter().map(|t| t.tid).collect::<Vec<_>>(), [9, 7]);
 }
 
 #[test]

@@ -4,7 +4,13 @@ use super::*;
 use crate::rate::BitRate;
 
 pub(super) fn wire(name: &str, sent: Packets, received: Packets) -> GuestLoad {
-    GuestLoad { nics: vec![NicLoad { interface: format!("tap-{name}"), sent, received }], ..guest(name, vec![]) }
+    let interface = format!("tap-{name}");
+    GuestLoad { nics: vec![NicLoad { interface, queue_packets: None, sent, received }], ..guest(name, vec![]) }
+}
+
+fn with_queue(mut guest: GuestLoad) -> GuestLoad {
+    guest.nics[0].queue_packets = Some(1000);
+    guest
 }
 
 pub(super) fn packets(packets: u64, dropped: u64) -> Packets {
@@ -34,7 +40,7 @@ fn wires() {
     let mut inside = full.clone();
     inside.guests[1].nics[0].sent = packets(9000, 0);
     let among = the_one(verdicts(&inside, &History::default()));
-    assert!(among.line.starts_with("uplink eth0 is saturated, which guest cannot be told: "), "{}", among.line);
+    assert!(among.line.starts_with("uplink eth0 is saturated, by which guest is unknown: "), "{}", among.line);
     assert!(verdict.line.ends_with("receiving, 100 packets a second (10 %) dropped"), "{}", verdict.line);
     // Drops at taps: in both directions; a few are ignored.
     for (guest, line) in [
@@ -45,6 +51,13 @@ fn wires() {
         (
             wire("a", packets(960, 40), none),
             Some("the host drops what guest a sends: 40 packets a second (4 %) dropped at tap-a"),
+        ),
+        (
+            with_queue(wire("a", none, packets(960, 40))),
+            Some(
+                "guest a does not take its packets fast enough: 40 packets a second (4 %) dropped at tap-a, whose queue \
+                 of 1000 is full (vmio scan: guest-drops)",
+            ),
         ),
         (wire("a", packets(100, 4), none), None),
         (wire("a", packets(1_000_000, 40), none), None),

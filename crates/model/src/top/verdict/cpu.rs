@@ -3,10 +3,11 @@
 //! Steal as the host sees it: time in which a vCPU's thread was runnable and waited for a processor (run delay), as a
 //! share of the time in which it was runnable.
 
-use super::super::load::{GuestLoad, Interval};
+use super::super::History;
+use super::super::load::{GuestLoad, HostCpu, Interval};
 use super::super::share::Actor;
 use super::super::words::{list, percent};
-use super::{Cost, Resource, Verdict, blame, culprits, describe};
+use super::{Cost, LEAST_WANTED, Resource, Verdict, blame, culprits, describe};
 
 /// Steal from which a guest suffers.
 pub const STEAL: f64 = 0.10;
@@ -14,44 +15,83 @@ pub const STEAL: f64 = 0.10;
 const BUSY: f64 = 0.80;
 /// PSI from which busy processors without steal are used up.
 const STALLED: f64 = 0.50;
+/// Share of its processors that this host's own hypervisor took, from which it is told.
+const STOLEN: f64 = 0.10;
 /// Share from which a guest's vCPUs, or a thread, are used up.
 const FULL: f64 = 0.90;
-/// Least share of one processor for a judgement of a guest.
-const LEAST: f64 = 0.05;
 /// Most names in a line.
 const NAMED: usize = 4;
+/// Seconds of an interval below which full processors are told only when the last one had them, too: a single
+/// processor is often full for that long.
+const SHORT: f64 = 0.9;
 
-pub(super) fn verdicts(interval: &Interval) -> Vec<Verdict> {
+pub(super) fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
     let s = interval.seconds;
     let mut found = Vec::new();
-    let host = host(interval);
+    let host = host(interval, history);
     let saturated = host.is_some();
+    // What the line of the host says of a guest is not said again.
+    let told: Vec<Actor> = host.iter().flat_map(|v| &v.culprits).map(|c| c.actor).collect();
+    let all = interval.guests.iter().enumerate();
+    let others: Vec<&GuestLoad> = all.filter(|(i, _)| !told.contains(&Actor::Guest(*i))).map(|(_, g)| g).collect();
     found.extend(host);
+    found.extend(stolen(interval));
     let waits = |g: &&GuestLoad| steal(g, s).is_some_and(|r| r > STEAL);
     if !saturated {
         let held = interval.guests.iter().filter(waits).filter_map(|g| Some((g, steal(g, s)?)));
-        let though = busy(interval).map_or(String::new(), |b| format!(" though the host's are {} busy", percent(b)));
+        let though = interval
+            .host_cpu
+            .busy_ratio(s)
+            .map_or(String::new(), |b| format!(" though the host's are {} busy", percent(b)));
         found.extend(group(
             held.collect(),
-            |share| format!("waits for a processor {share} of the time"),
+            |_, share| format!("waits for a processor {share} of the time that it wants to run"),
             "wait for processors",
             &(though + ": see pinning and CPU limits, or short bursts of others"),
         ));
     }
-    let full = interval.guests.iter().filter_map(|g| Some((g, vcpu_ratio(g, s).filter(|r| *r >= FULL)?)));
+    let full = |g: &GuestLoad| vcpu_ratio(g, s).filter(|r| *r >= FULL);
+    let nameless = "its threads have no names; debug-threads=on gives them some";
     found.extend(group(
-        full.collect(),
-        |share| format!("uses {share} of its virtual CPUs"),
+        others.iter().copied().filter_map(|g| Some((g, full(g)?))).collect(),
+        |g, share| {
+            let guessed = g.cpu.as_ref().is_some_and(|c| c.guessed);
+            let how = if guessed { format!(" ({nameless})") } else { String::new() };
+            format!("uses {share} of its virtual CPUs{how}")
+        },
         "use all of their virtual CPUs",
         ": what is slow there needs more of them, or less work",
+    ));
+    let one = |g: &GuestLoad| {
+        let (_, ran) = g.cpu.as_ref()?.fullest.as_ref()?;
+        Some(ran / s).filter(|r| *r >= FULL && full(g).is_none())
+    };
+    found.extend(group(
+        others.iter().copied().filter_map(|g| Some((g, one(g)?))).collect(),
+        |g, share| {
+            let name = g.cpu.as_ref().and_then(|c| c.fullest.as_ref()).map_or("a thread", |(name, _)| name.as_str());
+            format!("keeps one processor full: {name} ({share})")
+        },
+        "keep a processor full each",
+        "; what one virtual CPU does there is as fast as it gets",
     ));
     found.extend(interval.guests.iter().filter_map(|g| thread(g, s)));
     found
 }
 
+/// What the host's own hypervisor gave to others (`steal` of `/proc/stat`, proc_stat(5)).
+fn stolen(interval: &Interval) -> Option<Verdict> {
+    let HostCpu { cpus, stolen_seconds, .. } = interval.host_cpu;
+    let all = f64::from(cpus) * interval.seconds;
+    let ratio = (all > 0.0).then(|| (stolen_seconds / all).min(1.0)).filter(|r| *r >= STOLEN)?;
+    let evidence = format!("{} of its processors' time", percent(ratio));
+    let line = format!("this host is a virtual machine itself: its hypervisor takes {evidence} for others");
+    Some(Verdict::certain(Resource::HostCpu, "host", evidence, line))
+}
+
 fn steal(guest: &GuestLoad, seconds: f64) -> Option<f64> {
     let vcpu = guest.cpu.as_ref()?.vcpu;
-    vcpu.wait_ratio().filter(|_| vcpu.run_seconds + vcpu.wait_seconds >= LEAST * seconds)
+    vcpu.wait_ratio().filter(|_| vcpu.run_seconds + vcpu.wait_seconds >= LEAST_WANTED * seconds)
 }
 
 /// Share of the time in which its vCPUs were runnable.
@@ -60,28 +100,26 @@ fn vcpu_ratio(guest: &GuestLoad, seconds: f64) -> Option<f64> {
     Some((cpu.vcpu.run_seconds + cpu.vcpu.wait_seconds) / (f64::from(cpu.vcpus) * seconds))
 }
 
-/// Busy share of the host's processors, without what its own hypervisor took.
-fn busy(interval: &Interval) -> Option<f64> {
-    let cpu = interval.host_cpu;
-    let there = f64::from(cpu.cpus) * interval.seconds - cpu.stolen_seconds;
-    (there > 0.0).then(|| (cpu.busy_seconds / there).min(1.0))
-}
-
-fn host(interval: &Interval) -> Option<Verdict> {
+fn host(interval: &Interval, history: &History) -> Option<Verdict> {
     let (cpu, s) = (interval.host_cpu, interval.seconds);
-    let busy = busy(interval)?;
+    let busy = cpu.busy_ratio(s)?;
     let (mut ran, mut waited) = (0.0, 0.0);
     for vcpu in interval.guests.iter().filter_map(|g| g.cpu.as_ref()).map(|c| c.vcpu) {
         ran += vcpu.run_seconds;
         waited += vcpu.wait_seconds;
     }
-    let steal = if ran + waited > LEAST * s { waited / (ran + waited) } else { 0.0 };
-    let stalled = cpu.stalled_ratio.unwrap_or(0.0);
-    if busy < BUSY || (steal <= STEAL && stalled < STALLED) {
+    let told = ran + waited > LEAST_WANTED * s;
+    let steal = if told { waited / (ran + waited) } else { 0.0 };
+    let waiting = steal > STEAL || cpu.stalled_ratio.is_some_and(|r| r >= STALLED);
+    // As many busy threads as processors wait for nobody, and leave nothing for others.
+    let full = busy >= HostCpu::FULL && (s >= SHORT || history.was_full());
+    if !full && (busy < BUSY || !waiting) {
         return None;
     }
-    let mut evidence =
-        format!("{} processors {} busy, virtual CPUs wait {} of their time", cpu.cpus, percent(busy), percent(steal));
+    let mut evidence = format!("{} processors {} busy", cpu.cpus, percent(busy));
+    if told {
+        evidence += &format!(", virtual CPUs wait {} of the time that they want to run", percent(steal));
+    }
     if let Some(ratio) = cpu.stalled_ratio {
         evidence += &format!(", some task waits {} of the time (PSI)", percent(ratio));
     }
@@ -98,8 +136,10 @@ fn host(interval: &Interval) -> Option<Verdict> {
     // Short-lived processes, interrupts, and processes that were not read. Where processes are known it is many small
     // ones, which count only if they are most of the work.
     let rest = all - known;
-    if interval.processes.is_none() || rest > all / 2.0 {
+    if interval.processes.is_none() {
         parts.push((Actor::Unknown, rest));
+    } else if rest > all / 2.0 {
+        parts.push((Actor::ShortLived, rest));
     }
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
     let culprits = culprits(interval, &parts, all);
@@ -111,12 +151,14 @@ fn host(interval: &Interval) -> Option<Verdict> {
         .filter(|(i, _)| !guilty(*i))
         .filter_map(|(_, g)| {
             let ratio = self::steal(g, s).filter(|r| *r > STEAL)?;
-            let words = format!("{} waits {} of its time for a processor", g.name, percent(ratio));
+            let words = format!("{} waits {} of the time that it wants to run", g.name, percent(ratio));
             Some(Cost { guest: g.name.clone(), steal_ratio: Some(ratio), words, ..Cost::default() })
         })
         .collect();
     costs.sort_by(|a, b| b.steal_ratio.unwrap_or(0.0).total_cmp(&a.steal_ratio.unwrap_or(0.0)));
-    let said = if costs.is_empty() {
+    let said = if costs.is_empty() && !waiting && cpu.stalled_ratio.is_some() {
+        "nobody waits for a processor yet".into()
+    } else if costs.is_empty() {
         let others = culprits.iter().any(|c| c.guest.is_some());
         if others { "no other guest waits much" } else { "no guest waits much" }.into()
     } else {
@@ -129,7 +171,7 @@ fn host(interval: &Interval) -> Option<Verdict> {
 /// One line for all guests with the same problem, by share, descending; `one` is the text for a single guest.
 fn group(
     mut guests: Vec<(&GuestLoad, f64)>,
-    one: impl Fn(String) -> String,
+    one: impl Fn(&GuestLoad, String) -> String,
     many: &str,
     then: &str,
 ) -> Option<Verdict> {
@@ -137,7 +179,7 @@ fn group(
     match guests[..] {
         [] => return None,
         [(guest, share)] => {
-            let evidence = one(percent(share));
+            let evidence = one(guest, percent(share));
             let line = format!("guest {} {evidence}{then}", guest.name);
             return Some(Verdict::certain(Resource::GuestCpu, &guest.name, evidence, line));
         }
@@ -150,7 +192,8 @@ fn group(
     let with_shares = named(&|g, share| format!("{} ({})", g.name, percent(share)));
     let (line, evidence) = (format!("guests {with_shares} {many}{then}"), format!("{} guests {many}", guests.len()));
     let name = named(&|g, _| g.name.clone());
-    Some(Verdict::certain(Resource::GuestCpu, &name, evidence, line))
+    let all = guests.iter().map(|(g, _)| g.name.clone()).collect();
+    Some(Verdict { guests: all, ..Verdict::certain(Resource::GuestCpu, &name, evidence, line) })
 }
 
 /// A thread that moves its data alone. Other threads, and unknown ones, say nothing about I/O when they fill a

@@ -105,7 +105,8 @@ fn verdict(interval: &Interval, load: &DeviceLoad, history: &History, certain: b
     let name = if load.name.is_empty() { number(load.device) } else { load.name.clone() };
     let state = if certain { "is saturated" } else { "may be saturated" };
     let line = format!("disk {name} {state} {}: {evidence}; {costs_said}", blame(&culprits, basis.words()));
-    Verdict { resource: Resource::Disk, name, certain, culprits, basis: Some(basis), evidence, costs, line }
+    let (resource, basis, guests) = (Resource::Disk, Some(basis), Vec::new());
+    Verdict { resource, name, certain, culprits, basis, evidence, costs, line, guests }
 }
 
 /// The factor of a slowdown, where it exceeds the error of two percentiles of buckets.
@@ -159,7 +160,7 @@ fn could_be(interval: &Interval, culprits: &[Culprit], basis: Basis) -> String {
     let known = culprits.iter().all(|c| c.guest.is_some());
     match share::unplaced(interval).first() {
         Some((most, _)) if basis == Basis::Bytes && !known => {
-            format!("; could be guest {}, whose disks are not known", interval.guests[*most].name)
+            format!("; could be guest {}, whose disks are unknown", interval.guests[*most].name)
         }
         _ => String::new(),
     }
@@ -171,7 +172,7 @@ fn without_costs(interval: &Interval, culprits: &[Culprit], neighbours: usize) -
     match neighbours {
         0 if guests > 0 => "no other guest used it".into(),
         0 => "no guest used it".into(),
-        n if known => format!("{} did too little to tell what it costs", count(n, "other guest")),
-        _ => "what it costs the others cannot be told without tracing".into(),
+        n if known => format!("{} did too little to show what it costs", count(n, "other guest")),
+        _ => "the cost to others is unknown without tracing".into(),
     }
 }

@@ -9,6 +9,8 @@ use crate::words::two;
 
 /// Share of its speed from which an uplink is used up.
 const FULL: f64 = 0.90;
+/// The rule of `vmio scan` about packets for a guest that were dropped.
+const REMEDY: &str = "guest-drops";
 /// Least share of dropped packets, and least number a second.
 const DROPPED: f64 = 0.01;
 const DROPS: f64 = 5.0;
@@ -22,8 +24,11 @@ pub(super) fn verdicts(interval: &Interval) -> Vec<Verdict> {
             let to = drops(&nic.received, interval.seconds);
             let from = drops(&nic.sent, interval.seconds);
             found.extend(to.map(|words| {
+                let name = &guest.name;
+                let full = nic.queue_packets.map(|n| format!(", whose queue of {n} is full (vmio scan: {REMEDY})"));
+                let full = full.unwrap_or_default();
                 let line =
-                    format!("guest {} does not take its packets fast enough: {words} at {}", guest.name, nic.interface);
+                    format!("guest {name} does not take its packets fast enough: {words} at {}{full}", nic.interface);
                 Verdict::certain(Resource::Interface, &nic.interface, words, line)
             }));
             found.extend(from.map(|words| {
@@ -82,7 +87,7 @@ fn uplink(interval: &Interval, load: &UplinkLoad, sends: bool) -> Option<Verdict
     let culprits: Vec<Culprit> = if full.is_some() && by_uplink { culprits(interval, &parts, all) } else { Vec::new() };
     let line = match full {
         None => format!("uplink {} drops packets: {evidence}", load.name),
-        Some(_) if !by_uplink => format!("uplink {} is saturated, which guest cannot be told: {evidence}", load.name),
+        Some(_) if !by_uplink => format!("uplink {} is saturated, by which guest is unknown: {evidence}", load.name),
         Some(_) => format!("uplink {} is saturated {}: {evidence}", load.name, blame(&culprits, "what was moved")),
     };
     Some(Verdict { culprits, ..Verdict::certain(Resource::Uplink, &load.name, evidence, line) })

@@ -158,7 +158,7 @@ impl LogFile {
     /// Appends a line; returns its offset.
     fn line(&mut self, line: &Line<&Entry>) -> Result<u64> {
         let written = self.file.metadata().and_then(|file| write_line(&mut self.file, line).map(|()| file.len()));
-        let place = written.map_err(|e| self.fail(format!("cannot write it down: {e}; nothing was done")))?;
+        let place = written.map_err(|e| self.fail(format!("cannot record it: {e}; nothing was done")))?;
         self.lines += 1;
         Ok(place)
     }
@@ -202,7 +202,7 @@ impl LogFile {
     }
 
     fn cannot_begin(&self, why: &io::Error) -> Error {
-        self.fail(format!("cannot be written anew: {why}; nothing was done"))
+        self.fail(format!("cannot be rewritten: {why}; nothing was done"))
     }
 
     fn fail(&self, reason: String) -> Error {
@@ -213,8 +213,8 @@ impl LogFile {
 fn planted(path: &Path, why: Planted) -> Error {
     Error::Untrusted {
         path: path.to_owned(),
-        why: format!("{why}, so it may be somebody else's and nothing in it was obeyed"),
-        mend: "look at it, then delete it".into(),
+        why: format!("{why}, so it may be someone else's: it was ignored"),
+        mend: "check it, then delete it".into(),
     }
 }
 

@@ -163,7 +163,7 @@ fn full_disk_without_a_first_line() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("fresh.tmp")).unwrap();
     let refused = refused(dir.path()).to_string();
-    assert!(refused.contains("cannot be written anew") && refused.contains("nothing was done"), "{refused}");
+    assert!(refused.contains("cannot be rewritten") && refused.contains("nothing was done"), "{refused}");
     let log = UndoLog::open_to_undo(dir.path()).unwrap();
     assert_eq!(whats(&log), [""; 0]);
     log.strike(1).unwrap();

@@ -24,6 +24,8 @@ pub struct Driver {
     /// Kernel modules that a Linux guest needs, names with underscores, as in `/proc/modules`
     /// (dependencies of these are the image's business).
     pub guest_modules: &'static [&'static str],
+    /// Parameters with which vmio's own guests load a module: its name, then `NAME=VALUE`s.
+    pub module_options: &'static [(&'static str, &'static str)],
     /// The processors of guests that can have it.
     pub arches: &'static [Arch],
     /// Whether its requests can be left to a vhost-user server.
@@ -31,7 +33,8 @@ pub struct Driver {
 }
 
 /// One of which nothing is asked.
-const PLAIN: Driver = Driver { name: "", about: "", guest_modules: &[], arches: &Arch::ALL, fits_vhost_user: false };
+const PLAIN: Driver =
+    Driver { name: "", about: "", guest_modules: &[], module_options: &[], arches: &Arch::ALL, fits_vhost_user: false };
 
 /// The emulated LSI 53C895A SCSI controller: what the paper's guests used (shafer2010, section 3), and what guests
 /// without virtio drivers still use. Every request goes through the SCSI script processor that the hypervisor emulates,
@@ -40,6 +43,9 @@ pub const LSI53C895A: Driver = Driver {
     name: "lsi53c895a",
     about: "emulated SCSI controller (LSI 53C895A), as in the paper",
     guest_modules: &["sym53c8xx", "sd_mod"],
+    // Else it takes no request for three seconds after it has reset the bus, which no emulated disk needs
+    // (Linux: drivers/scsi/sym53c8xx_2/sym_hipd.c, `sym_xpt_async_bus_reset`).
+    module_options: &[("sym53c8xx", "settle=0")],
     ..PLAIN
 };
 
@@ -63,7 +69,7 @@ pub const NVME: Driver = Driver {
 /// virtio-scsi on PCI: the paravirtual SCSI controller (virtio 1.2 specification, section 5.6), Proxmox's default.
 pub const VIRTIO_SCSI: Driver = Driver {
     name: "virtio-scsi",
-    about: "paravirtual SCSI disk (scsi-hd on a virtio-scsi-pci of its own)",
+    about: "paravirtual SCSI disk (scsi-hd on its own virtio-scsi-pci)",
     guest_modules: &["virtio_scsi", "virtio_pci", "sd_mod"],
     ..PLAIN
 };
@@ -101,6 +107,12 @@ impl Driver {
 /// Those that guests of a processor can have.
 pub fn of(arch: Arch) -> impl Iterator<Item = &'static Driver> {
     ALL.iter().copied().filter(move |driver| driver.arches.contains(&arch))
+}
+
+/// Parameters with which vmio's own guests load a module, blank where it has none.
+pub fn module_options(module: &str) -> &'static str {
+    let options = ALL.iter().flat_map(|driver| driver.module_options);
+    options.copied().find(|(name, _)| *name == module).map_or("", |(_, options)| options)
 }
 
 /// The driver of that name.

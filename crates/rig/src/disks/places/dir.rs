@@ -73,11 +73,13 @@ pub fn usable(dir: &Path) -> Result<()> {
         let reason = format!("no files can be made here: {}", std::io::Error::from(e));
         return Err(unready(reason).help("name a directory that this user may write with --on"));
     }
-    let found = stat(dir).map_err(|e| unready(format!("it cannot be looked at: {}", std::io::Error::from(e))))?;
+    let found = stat(dir).map_err(|e| unready(format!("it cannot be examined: {}", std::io::Error::from(e))))?;
     let (everybody, sticky) = (found.st_mode & 0o002 != 0, found.st_mode & 0o1000 != 0);
     if everybody && !sticky {
         let reason = "every user may write it and rename what others made in it (it has no sticky bit)".to_owned();
-        return Err(unready(reason).help(format!("make it yours alone (chmod o-w {name}), or name another with --on")));
+        return Err(
+            unready(reason).help(format!("let only its owner write it (chmod o-w {name}), or name another with --on"))
+        );
     }
     Ok(())
 }

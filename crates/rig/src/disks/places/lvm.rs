@@ -57,8 +57,9 @@ pub fn group(node: &dyn Node, place: &str, vg: &str) -> Result<Map<String, Value
     let rows = lvm_report(node, place, "vgs", COLUMNS, &[])?;
     let Some(row) = rows.iter().find(|r| field(r, "vg_name") == vg) else {
         let there: Vec<String> = rows.iter().map(|r| field(r, "vg_name").to_owned()).collect();
-        return Err(Error::new(Kind::NotThere, place, format!("there is no volume group {vg}"))
-            .help(instead("lvm", vg, &there)));
+        return Err(
+            Error::new(Kind::NotThere, place, format!("no such volume group: {vg}")).help(instead("lvm", vg, &there))
+        );
     };
     usable(place, row)?;
     Ok(row.clone())

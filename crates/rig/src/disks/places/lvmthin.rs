@@ -106,7 +106,7 @@ impl ThinPool {
             return Ok(found);
         }
         let there: Vec<String> = rows.iter().filter_map(Self::of).map(|p| format!("{vg}/{}", p.name)).collect();
-        let is = if rows.iter().any(|r| field(r, "lv_name") == pool) { "is no thin pool" } else { "is not there" };
+        let is = if rows.iter().any(|r| field(r, "lv_name") == pool) { "is not a thin pool" } else { "is not there" };
         Err(Error::new(Kind::NotThere, place, format!("the thin pool {vg}/{pool} {is}")).help(instead(
             "lvmthin",
             &format!("{vg}/{pool}"),
@@ -235,10 +235,10 @@ mod tests {
         let node = host(&[("vgs", VGS), ("lvs", LVS)]);
         let refused = |text: &str| resolve(&node, text).unwrap_err();
         for (text, kind, reason, help) in [
-            ("lvm:vg1", Kind::NotThere, "no volume group vg1", "`lvm:vg0`? there are lvm:vg0, lvm:old"),
+            ("lvm:vg1", Kind::NotThere, "no such volume group: vg1", "`lvm:vg0`? there are lvm:vg0, lvm:old"),
             ("lvm:old", Kind::Unready, "exported", "vgimport"),
             ("lvmthin:vg0/dat", Kind::NotThere, "vg0/dat is not there", "`lvmthin:vg0/data`?"),
-            ("lvmthin:vg0/root", Kind::NotThere, "is no thin pool", "lvmthin:vg0/data"),
+            ("lvmthin:vg0/root", Kind::NotThere, "is not a thin pool", "lvmthin:vg0/data"),
             ("lvmthin:vg0", Kind::Unknown, "no pool", "lvmthin:vg0/data"),
             ("lvmthin:vg0/cold", Kind::Unready, "not active", "lvchange --activate y vg0/cold"),
             ("lvmthin:vg0/full", Kind::Unready, "vg0/full is full (100", "lvextend --size"),

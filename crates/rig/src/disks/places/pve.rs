@@ -210,7 +210,7 @@ mod tests {
             ("gone", "/srv/gone is not there", "pvesm status"),
             ("box", "type pbs", "lvmthin"),
             ("far", "/etc/pve/priv/ceph/far.conf", "mon host"),
-            ("lost", "no volume group vg7", "lvm:vg0"),
+            ("lost", "no such volume group: vg7", "lvm:vg0"),
             ("ceph-ns", "lie in a namespace (lab)", "without `namespace`"),
             ("ceph-ec", "lie in a data-pool (ec)", "without `namespace`"),
             ("nas2", "nothing is mounted on /mnt/pve/nas2", "pvesm status"),

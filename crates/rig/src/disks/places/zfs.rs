@@ -102,7 +102,7 @@ pub fn dataset(node: &dyn Node, place: &str, name: &str) -> Result<()> {
     if there.iter().any(|d| d == name) {
         return Ok(());
     }
-    Err(Error::new(Kind::NotThere, place, format!("there is no dataset {name}")).help(instead("zfs", name, &there)))
+    Err(Error::new(Kind::NotThere, place, format!("no such dataset: {name}")).help(instead("zfs", name, &there)))
 }
 
 /// Whether a pool is there and takes writes. One whose disks are gone is suspended, and holds those who

@@ -88,7 +88,9 @@ pub enum Error {
     #[error(transparent)]
     Link(#[from] nets::Error),
     /// What was made is no longer where it was made, or no longer what it was.
-    #[error("{} is not what vmio made there any more: {reason}; vmio wrote to its own file alone and has ended the run: find out who may write the directories above it, or use --on a directory that only its service user and root may write", path.display())]
+    #[error("{} is no longer what vmio created: {reason}; vmio wrote only to its own file and has ended the run: find \
+             out who may write the directories above it, or use --on a directory that only its service user and root \
+             may write", path.display())]
     Exchanged {
         /// Where it was made.
         path: PathBuf,

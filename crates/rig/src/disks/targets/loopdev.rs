@@ -170,7 +170,7 @@ fn look(reader: &dyn Reader, device: PathBuf, file: File, change: ChangeId, mode
     let attached = block::Device::whole(reader, &name);
     let direct_io = attached.loop_is_direct()?;
     if mode == LoopIoMode::Cached && direct_io {
-        let reason = "the kernel enabled direct I/O, so the page cache of its file is passed by".into();
+        let reason = "the kernel enabled direct I/O, so the page cache of its file is bypassed".into();
         return Err(Error::NotAsAsked { path: device, reason });
     }
     if mode == LoopIoMode::Direct && !direct_io {
@@ -184,7 +184,7 @@ fn look(reader: &dyn Reader, device: PathBuf, file: File, change: ChangeId, mode
     }
     let logical_block_bytes = attached.logical_block_bytes().ok_or_else(|| Error::NotAsAsked {
         path: device.clone(),
-        reason: "the kernel does not tell its logical block size".into(),
+        reason: "the kernel does not report its logical block size".into(),
     })?;
     Ok(Attached { device, file, logical_block_bytes, direct_io, change })
 }

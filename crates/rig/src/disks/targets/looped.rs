@@ -35,7 +35,7 @@ pub const LOOP: Loop = Loop {
 /// server, so they have it not.
 pub const LOOP_NFS: Loop = Loop {
     name: "loop-nfs",
-    about: "loop device by the page cache, over a file on an NFS mount (--on); natively alone; only read",
+    about: "loop device by the page cache, over a file on an NFS mount (--on); native only, read only",
     on_nfs: true,
 };
 
@@ -135,9 +135,7 @@ impl Target for Loop {
         true
     }
     fn native_alone(&self) -> Option<&'static str> {
-        self.on_nfs.then_some(
-            "loop-nfs is measured natively alone: what a guest of this machine gets has the target loop, on a place on NFS too",
-        )
+        self.on_nfs.then_some("loop-nfs is native only; for a guest use the target loop, on a place on NFS too")
     }
     fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
         let nfs = |dir| machine::may_hang(dir).is_some_and(|mount| mount.server.starts_with("NFS "));

@@ -22,7 +22,7 @@ impl Target for Nbd {
         "nbd"
     }
     fn about(&self) -> &'static str {
-        "fully written raw file that another host (a namespace) serves by NBD over TCP; in guests alone"
+        "fully written raw file that another host (a namespace) serves by NBD over TCP; guests only"
     }
     fn requirements(&self) -> &'static [Requirement] {
         const {

@@ -15,7 +15,7 @@ pub enum Unfit {
     #[error("this place holds files; give a place for volumes: --on {form}")]
     NoVolumes { form: &'static str },
     #[error(
-        "the place is no directory on NFS: name one, --on DIR, or run it in a lab host, which has one with its own \
+        "the place is not a directory on NFS: name one, --on DIR, or run it in a lab host, which has its own NFS \
          server: vmio lab run -- vmio study run hdparm-nfs --on /mnt/nfs --yes"
     )]
     NoNfs,

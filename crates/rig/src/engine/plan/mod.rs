@@ -23,7 +23,7 @@ use crate::disks::places::PlaceBackend;
 use crate::disks::space::gib;
 use crate::disks::targets;
 use crate::gentle::instance::{self, Unseen};
-use crate::image::OwnKernel;
+use crate::image::{self, OwnKernel};
 use crate::limits::{self, Share};
 use crate::nodes::Nodes;
 use crate::{guests, workloads};
@@ -98,6 +98,8 @@ pub struct Planned {
     pub accelerator: Option<guests::Accelerator>,
     /// The user's kernel for the guests, with its release.
     pub kernel: Option<(OwnKernel, String)>,
+    /// What building the guests' image takes, in words, where none is kept.
+    pub image_ahead: Option<String>,
     /// The command of a meter that tells this machine's power.
     pub power_command: Option<String>,
     /// Who else runs here.
@@ -165,10 +167,12 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
     let gentle = options.gentle || (!options.no_gentle && !others.guests.is_empty() && uses_host(&study));
     rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &options.state_dir, backing));
     rates.probed = gentle;
-    let cost = reckon::estimate(&study, &traits, &rates);
+    let left_out = unmet(&study, local, gentle, options, backend);
+    // Only what will run is counted, unless nothing can.
+    let cells = Some(study.cells_but(&keys(&left_out))).filter(|cells| !cells.is_empty());
+    let cost = reckon::estimate_of(&study, &cells.unwrap_or_else(|| study.cells()), &traits, &rates);
     let arch = study.arches().into_iter().next().unwrap_or_default();
     let accelerator = hypervisors(&study).iter().find_map(|kind| kind.accelerator(reader, arch, &options.state_dir));
-    let left_out = unmet(&study, local, gentle, options, backend);
     let needed_bytes = needed_bytes(&rates, options);
     let space = match (&mut placed, options.nodes.measured()) {
         (Some(placed), _) => {
@@ -180,6 +184,8 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
         (None, None) => Ok(String::new()),
     };
     let kernel = options.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
+    let own_image = !study.boots_nothing() && arch.is_own();
+    let image_ahead = own_image.then(|| image::ahead(reader, &options.state_dir, kernel.is_some())).flatten();
     let cgroups = CgroupPlan::of(&study, &left_out, gentle, local);
     let mut planned = Planned {
         study,
@@ -194,6 +200,7 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
         rates_from,
         accelerator,
         kernel,
+        image_ahead,
         power_command: options.power_command.clone(),
         others,
         gentle,
@@ -263,7 +270,7 @@ impl Planned {
         }
         if let Some(budget) = self.too_little_for_targets() {
             let (making, budget) = (gib(self.cost.making_bytes_written), gib(budget));
-            let what = format!("making the targets alone writes {making}, and {budget} may be written in all");
+            let what = format!("creating the targets writes {making}, and at most {budget} may be written");
             let (rounds, least) = (self.cost.min_rounds, gib_for(self.cost.least_bytes_written));
             let help = format!(
                 "allow for more with --gib, at least {least} for {rounds} rounds, or use a study with a smaller \

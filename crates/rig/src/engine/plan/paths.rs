@@ -102,7 +102,7 @@ mod tests {
         let says = |said: Option<String>, words: &str| assert!(said.as_ref().unwrap().contains(words), "{said:?}");
         says(
             told("shared", "remote", "remote", "udp-1mbit-64"),
-            "can send to shared.remote beside the actor: use host",
+            "can send to shared.remote at the same time as the actor: use host",
         );
         says(told("uplink", "remote", "neighbour", "udp-1mbit-64"), "neighbour");
         says(told("loopback", "host", "host", "udp-1mbit-64"), "use uplink or shared");

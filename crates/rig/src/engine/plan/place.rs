@@ -140,7 +140,7 @@ fn backing_of(local: &dyn Node, place: &Place, existing: &Path, device: Option<&
         }
     };
     Backing::below(local, path).with_context(|| {
-        Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", path.display()))
+        Failure::new(Exit::Precondition, format!("cannot find out which disk is below {}", path.display()))
     })
 }
 

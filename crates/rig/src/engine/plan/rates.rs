@@ -7,6 +7,7 @@ use vmio_look::backing::Backing;
 use vmio_model::modelled::ModelledDisk;
 use vmio_model::result::DiskWork;
 use vmio_model::run::Run;
+use vmio_model::stats;
 use vmio_model::study::Study;
 use vmio_model::study::plan::{Rates, TargetSpace};
 use vmio_node::Node;
@@ -38,6 +39,10 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
             .iter()
             .filter(|workload| workload.disk().is_some_and(|d| d.moves_twice_the_memory()))
             .map(|workload| (workload.traits().name, study.buffered_bytes()))
+            .collect(),
+        fixed_seconds: workloads::ALL
+            .iter()
+            .filter_map(|workload| Some((workload.traits().name, workload.own_seconds()?)))
             .collect(),
         written_targets: targets::ALL
             .iter()
@@ -111,7 +116,30 @@ pub(super) fn rates(
     if let Some(rate) = best("durable-append", |r| r.iops()) {
         rates.small_ios_per_second = rate;
     }
+    pace(&mut rates, last);
     (rates, format!("from run {}", last.id))
+}
+
+/// Fewest gaps from which the time between two cells, and between two boots, is taken.
+const GAPS: (usize, usize) = (10, 2);
+
+/// What a cell and a boot took beside what was measured, by the times of the last run's samples.
+fn pace(rates: &mut Rates, last: &Run) {
+    let (mut cells, mut boots) = (Vec::new(), Vec::new());
+    for two in last.samples.windows(2) {
+        let gap = two[1].started_unix - two[0].started_unix - two[0].result.seconds;
+        // A gap of minutes is a pause between two parts of a run.
+        if (0.0..60.0).contains(&gap) {
+            (if two[0].boot == two[1].boot { &mut cells } else { &mut boots }).push(gap);
+        }
+    }
+    let of = |gaps: &[f64], fewest: usize| stats::median(gaps).filter(|_| gaps.len() >= fewest);
+    if let Some(cell) = of(&cells, GAPS.0) {
+        rates.cell_overhead_seconds = cell.max(0.1);
+    }
+    if let Some(boot) = of(&boots, GAPS.1) {
+        rates.boot_seconds = (boot - rates.cell_overhead_seconds).max(1.0);
+    }
 }
 
 /// What each target of a study takes, by its own word.

@@ -25,7 +25,7 @@ pub(super) fn why_not(actor: &Actor, gentle: bool, pool: Option<&Pool>) -> Optio
         return Some(WhyNot::WritesWarm { workload });
     }
     if gentle {
-        let unfit = "what is to be in a page cache is read before as fast as that goes".to_owned();
+        let unfit = "what should be in a page cache is read first, at full speed".to_owned();
         return Some(WhyNot::Gentle { unfit });
     }
     match actor.attachment() {

@@ -88,7 +88,7 @@ fn why_not(
             return Some(WhyNot::Guest(unfit));
         }
         if gentle && !shape.pins.is_empty() {
-            let unfit = "nobody has processors of its own choice while guests are held to one core".to_owned();
+            let unfit = "pinning is not possible while --gentle uses one core".to_owned();
             return Some(WhyNot::Gentle { unfit });
         }
         needs.extend(guest.requirements_of(shape));
@@ -236,8 +236,10 @@ mod tests {
         let machine = Cell::of(Side::of("qemu"), Subject::Machine, "openssl");
         assert_eq!(ahead(with(guest("sparse", "seq-read"), machine.clone())), None, "it is for the other one");
         assert!(ahead(with(guest("sparse", "seq-read"), native("served", "seq-read"))).is_some());
-        assert!(ahead(machine.clone()).unwrap().to_string().contains("no actor works on one"));
-        assert!(unsettable(&setting(machine, "warp", "9"), &host()).unwrap().to_string().contains("no setting warp"));
+        assert!(ahead(machine.clone()).unwrap().to_string().contains("no actor uses one"));
+        assert!(
+            unsettable(&setting(machine, "warp", "9"), &host()).unwrap().to_string().contains("unknown setting warp")
+        );
     }
 
     /// A host that has all that fio in a guest on a scratch file needs.
@@ -267,7 +269,7 @@ mod tests {
         assert_eq!(told(&host(), Shape { vcpus: Some(2), memory_mib: Some(512), ..pins(&[1]) }, false), None);
         assert!(told(&host(), pins(&[2]), false).unwrap().to_string().contains("processor 2: vmio may use 0, 1"));
         let said = told(&host(), pins(&[1]), true).unwrap().to_string();
-        assert!(said.contains("held to one core") && said.contains("--no-gentle"), "{said}");
+        assert!(said.contains("pinning is not possible") && said.contains("--no-gentle"), "{said}");
         assert!(
             told(&host(), Shape { machine: Some("pc".into()), ..Shape::default() }, false)
                 .unwrap()

@@ -50,7 +50,7 @@ pub enum WhyNot {
         "{DEVICE} is one of its own that you name twice, --device /dev/sdX --device /dev/sdX: all data on it is lost"
     )]
     DeviceOnOtherMachine,
-    #[error("{target} is nothing that vmio makes on another machine: use {PREALLOCATED} or {DEVICE}")]
+    #[error("vmio cannot create {target} on another machine: use {PREALLOCATED} or {DEVICE}")]
     TargetOnOtherMachine { target: String },
     #[error("{workload} goes through the page cache, and the memory of another machine is not held")]
     PageCacheOfOtherMachine { workload: String },
@@ -58,7 +58,7 @@ pub enum WhyNot {
     PathFromOtherMachine,
     #[error("another machine is measured as it is: leave its shape out")]
     ShapeOfOtherMachine,
-    #[error("vmio sets nothing on another machine: leave the settings out")]
+    #[error("vmio changes no settings on another machine: leave them out")]
     SettingOnOtherMachine,
     #[error("vmio brings no disk of another machine into a state, nor its page cache: leave the state out")]
     StateOnOtherMachine,
@@ -69,17 +69,17 @@ pub enum WhyNot {
     NoPeer,
     #[error("only the host itself works over the network wire: use the side native")]
     WireOfHostAlone,
-    #[error("there is no network {0}")]
+    #[error("unknown network {0}")]
     NoNetwork(String),
     #[error("{network} has no end {peer}: it has {}", .peers.join(", "))]
     NoEnd { network: String, peer: String, peers: Vec<&'static str> },
-    #[error("no end {end} can send to {path} beside the actor: use {}", .instead.join(" or "))]
+    #[error("no end {end} can send to {path} at the same time as the actor: use {}", .instead.join(" or "))]
     NoCoSender { path: String, end: String, instead: Vec<&'static str> },
     #[error("{workload} has one sender: use udp-<rate>-<bytes>, or leave co_sender out")]
     OneSender { workload: String },
     #[error("no guest can be plugged into {network}: use {}", .others.join(" or "))]
     NoGuests { network: String, others: Vec<&'static str> },
-    #[error("there is no network device {0}")]
+    #[error("unknown network device {0}")]
     NoCard(String),
     #[error(
         "{side} would work on {network} by {} and by {} at once, and a guest sends by one card there: \
@@ -96,7 +96,7 @@ pub enum WhyNot {
 
     #[error("{workload} works for whole multiples of {tick}, and {time} are asked for: give it those")]
     Tick { workload: String, tick: Millis, time: Millis },
-    #[error("there is no setting {0}")]
+    #[error("unknown setting {0}")]
     NoSetting(String),
     #[error("{name}: {why}")]
     Setting { name: String, why: String },
@@ -106,7 +106,7 @@ pub enum WhyNot {
     OtherState { target: String },
     #[error("{workload} reads, and what was never written is read from no disk: use filled")]
     ReadsFresh { workload: String },
-    #[error("{workload} writes, and what is warm is only read: use filled or fresh")]
+    #[error("{workload} writes, but a warm disk is only read: use filled or fresh")]
     WritesWarm { workload: String },
     #[error("{workload} goes past the page cache of its side: use dd-read, or seq-read-64k-d1-buffered")]
     PastPageCache { workload: String },

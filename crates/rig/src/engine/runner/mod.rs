@@ -124,8 +124,8 @@ impl<'a> Runner<'a> {
         let peer = self.bed.nodes.peer().filter(|_| cell.actors().any(nets::is_over_wire));
         let Some(Err(e)) = peer.map(|(machine, _)| machine.node.clock_seconds()) else { return };
         self.bed.stop_for(StopCause::PeerLost(format!(
-            "the machine at the other end of the network wire does not answer: {e}; once it can be reached, --resume \
-             with the same --peer goes on"
+            "the machine at the other end of the network wire does not answer: {e}; once it can be reached, \
+             continue with --resume and the same --peer"
         )));
     }
 }
@@ -138,7 +138,8 @@ impl Rig for Runner<'_> {
 
     fn cell(&mut self, cell: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample> {
         let measured = self.caps_of(cell).and_then(|caps| {
-            let limits = RunLimits { seconds: self.bed.study.repeat.seconds, most_bytes: None, caps: &caps };
+            let seconds = self.bed.study.repeat.seconds_on(&cell.lead.subject);
+            let limits = RunLimits { seconds, most_bytes: None, caps: &caps };
             self.observe(cell, (round, boot), limits)
         });
         match measured {

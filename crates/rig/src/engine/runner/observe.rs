@@ -118,7 +118,7 @@ impl Runner<'_> {
         let points = probes::each_once(actors.iter().flat_map(|prepared| prepared.probe_points.clone()));
         let links = Links::of(actors);
         if let Some(down) = links.down() {
-            let why = format!("the link {down} of its path is down, in a network namespace of vmio's own: run it anew");
+            let why = format!("the link {down} of its path is down, in a network namespace of vmio: run it again");
             return Err(Impossible(why).into());
         }
         let before = self.look_before(&points)?;
@@ -214,7 +214,7 @@ fn guarded<T>(prepared: &PreparedActor, work: impl FnOnce() -> workloads::Result
 }
 
 fn broke(prepared: &PreparedActor) -> workloads::Error {
-    unfit(prepared, "vmio itself broke off in the middle of it, which is a fault of vmio's: please report it".into())
+    unfit(prepared, "vmio stopped in the middle of it, which is a bug in vmio: please report it".into())
 }
 
 fn unfit(prepared: &PreparedActor, reason: String) -> workloads::Error {

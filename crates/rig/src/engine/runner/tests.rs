@@ -380,5 +380,5 @@ fn when_one_actor_fails_the_others_come_to_their_end() {
     let mut runner = house.runner();
     let actors = vec![house.prepared(&mut runner, "a", 0, 1, How::Panics)];
     let said = run(&mut runner, actors, &[]).unwrap_err().to_string();
-    assert!(said.contains("a cannot run here: vmio itself broke off"), "{said}");
+    assert!(said.contains("a cannot run here: vmio stopped in the middle of it"), "{said}");
 }

@@ -81,6 +81,6 @@ impl Stager<'_, '_> {
             return Ok(());
         }
         let each = move || all.iter().rev().map(Inside::take_off).fold(Ok(()), Result::and);
-        self.bed.on_storage(each)?.context("a loop device of a guest's own could not be taken off")
+        self.bed.on_storage(each)?.context("a loop device of a guest's own could not be detached")
     }
 }

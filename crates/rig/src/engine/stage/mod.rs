@@ -103,7 +103,8 @@ impl Stager<'_, '_> {
     fn stage(&mut self, actor: &Actor, limits: RunLimits<'_>, cap: Option<Gentle>) -> anyhow::Result<PreparedActor> {
         let name = &actor.workload;
         let workload = workloads::find(name).with_context(|| format!("no workload {name}"))?;
-        let seconds = actor.duration.map_or(limits.seconds, Millis::seconds);
+        let whole = |tick: u32| Millis(Millis::from_seconds(limits.seconds).0.div_ceil(tick) * tick);
+        let seconds = actor.duration.unwrap_or_else(|| whole(workload.tick().0)).seconds();
         if let (false, Some(image)) = (actor.side.shares_kernel(), &self.bed.image)
             && let Some(why) = workload.programs().find_map(|program| image.lacks(program))
         {

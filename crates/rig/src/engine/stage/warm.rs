@@ -88,7 +88,7 @@ impl Stager<'_, '_> {
         };
         self.bed
             .on_storage(move || holds.iter().map(detach).fold(Ok(()), Result::and))?
-            .context("a loop device that held a disk of a guest's could not be taken off")
+            .context("a loop device that held a disk of a guest's could not be detached")
     }
 
     fn steps(&self, actors: &[PreparedActor]) -> anyhow::Result<Vec<Step>> {
@@ -201,7 +201,7 @@ impl Shown {
                 Some(format!("its page cache held {} of {}", mib(held), mib(bytes as f64)))
             }
             Self { read_below: None, held: None } => {
-                Some("nothing counts what its page cache held or what was read below it".to_owned())
+                Some("nothing shows what its page cache held or what was read below it".to_owned())
             }
             _ => None,
         }
@@ -247,7 +247,7 @@ mod tests {
         let again = lacks(shown(Some(64), Some(64)));
         assert_eq!(again, "below its page cache 64.0 MiB were read, and 64.0 MiB by itself");
         assert_eq!(lacks(shown(Some(0), Some(60))), "its page cache held 60.0 MiB of 64.0 MiB");
-        assert!(lacks(Shown::default()).starts_with("nothing counts"));
+        assert!(lacks(Shown::default()).starts_with("nothing shows"));
         // A little that was read of much is judged by itself.
         assert!(shown(Some(3), Some(640)).lacks(640 * MIB, 40 * MIB).is_some());
         assert!(shown(Some(2), Some(640)).lacks(640 * MIB, 40 * MIB).is_none());

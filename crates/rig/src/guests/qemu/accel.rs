@@ -118,8 +118,8 @@ impl NoKvm {
             ),
             (true, true) => (
                 known.filter(|known| known.accel == Accel::Tcg)?.reason.clone(),
-                "the firmware's switch is on, for the device is there and opens: what this host's processor or \
-                 hypervisor gives to KVM runs no guest. If the host is itself a guest, its own host must pass on \
+                "/dev/kvm opens, so virtualisation is enabled, but KVM cannot run a guest here. If the host is itself \
+                 a guest, its own host must pass on \
                  virtualisation of the same maker (nested); else try another kernel or QEMU",
             ),
         };
@@ -168,7 +168,7 @@ mod tests {
         assert!(refused.mend.contains("group") && !refused.mend.contains("firmware"), "{refused:?}");
         let fails = NoKvm::seen(true, true, Some(&tcg)).unwrap();
         assert_eq!(fails.reason, tcg.reason);
-        assert!(fails.mend.contains("nested") && !fails.mend.contains("enable"), "{fails:?}");
+        assert!(fails.mend.contains("nested") && !fails.mend.contains("enable hardware"), "{fails:?}");
         assert_eq!((NoKvm::seen(true, true, Some(&kvm)), NoKvm::seen(true, true, None)), (None, None));
     }
 

@@ -16,7 +16,7 @@ const MODULES: [&str; 4] =
 pub const NEEDS: &[Requirement] = &[Requirement {
     name: "QEMU's RBD driver",
     why: "a guest's disk goes through librbd",
-    fix: "apt install qemu-block-extra (Proxmox's QEMU has it built in), or measure the native side alone",
+    fix: "apt install qemu-block-extra (Proxmox's QEMU has it built in), or measure only the native side",
     check: qemu_has_rbd,
 }];
 

@@ -33,7 +33,7 @@ pub enum Unfit {
     #[error("detect_zeroes = unmap needs discard = true: QEMU refuses it else")]
     UnmapWithoutDiscard,
 
-    #[error("a vhost-user-blk server takes virtio-blk requests alone, not those of {driver}: use its NBD export")]
+    #[error("a vhost-user-blk server takes only virtio-blk requests, not those of {driver}: use its NBD export")]
     ServerOfOthers { driver: &'static str },
     #[error("QEMU sees no request of a vhost-user-blk disk, so an I/O thread would idle: drop it")]
     IdleIothread,

@@ -60,7 +60,7 @@ fn kernel(operation: &str, size: &str) -> Result<Kernel, WordError> {
     let digits = digits.filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
     let mib: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| {
         WordError(format!(
-            "`{size}` is no size: whole MiB of each of the {STREAM_ARRAYS} arrays, as in stream-{lower}-128m"
+            "invalid size `{size}`: whole MiB of each of the {STREAM_ARRAYS} arrays, as in stream-{lower}-128m"
         ))
     })?;
     if !(1..=MOST_MIB).contains(&mib) {
@@ -97,10 +97,10 @@ mod tests {
         for (word, says) in [
             ("stream-", "``: one of copy"),
             ("stream-read-4m", "`read`: one of copy"),
-            ("stream-copy", "`` is no size"),
-            ("stream-copy-4", "`4` is no size"),
-            ("stream-copy-4k", "`4k` is no size"),
-            ("stream-copy-m", "`m` is no size"),
+            ("stream-copy", "invalid size ``"),
+            ("stream-copy-4", "invalid size `4`"),
+            ("stream-copy-4k", "invalid size `4k`"),
+            ("stream-copy-m", "invalid size `m`"),
             ("stream-copy-0m", "out of range"),
             ("stream-copy-16385m", "out of range"),
             ("stream-copy-04m", "write it as `stream-copy-4m`"),

@@ -24,6 +24,9 @@ pub const ENTRY: Hdparm = Hdparm;
 const RUNS: usize = 5;
 /// What hdparm reads at a time (TIMING_BUF_MB of its source).
 const BLOCK: u64 = 2 << 20;
+/// Seconds of a run with its pauses: hdparm lets the machine settle before each of its two measurements. A round of the
+/// study hdparm, five cells of five runs, takes about five minutes.
+const RUN_SECONDS: f64 = 11.0;
 /// A run takes 5 s of measuring; a slow disk's last read may take its time.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Cached reads of a run, and buffered ones.
@@ -93,7 +96,7 @@ fn result(runs: &[[Timed; 2]], said: Vec<String>, command: String) -> WorkloadRe
 
 impl Workload for Hdparm {
     fn about(&self) -> &str {
-        "hdparm -tT five times on end: cached reads, and reads through the buffer cache; block devices alone"
+        "hdparm -tT five times on end: cached reads, and reads through the buffer cache; block devices only"
     }
     fn traits(&self) -> WorkloadTraits {
         let disk = DiskTraits {
@@ -118,6 +121,9 @@ impl Workload for Hdparm {
     fn disk(&self) -> Option<&dyn DiskWorkload> {
         Some(self)
     }
+    fn own_seconds(&self) -> Option<f64> {
+        Some(RUNS as f64 * RUN_SECONDS)
+    }
     fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
         Err("hdparm cannot be limited to a bandwidth: use the fio workloads with --gentle")
     }
@@ -127,7 +133,7 @@ impl Workload for Hdparm {
         super::exists(self, node.reader(), &ctx)?;
         if !node.reader().stat(&ctx.path)?.is_some_and(|found| found.is_block()) {
             let reason = format!(
-                "what it would read on {} is a file, and it times block devices alone: natively use the target device",
+                "on {} it would read a file, and it times only block devices: natively use the target device",
                 node.name()
             );
             return Err(Error::Unfit { workload: "hdparm".into(), reason });

@@ -124,7 +124,7 @@ fn milliseconds(word: &str) -> Result<u64, WordError> {
     let digits = word.strip_prefix("within").and_then(|rest| rest.strip_suffix("ms"));
     let ms = digits.filter(|d| d.bytes().all(|b| b.is_ascii_digit())).and_then(|d| d.parse().ok());
     let no_time =
-        || WordError(format!("`{word}` is no time: whole milliseconds up to {WITHIN_MOST_MS}, as in within20ms"));
+        || WordError(format!("invalid time `{word}`: whole milliseconds up to {WITHIN_MOST_MS}, as in within20ms"));
     ms.filter(|ms| (1..=WITHIN_MOST_MS).contains(ms)).ok_or_else(no_time)
 }
 
@@ -143,7 +143,7 @@ fn load(word: &str) -> Result<(BitRate, Vec<(u64, BitRate)>), WordError> {
         let second = second.and_then(|digits| digits.parse::<u64>().ok());
         let no_time = || WordError(format!("`{}` is not a time: whole seconds, as in 20s", step[0]));
         let second = second.ok_or_else(no_time)?;
-        let no_rate = || WordError(format!("from {second} s on there is no rate"));
+        let no_rate = || WordError(format!("no rate from {second} s on"));
         let next = rate(step.get(1).ok_or_else(no_rate)?)?;
         let last = steps.last().map_or(0, |(second, _)| *second);
         if second <= last || second > STEP_LATEST {
@@ -226,7 +226,7 @@ mod tests {
         for (word, says) in [
             ("udp-100-1472", "`100` is not a rate"),
             ("udp-1.5gbit-1472", "`1.5gbit` is not a rate"),
-            ("udp-80mbit.20s-1472", "from 20 s on there is no rate"),
+            ("udp-80mbit.20s-1472", "no rate from 20 s on"),
             ("udp-80mbit.20.20mbit-1472", "`20` is not a time"),
             ("udp-80mbit.s.20mbit-1472", "`s` is not a time"),
             ("udp-80mbit.0s.20mbit-1472", "begins after the one before"),
@@ -235,7 +235,7 @@ mod tests {
             ("udp-80mbit.9s.20kbit-1472", "118kbit is the least"),
             ("udp-80mbit.09s.20mbit-1472", "write it as `udp-80mbit.9s.20mbit-1472`"),
             ("udp-100mbit-1472-blocking-frames", "in this order"),
-            ("udp-100mbit-1472-within0ms", "`within0ms` is no time"),
+            ("udp-100mbit-1472-within0ms", "invalid time `within0ms`"),
             ("udp-100mbit-1472-within101ms", "up to 100"),
             ("udp-100mbit-1472-within020ms", "write it as `udp-100mbit-1472-within20ms`"),
             ("udp-100mbit", "the size is missing"),

@@ -252,7 +252,7 @@ mod tests {
         let text = std::fs::read_to_string(path).unwrap().replace("1.003809", "0.02474");
         let error = read(TCP, text.into_bytes(), 0).unwrap_err();
         assert!(matches!(error, Error::Output { reason: Unusable::Short { asked: 1.0, .. }, .. }), "{error}");
-        assert!(error.to_string().contains("the run is void: data moved for 0.02 s of 1 s"), "{error}");
+        assert!(error.to_string().contains("the run is invalid: data moved for 0.02 s of 1 s"), "{error}");
     }
 
     /// They are compared with nothing: a stream that gets more through sends more again. How many there were is said.
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn what_it_does_not_print_is_named() {
         let said = |mode, text: &str| read(mode, text.into(), 0).unwrap_err().to_string();
-        assert!(said(TCP, "iperf3: none").contains("it is no JSON; it begins \"iperf3: none"));
+        assert!(said(TCP, "iperf3: none").contains("it is not JSON; it begins \"iperf3: none"));
         assert!(said(TCP, "{}").contains("no `seconds` where it is expected"));
         // One mode's output is not taken for another's.
         assert!(result(TCP, "udp", 0).unwrap_err().to_string().contains("no `retransmits`"));

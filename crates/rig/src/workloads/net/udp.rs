@@ -85,8 +85,9 @@ impl Udp {
             return Err(Error::Unfit {
                 workload: family::name(self),
                 reason: format!(
-                    "the run is void: its generator was late with {:.1} % of {} packets and may be with {:.0} %, so this \
-                     machine ({}) did not offer that rate; ask for a lower rate or larger packets, or let less else run",
+                    "the run is invalid: its generator was late with {:.1} % of {} packets ({:.0} % are allowed), so \
+                     this machine ({}) did not offer that rate; use a lower rate or larger packets, or reduce other \
+                     load",
                     late * 100.0,
                     sent.scheduled,
                     LATE_MOST * 100.0,

@@ -130,14 +130,14 @@ fn a_run_whose_generator_was_late_is_void() {
     let said = |report: &SendReport| whole(report, &received(2000, 2.0)).unwrap_err().to_string();
     let late = said(&SendReport { late: 21, ..sent() });
     for words in
-        ["udp-10mbit-1250 cannot run here", "void", "late with 1.1 %", "guest0", "lower rate or larger packets"]
+        ["udp-10mbit-1250 cannot run here", "invalid", "late with 1.1 %", "guest0", "lower rate or larger packets"]
     {
         assert!(late.contains(words), "{late}");
     }
     // What it never came to is late, too.
     let never_sent = NeverSent { no_time: 1500, ..NeverSent::default() };
     let behind = said(&SendReport { sent: 500, never_sent, ..sent() });
-    assert!(behind.contains("void") && behind.contains("late with 75.0 % of 2000 packets"), "{behind}");
+    assert!(behind.contains("the run is invalid") && behind.contains("late with 75.0 % of 2000 packets"), "{behind}");
 }
 
 #[test]

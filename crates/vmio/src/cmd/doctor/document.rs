@@ -48,6 +48,8 @@ pub(super) struct AbilityRow {
     pub(super) about: &'static str,
     /// Whether nothing is missing for it.
     pub(super) ready: bool,
+    /// `ready`: it worked here; `untried`: nothing is missing; `lacking`.
+    pub(super) state: &'static str,
     /// What is missing for it.
     pub(super) missing: Vec<Lacking>,
 }

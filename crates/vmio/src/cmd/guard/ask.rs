@@ -20,14 +20,14 @@ use crate::term;
 
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
-    /// Show it anew every second, until Ctrl-C
+    /// Refresh every second, until Ctrl-C
     #[arg(long)]
     watch: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct ApplyArgs {
-    /// Take the change back after this time unless `vmio guard confirm` comes before
+    /// Revert the change after this time unless `vmio guard confirm` comes before
     #[arg(long, value_name = "TIME", value_parser = run::time_parser())]
     confirm: Option<Duration>,
 }
@@ -40,7 +40,7 @@ pub struct ApplyArgs {
   vmio guard set --clear                 all classes as the files have them
 
 What is set holds until it is cleared or the host boots, also when the daemon
-ends. `vmio guard status` shows it. What is to stay belongs in a file.")]
+ends. `vmio guard status` shows it. To make it permanent, edit the policy file.")]
 pub struct SetArgs {
     /// What is set: `class`
     #[arg(value_parser = ["class"], requires = "name", value_name = "class")]
@@ -72,7 +72,7 @@ pub struct SetArgs {
     /// Take away what was set
     #[arg(long)]
     clear: bool,
-    /// Take the change back after this time unless `vmio guard confirm` comes before
+    /// Revert the change after this time unless `vmio guard confirm` comes before
     #[arg(long, value_name = "TIME", value_parser = run::time_parser(), conflicts_with = "clear")]
     confirm: Option<Duration>,
 }
@@ -90,7 +90,7 @@ fn failed(error: ClientError) -> anyhow::Error {
         // Without the right to ask the kernel (an error here) the general message is given.
         ClientError::Nobody(_) if linux::stands().unwrap_or(false) => {
             Failure::new(Exit::Precondition, format!("{error}; limits of an earlier one are in force"))
-                .help("`vmio guard run` goes on with them, `vmio guard undo` takes them off")
+                .help("`vmio guard run` resumes them, `vmio guard undo` removes them")
                 .into()
         }
         ClientError::Nobody(_) => Failure::new(Exit::Precondition, error.to_string())
@@ -230,13 +230,13 @@ pub fn undo(context: &Context) -> Outcome {
         Err(error) => return Err(failed(error)),
     }
     if !rustix::process::geteuid().is_root() {
-        let failure = Failure::new(Exit::Precondition, "no guard runs; its limits are taken off as root");
+        let failure = Failure::new(Exit::Precondition, "no guard runs; its limits can only be removed as root");
         return Err(failure.help("run it as root").into());
     }
     let log = UndoLog::open_to_undo(&run::state(context)?)?;
     // That guard would set its limits again.
     if let Some(pid) = other_guard() {
-        return Err(other_guard_runs("nothing was taken off: ", pid));
+        return Err(other_guard_runs("nothing was removed: ", pid));
     }
     let stood = linux::stands()? || !log.is_empty();
     let mut plane = (linux::ENTRY.open)(Options { takeover: false, log: log.clone() })?;

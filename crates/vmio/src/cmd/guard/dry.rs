@@ -63,7 +63,7 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
         text += "No interface that is here now is in a class.\n";
     }
     if context.json {
-        term::note("--json: `vmio guard plan --json` prints the plan; a dry run is text alone");
+        term::note("--json: a dry run prints only text; `vmio guard plan --json` prints the plan");
     }
     term::print(&text)?;
     Ok(Exit::Done)

@@ -12,9 +12,9 @@ use vmio_guard::observed::uplink;
 use vmio_guard::planes::linux;
 use vmio_guard::source::guests::Once;
 use vmio_guard::source::{DiscoveredInterface, Source};
-use vmio_look::{HostView, policing};
+use vmio_look::{HostView, limits, policing};
 use vmio_model::facts::{Guest, Nic, Place, RateLimit, Unread};
-use vmio_model::others::{Conflict, Limited, conflicts, replaced, shown};
+use vmio_model::others::{Conflict, Limited, conflicts, replaced};
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Refusal;
 use vmio_model::policy::text::text as as_toml;
@@ -30,9 +30,10 @@ use crate::term::Style;
 pub struct Args {
     #[command(flatten)]
     pub config: Config,
-    /// Look at this host, too: limits that others have set there, and what it cannot hold
+    /// Also check this host: limits set by other tools, and what cannot be enforced
     ///
-    /// libvirt, Proxmox VE and Open vSwitch are asked what they limit. Nothing is changed; root sees all guests.
+    /// libvirt, Proxmox VE, Open vSwitch and the kernel (tc) are asked what they limit. Nothing is changed; root sees all
+    /// guests.
     #[arg(long)]
     pub host: bool,
 }
@@ -62,17 +63,22 @@ pub struct HostChecked {
 pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
     let node = Local::new();
     let view = HostView::new(&node);
-    let Once { guests, mut unread } = Once::here(&view);
+    let Once { mut guests, mut unread } = Once::here(&view);
+    unread.extend(limits::settle(&view, &mut guests));
     let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
     let once = Once { guests: guests.clone(), unread: Vec::new() };
     let found = Source::open(Box::new(once))?.look(&uplinks)?;
+    // Those of guests are known; a port may be of none.
     let ports = policing::policed(&view).unwrap_or_else(|why| {
-        unread.push(why);
+        if !unread.contains(&why) {
+            unread.push(why);
+        }
         Default::default()
     });
-    let mut limited = of_managers(policy, &guests, &found);
+    let mut limited = of_guests(policy, &guests, &found);
     for (port, limit) in ports {
         match limited.iter_mut().find(|l| l.interface.name == port) {
+            Some(known) if known.limits.iter().any(|own| own.by == limit.by) => {}
             Some(known) => known.limits.push(limit),
             None => limited.extend(of_port(policy, &found, &port, limit)),
         }
@@ -96,7 +102,7 @@ pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
         interfaces: there.len(),
         in_a_class,
         limits: conflicts(policy, &limited),
-        proposal: (!limited.is_empty()).then(|| as_toml(&next)),
+        proposal: (next != *policy).then(|| as_toml(&next)),
         left_out,
         refused,
         notes,
@@ -114,9 +120,9 @@ fn in_a_class(here: &Desired) -> usize {
     seats.filter_map(|seat| seat.interface.as_ref().map(|i| &i.name)).collect::<BTreeSet<_>>().len()
 }
 
-/// Devices that their managers limit. Where the kernel confirms that an interface is the guest's, its data is used;
+/// Devices that their managers or the kernel limit. Where the kernel confirms that an interface is the guest's, its data is used;
 /// else that of the manager alone.
-fn of_managers(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface]) -> Vec<Limited> {
+fn of_guests(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface]) -> Vec<Limited> {
     let of_nic = |(guest, nic): (&Guest, &Nic)| {
         if nic.rate_limits.is_empty() {
             return None;
@@ -171,7 +177,7 @@ pub fn text(host: &HostChecked, style: Style) -> String {
         out += &fit::notice(&format!("{}: ", style.yellow("unread")), 8, &line);
     }
     if host.limits.is_empty() {
-        out += "No limit of libvirt, Proxmox VE or Open vSwitch was found.\n";
+        out += "No limit of libvirt, Proxmox VE, Open vSwitch or tc was found.\n";
         return out;
     }
     let mut commands: Vec<(&str, &str)> = Vec::new();
@@ -182,7 +188,7 @@ pub fn text(host: &HostChecked, style: Style) -> String {
             commands.push(command);
         }
     }
-    out += "\nTo take them off, once the policy below is in force:\n";
+    out += "\nTo remove them:\n";
     for (_, command) in commands {
         let _ = writeln!(out, "{command}");
     }
@@ -190,7 +196,7 @@ pub fn text(host: &HostChecked, style: Style) -> String {
         out += &fit::notice(&format!("{}: ", style.yellow("left out")), 10, left);
     }
     if let Some(proposal) = &host.proposal {
-        let _ = write!(out, "\nThe policy that takes their place:\n\n{proposal}");
+        let _ = write!(out, "\nIf the limits above are wanted, this policy holds them instead:\n\n{proposal}");
     }
     out
 }
@@ -202,9 +208,10 @@ fn of_limit(conflict: &Conflict, style: Style) -> String {
         Direction::GuestTx => "sends",
         Direction::GuestRx => "receives",
     };
-    let peak = limit.peak_bps.map_or_else(String::new, |peak| format!(", peak {peak}"));
+    let peak = limit.peak_bps.filter(|peak| *peak != limit.rate_bps);
+    let peak = peak.map_or_else(String::new, |peak| format!(", peak {peak}"));
     let head =
-        format!("{}{guest}: {} limits what it {way} to {}{peak}", conflict.interface, shown(&limit.by), limit.rate_bps);
+        format!("{}{guest}: {} limits what it {way} to {}{peak}", conflict.interface, limit.shown_by(), limit.rate_bps);
     let mut out = fit::notice(&format!("{}: ", style.yellow("limit")), 7, &head);
     for why in &conflict.why {
         out += &fit::paragraph("  ", 2, why);

@@ -31,7 +31,7 @@ pub fn end(status: &Status, style: Style) -> String {
     let Some(observed) = &status.observed else { return String::new() };
     let mut out = text(observed, style);
     let head = "Proposed policy (minimum: what was enough in 95 % of the seconds; maximum: the peak; both rounded up):";
-    let care = "A maximum holds a guest to what was seen: raise or delete those that are not to.";
+    let care = "A maximum limits a guest to what was seen: raise or delete those that should not.";
     let _ = write!(out, "\n{}{}\n{}", fit::paragraph("", 0, head), fit::paragraph("", 0, care), observed.proposal);
     out
 }
@@ -54,8 +54,8 @@ fn policy_effect(pool: &ObservedPool) -> Block {
 fn of_member(member: &ObservedMember) -> Vec<String> {
     let ObservedMember { name, class, .. } = member;
     let said = [
-        (member.above_max_seconds, "would have been held at its maximum"),
-        (member.held_seconds, "would have been held below its maximum by what others are owed"),
+        (member.above_max_seconds, "would have been limited to its maximum"),
+        (member.held_seconds, "would have been limited below its maximum by the minima of others"),
         (member.min_used_seconds, "used all of its minimum"),
         (member.short_seconds, "had less than its minimum while the uplink was full"),
     ];
@@ -69,7 +69,7 @@ fn of_member(member: &ObservedMember) -> Vec<String> {
 /// What each interface sent and received.
 fn taken(all: &[ObservedInterface]) -> Block {
     if all.is_empty() {
-        return say((0, 0), "No interface of a guest was there.");
+        return say((0, 0), "No guest interface was seen.");
     }
     let most = all.iter().map(|i| i.tx_peak_bps.max(i.rx_peak_bps)).max().unwrap_or_default();
     let (unit, factor) = unit(most);

@@ -34,17 +34,17 @@ const GROUP: &str = "vmio";
 
 const EXAMPLES: &str = "\
 Examples:
-  vmio guard run                 the policy in /etc/vmio/guard.d, until Ctrl-C
+  vmio guard run                 the policy in /etc/vmio/guard.d
   vmio guard run --config guard.toml --dry-run
                                  what it would limit; changes nothing
   vmio guard run --observe --uplink eth0 --for 600s
                                  what guests take, and a policy for it
   vmio guard run --algorithm dba the published loop instead of vmio's own
   vmio guard run --listen 127.0.0.1:9127 --token-file /etc/vmio/token
-                                 also over TCP, for who has the token
+                                 also over TCP; clients need the token
 
-Limits stay in force when it ends, however it ends: `vmio guard undo` takes them
-off. SIGHUP, or `vmio guard apply`, reads the files anew.";
+Ctrl-C ends the daemon. Limits stay in force, however it ends: `vmio guard undo`
+removes them. SIGHUP, or `vmio guard apply`, rereads the files.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -60,7 +60,7 @@ pub struct Args {
     /// Observe what goes over this interface, without a policy
     #[arg(long, value_name = "NAME", requires = "observe", conflicts_with = "config")]
     uplink: Option<String>,
-    /// Observe so long; else until Ctrl-C
+    /// Observe for this long [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", requires = "observe", value_parser = time_parser())]
     time: Option<Duration>,
     /// Replace queues that others have put on an uplink; `guard undo` puts them back
@@ -69,7 +69,7 @@ pub struct Args {
     /// Group that may use the socket [default: vmio, where there is one]
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// Listen at this address, too, for who has the token
+    /// Also listen here; clients need the token
     #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file")]
     listen: Option<SocketAddr>,
     /// File with the token, at least 32 characters; only its owner may read it
@@ -151,11 +151,13 @@ fn observed_texts(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn T
     vmio_model::policy::interface_name(uplink).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
     // By netlink: sysfs may be that of another network namespace.
     if !observe::links()?.contains_key(uplink) {
-        let failure = Failure::new(Exit::Usage, format!("there is no interface {uplink}"));
-        return Err(failure.help("`ip link` lists those that are there").into());
+        let failure = Failure::new(Exit::Usage, format!("no such interface: {uplink}"));
+        return Err(failure.help("`ip link` lists the interfaces").into());
     }
     if !links::of_kernel(Some(&[uplink.clone()].into())).speeds.contains_key(uplink) {
-        term::note(&format!("{uplink} does not tell its speed: {NO_SPEED} is taken; correct it in what is proposed"));
+        term::note(&format!(
+            "{uplink} does not report its speed: {NO_SPEED} is assumed; correct it in the proposed policy"
+        ));
     }
     Ok(Box::new(AnyGuest(uplink.clone())))
 }
@@ -179,7 +181,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let observes = plane.abilities.plane == observe::NAME;
     if !rustix::process::geteuid().is_root() && plane.abilities.plane != "fake" && !observes {
         let failure = Failure::new(Exit::Precondition, "the guard sets limits of the kernel, which needs root");
-        return Err(failure.help("run it as root; `--dry-run` says without rights what it would do").into());
+        return Err(failure.help("run it as root; `--dry-run` needs no root and shows what it would do").into());
     }
     let tcp = match (args.listen, &args.token_file) {
         (Some(address), Some(file)) => Some((address, token(file)?)),
@@ -280,9 +282,10 @@ fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
     let warn = |text: &str| term::note(&format!("{}: {text}", style.yellow("warning")));
     match event {
         Event::Ready { interfaces, uplinks, notes } => {
-            let what = if observes { "observed, with nothing in force" } else { "in force" };
+            let what = if observes { "observing; no limits are set" } else { "in force" };
+            let remove = if observes { "" } else { "; remove: vmio guard undo" };
             term::note(&format!(
-                "{what}: {} of {}; asked at {}",
+                "{what}: {} of {}; see: vmio guard status{remove} (socket {})",
                 count(*interfaces, "interface"),
                 count(*uplinks, "uplink"),
                 socket.display()
@@ -302,31 +305,31 @@ fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
             }
         }
         Event::BeganBefore => warn(
-            "nobody had confirmed the policy of the files when the guard before ended: in force is what was before it; \
+            "the previous guard ended before the policy of the files was confirmed: the policy before it is in force; \
              `vmio guard apply` puts the files in force",
         ),
-        Event::TakenBack => warn("nobody confirmed the change: what was in force before is in force again"),
+        Event::TakenBack => warn("the change was not confirmed: the previous policy is in force again"),
         Event::Came { interface, class } => term::note(&format!("{interface}: class {class}")),
         Event::Went { interface } => term::note(&format!("{interface}: gone")),
         Event::Trouble(what) => warn(what),
-        Event::Well => term::note("that is over"),
+        Event::Well => term::note("recovered"),
         Event::Breach(breach) => match breach.ended_after {
             None => warn(&format!(
-                "{} {}: gets {}, less than its minimum of {} that it wants",
+                "{} {}: gets {}, less than the minimum of {} that it needs now",
                 breach.pool,
                 breach.member,
                 rate(breach.rate_bps),
                 rate(breach.min_bps)
             )),
             Some(lasted) => term::note(&format!(
-                "{} {}: that is over; it did not get its minimum for {}",
+                "{} {}: recovered; it did not get its minimum for {}",
                 breach.pool,
                 breach.member,
                 time(lasted.as_secs_f64())
             )),
         },
         Event::MoreBreaches(more) => {
-            warn(&format!("so it began or ended for {more} more in this second: vmio guard status"));
+            warn(&format!("{more} more guarantees failed or recovered in this second: vmio guard status"));
         }
         Event::Alive => systemd(&[NotifyState::Watchdog]),
         // Printed when the guard has ended.
@@ -367,7 +370,7 @@ fn group(named: Option<&str>) -> anyhow::Result<Option<u32>> {
         Some(name) => match number(name) {
             Some(number) => Ok(Some(number)),
             None => {
-                let failure = Failure::new(Exit::Precondition, format!("there is no group {name} in /etc/group"));
+                let failure = Failure::new(Exit::Precondition, format!("group {name} does not exist"));
                 Err(failure.help(format!("groupadd --system {name}")).into())
             }
         },

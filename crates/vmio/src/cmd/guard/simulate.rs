@@ -8,10 +8,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use vmio_model::allocate::dba::Measures;
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::policy::Links;
 use vmio_model::policy::compile::Refusal;
 use vmio_model::policy::plan::{Algorithm, Ask, Plan, Pool, Row};
 use vmio_model::policy::units::{self, UnitError};
+use vmio_model::policy::{Direction, Links};
 use vmio_model::simulate::{
     self, Allocator, Enforcement, MILLISECOND, SECOND, Scenario, Service, Settings, Source, Vif, scenario,
 };
@@ -119,7 +119,7 @@ impl From<Served> for Service {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Where {
-    /// Before the copy: excess stays in the guest
+    /// Before the copy: excess stays in the guest; what guests receive is queued on the host
     Held,
     /// Behind the host's queue
     Queued,
@@ -147,7 +147,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
                 anyhow::Error::new(e).context(Failure::new(Exit::Usage, format!("cannot read {}", file.display())))
             })?;
             let scenario = read(&file.display().to_string(), &text)?;
-            Report { runs: all(vec![(file.display().to_string(), scenario)], args)?, study: None, command }
+            Report { runs: all(vec![(file.display().to_string(), scenario, false)], args)?, study: None, command }
         }
         (None, None) => Report { runs: all(pools(args)?, args)?, study: None, command },
     };
@@ -172,8 +172,11 @@ fn read(file: &str, text: &str) -> anyhow::Result<Scenario> {
     })
 }
 
+/// A scenario with its name, and whether it is of what guests receive, which no ring of theirs holds back.
+type Named = (String, Scenario, bool);
+
 /// Each pool of the policy as a scenario.
-fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
+fn pools(args: &Args) -> anyhow::Result<Vec<Named>> {
     let policy = super::accepted(super::read(&args.config, &Links::default())?)?;
     // The plan says which members take part, and with which minimum.
     let algorithm = match (args.algorithm, args.enforcement) {
@@ -192,10 +195,11 @@ fn pools(args: &Args) -> anyhow::Result<Vec<(String, Scenario)>> {
             period: picoseconds(policy.guard.period),
             vifs: vifs(&plan, pool),
         };
-        (format!("{} {}", pool.uplink, pool.direction.word()), scenario)
+        let receives = pool.direction == Direction::GuestRx;
+        (format!("{} {}", pool.uplink, pool.direction.word()), scenario, receives)
     };
     let busy = |pool: &&Pool| !plan.rows(pool).all(Row::is_idle_implicit);
-    let busy: Vec<(String, Scenario)> = plan.pools.iter().filter(busy).map(of).collect();
+    let busy: Vec<Named> = plan.pools.iter().filter(busy).map(of).collect();
     if busy.is_empty() {
         let error = Failure::new(Exit::Usage, "nothing is sent on any uplink of the policy");
         return Err(error.help("name an interface that a pattern matches, or the host, with --demand").into());
@@ -211,18 +215,19 @@ fn vifs(plan: &Plan, pool: &Pool) -> Vec<Vif> {
     plan.rows(pool).filter_map(vif).collect()
 }
 
-fn all(scenarios: Vec<(String, Scenario)>, args: &Args) -> anyhow::Result<Vec<Simulated>> {
+fn all(scenarios: Vec<Named>, args: &Args) -> anyhow::Result<Vec<Simulated>> {
     let allocator = match (args.algorithm, args.measures) {
         (How::None, _) => Allocator::None,
         (How::Dba, measured) => Allocator::Dba(measured.into()),
         (How::Exact, _) => Allocator::Exact,
     };
-    let enforcement = match args.enforcement {
-        Where::Held => Enforcement::Held,
-        Where::Queued => Enforcement::Queued,
-        Where::Hierarchy => Enforcement::Hierarchy,
-    };
-    let one = |(subject, mut scenario): (String, Scenario)| {
+    let one = |(subject, mut scenario, receives): Named| {
+        let enforcement = match args.enforcement {
+            Where::Held if receives => Enforcement::Queued,
+            Where::Held => Enforcement::Held,
+            Where::Queued => Enforcement::Queued,
+            Where::Hierarchy => Enforcement::Hierarchy,
+        };
         shorten(&mut scenario, args);
         let period = args.period.map_or(scenario.period, picoseconds);
         let settings = Settings { enforcement, service: args.service.into(), ..Settings::new(allocator, period) };

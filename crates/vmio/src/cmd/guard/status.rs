@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use vmio_guard::manager::document::{MemberDocument, PoolDocument, Status};
+use vmio_model::policy::Direction;
 use vmio_model::rate::BitRate;
 
 use super::table::{figure, unit};
@@ -48,7 +49,7 @@ pub fn text(status: &Status, style: Style) -> String {
         out += &fit::paragraph("", 0, &line);
     }
     if loops.put_right_total > 0 {
-        let _ = writeln!(out, "{} changes of others at our queues put right", loops.put_right_total);
+        let _ = writeln!(out, "{} changes by other programs to the guard's queues corrected", loops.put_right_total);
     }
     for (label, lines) in cautions(status) {
         for line in lines {
@@ -76,7 +77,7 @@ pub fn text(status: &Status, style: Style) -> String {
         out += &super::observed::text(observed, style);
     }
     if !policy.over.is_empty() {
-        let _ = write!(out, "\nset over the files (vmio guard set --clear takes it away):\n{}", indented(&policy.over));
+        let _ = write!(out, "\nset over the files (vmio guard set --clear removes it):\n{}", indented(&policy.over));
     }
     out
 }
@@ -92,7 +93,7 @@ fn cautions(status: &Status) -> [(&'static str, Vec<String>); 6] {
     let policy = &status.policy;
     let mut waits = Vec::new();
     if let Some(left) = policy.taken_back_in_seconds {
-        waits.push(format!("this change is taken back in {left:.0} s; to keep it: vmio guard confirm"));
+        waits.push(format!("this change reverts in {left:.0} s; to keep it: vmio guard confirm"));
     }
     let mut files = Vec::new();
     if policy.files_differ {
@@ -116,8 +117,8 @@ fn flooded(status: &Status) -> Vec<String> {
     let all = status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member)));
     let line = |(pool, member): (&PoolDocument, &MemberDocument)| {
         Some(format!(
-            "{} {} {}: receives {} of its minimum of {} while the link is full, for {} now: what is lost before this \
-             host nobody here can hold",
+            "{} {} {}: receives {} of its minimum of {} while the link is full, for {} now: the loss happens before \
+             this host, which cannot prevent it",
             pool.uplink,
             pool.direction.word(),
             member.name,
@@ -138,7 +139,7 @@ fn breaches(status: &Status) -> Vec<String> {
         let (Some(seconds), min) = (member.breached_seconds, member.min_effective_bps) else { continue };
         let got = member.rate_bps.map_or_else(|| "less".to_owned(), format::rate);
         all.push(format!(
-            "{} {} {}: gets {got} of its minimum of {} that it wants, for {} now",
+            "{} {} {}: gets {got} of the minimum of {} that it needs, for {} now",
             pool.uplink,
             pool.direction.word(),
             member.name,
@@ -188,7 +189,13 @@ fn indented(text: &str) -> String {
 fn of_pool(doc: &mut Document, pool: &PoolDocument) {
     doc.gap();
     let name = Text::from(Span::Bold(format!("{} {}", pool.uplink, pool.direction.word())));
-    let capacity = format!(": {}, {} shared", pool.capacity_bps, pool.shared_bps);
+    let free = pool.capacity_bps.bits().saturating_sub(pool.shared_bps.bits());
+    let why = if pool.direction == Direction::GuestRx && free > 0 {
+        format!("; {} stay free, so that the queue stands here and not in the switch before", BitRate::new(free))
+    } else {
+        String::new()
+    };
+    let capacity = format!(": {}, {} shared{why}", pool.capacity_bps, pool.shared_bps);
     doc.put(say((0, 0), name.and(Span::Plain(capacity))));
     if let Some(stage) = &pool.stage {
         let lost = format::count(stage.dropped_packets_total as usize, "packet");

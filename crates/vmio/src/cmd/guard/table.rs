@@ -39,7 +39,7 @@ fn document(plan: &Plan) -> Document {
         doc.gap();
     }
     if plan.pools.is_empty() {
-        doc.put(say((0, 0), "The policy has no uplink: there is nothing to plan."));
+        doc.put(say((0, 0), "The policy has no uplink: nothing to plan."));
     } else if idle.len() < plan.pools.len() {
         marks.explain(&mut doc);
     }

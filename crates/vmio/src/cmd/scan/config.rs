@@ -61,7 +61,7 @@ pub fn text(path: &Path, most_bytes: u64) -> anyhow::Result<String> {
         return Err(refused(&why, "it must belong to root or to the user who runs vmio: chown it").into());
     }
     if stat.mode() & 0o022 != 0 {
-        let help = format!("its owner alone may be allowed to write it: chmod go-w {name}");
+        let help = format!("only its owner may write it: chmod go-w {name}");
         return Err(refused("can be written by others", &help).into());
     }
     let mut bytes = Vec::new();

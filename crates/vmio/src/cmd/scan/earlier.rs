@@ -30,7 +30,7 @@ pub fn compare(
 ) -> anyhow::Result<Diff> {
     let kept = context.paths.last_scan();
     let path = named.unwrap_or(&kept);
-    let diff = if path.exists() || named.is_some() {
+    let mut diff = if path.exists() || named.is_some() {
         let earlier = restricted(read(path)?, guests, ignore);
         Diff::of(&view.rows, &earlier, &path.display().to_string())
     } else {
@@ -38,6 +38,7 @@ pub fn compare(
     };
     if named.is_none() && guests.is_empty() {
         keep(&kept, &json(view))?;
+        diff.kept = true;
     }
     Ok(diff)
 }

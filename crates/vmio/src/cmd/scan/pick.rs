@@ -52,7 +52,7 @@ fn unknown((guests, left_out): (Vec<Guest>, usize), word: &str) -> Failure {
         _ if names.is_empty() && left_out > 0 => {
             failure.help("only guests of vmio's own measurement run here; `vmio scan --all` shows them")
         }
-        _ if names.is_empty() => failure.help("no guest is visible at all; `vmio scan` lists what was searched for"),
+        _ if names.is_empty() => failure.help("no guest is visible; `vmio scan` lists what was searched for"),
         Some(near) => failure.help(format!("did you mean {near}? These run: {listed}{more}")),
         None => failure.help(format!("these run: {listed}{more}")),
     }
@@ -90,7 +90,7 @@ impl FromStr for Ignore {
         if ids().any(|id| id == rule) {
             return Ok(Ignore { rule: rule.to_owned(), guest, from: OPTION.to_owned() });
         }
-        let failure = Failure::new(Exit::Usage, format!("--ignore {word}: there is no rule {rule}"));
+        let failure = Failure::new(Exit::Usage, format!("--ignore {word}: unknown rule {rule}"));
         Err(match nearest(rule, ids()) {
             Some(near) => failure.help(format!("did you mean {near}?")),
             None => failure.help(format!("the rules are: {}", ids().collect::<Vec<_>>().join(", "))),

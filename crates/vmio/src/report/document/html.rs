@@ -5,7 +5,7 @@ use super::{
     Align, Block, Card, Cell, Column, Document, Drawing, Head, Heading, In, Kind, List, Made, Paragraph, Plots, Row,
     Span, Table, Text, Ways,
 };
-use crate::report::page::{self, Html, chip, html};
+use crate::report::page::{self, Html, breakable, chip, html};
 use crate::report::svg;
 
 /// The whole page.
@@ -14,7 +14,24 @@ pub fn whole(document: &Document) -> String {
 }
 
 fn blocks(blocks: &[(In, Block)]) -> Html {
-    html! { @for (_, one) in blocks.iter().filter(|(forms, _)| forms.has(In::HTML)) { (block(one)) } }
+    let shown = blocks.iter().filter(|(forms, _)| forms.has(In::HTML)).map(|(_, block)| block);
+    let shown: Vec<&Block> = shown.collect();
+    let both_scaled = |a: &&Block, b: &&Block| scaled(a).is_some() && scaled(b).is_some();
+    html! { @for together in shown.chunk_by(both_scaled) { (beside(together)) } }
+}
+
+/// A block, or headlines that are on one axis.
+fn beside(blocks: &[&Block]) -> Html {
+    let heads: Vec<&Head> = blocks.iter().filter_map(|block| scaled(block)).collect();
+    html! { @if heads.is_empty() { @for one in blocks { (block(one)) } } @else { (shares(&heads)) } }
+}
+
+/// A headline whose figure is on a scale.
+fn scaled(block: &Block) -> Option<&Head> {
+    match block {
+        Block::Head(head) if head.gauge.is_some() => Some(head.as_ref()),
+        _ => None,
+    }
 }
 
 fn block(block: &Block) -> Html {
@@ -28,7 +45,7 @@ fn block(block: &Block) -> Html {
                 table.env {
                     tbody {
                         @for (_, name, value) in of.pairs.iter().filter(|(forms, ..)| forms.has(In::HTML)) {
-                            tr { th scope="row" { (words(name)) } td.l.w { (value) } }
+                            tr { th scope="row" { (words(name)) } td.l.w { (breakable(value)) } }
                         }
                     }
                 }
@@ -37,7 +54,7 @@ fn block(block: &Block) -> Html {
         Block::Table(of) => table(of),
         Block::Head(of) => head(of),
         Block::Card(of) => card(of),
-        Block::Code(code) => html! { pre { (code) } },
+        Block::Code(code) => html! { pre { (breakable(code)) } },
         Block::Plots(of) => plots(of),
         Block::Folded(line, inside) => html! { details { summary { (line) } (blocks(inside)) } },
     }
@@ -45,7 +62,10 @@ fn block(block: &Block) -> Html {
 
 fn heading(heading: &Heading) -> Html {
     let id = heading.id.as_deref();
-    let inside = html! { (heading.text) @if let Some(aside) = &heading.aside { " " span.dim { (aside) } } };
+    let inside = html! {
+        (breakable(&heading.text))
+        @if let Some(aside) = &heading.aside { " " span.dim { (breakable(aside)) } }
+    };
     match heading.level {
         2 => html! { h2 id=[id] { (inside) } },
         _ => html! { h3 id=[id] { (inside) } },
@@ -66,9 +86,9 @@ fn paragraph(Paragraph { kind, text, .. }: &Paragraph) -> Html {
 fn list(list: &List) -> Html {
     html! {
         @if list.aside {
-            @for (lead, text) in &list.entries { p.dim { (lead) (words(text)) } }
+            @for (lead, text) in &list.entries { p.dim { (breakable(lead)) (words(text)) } }
         } @else if !list.entries.is_empty() {
-            ul { @for (lead, text) in &list.entries { li { (lead) (words(text)) } } }
+            ul { @for (lead, text) in &list.entries { li { (breakable(lead)) (words(text)) } } }
         }
     }
 }
@@ -76,20 +96,51 @@ fn list(list: &List) -> Html {
 fn head(head: &Head) -> Html {
     html! {
         div.head {
-            @if let Some((value, small)) = &head.figure {
-                div.big {
-                    @if let Some(name) = &head.name { span.nature { (name) } }
-                    (value)
-                    small { (words(small)) }
-                }
-            }
-            div.what {
-                p { (head.text) }
-                @if let Some(about) = &head.about { p.dim { (about) } }
-                @if let Some((value, interval, whole)) = head.gauge { (svg::gauge(value, interval, &head.text, whole)) }
-                @if !head.lines.is_empty() { ul { @for line in &head.lines { li { (line) } } } }
-            }
+            @if let Some((value, small)) = &head.figure { div.big { (value) small { (words(small)) } } }
+            div.what { (about(head)) }
         }
+    }
+}
+
+/// Headlines, each with its bar on the axis of all. What they are is folded away where there are several.
+fn shares(heads: &[&Head]) -> Html {
+    let high = |head: &&Head| head.gauge.map(|(value, interval, _)| interval.map_or(value, |i| i.high.max(value)));
+    let top = heads.iter().filter_map(high).fold(1.0, f64::max);
+    let whole = heads.iter().find_map(|head| head.gauge).map_or("", |(.., whole)| whole);
+    html! {
+        div.heads {
+            @for head in heads { (share(head, top)) }
+            (svg::axis(top, whole))
+        }
+        @match heads {
+            [head] => { (about(head)) },
+            heads => {
+                details {
+                    summary { "What these shares are of" }
+                    @for head in heads {
+                        @if let Some(name) = &head.name { h3 { (name) } }
+                        (about(head))
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn share(head: &Head, top: f64) -> Html {
+    html! {
+        @if let Some(name) = &head.name { div.name { (name) } }
+        @if let Some((value, small)) = &head.figure { div.value { strong { (value) } " " small { (words(small)) } } }
+        @if let Some((value, interval, _)) = head.gauge { (svg::share(value, interval, top, &head.text)) }
+    }
+}
+
+/// The figure in a sentence, and its parts.
+fn about(head: &Head) -> Html {
+    html! {
+        p { (breakable(&head.text)) }
+        @if let Some(about) = &head.about { p.dim { (breakable(about)) } }
+        @if !head.lines.is_empty() { ul.parts { @for line in &head.lines { li { (breakable(line)) } } } }
     }
 }
 
@@ -98,10 +149,10 @@ fn card(card: &Card) -> Html {
     let class = level.map_or_else(|| "card".to_owned(), |level| format!("card {}", level.name()));
     html! {
         article class=(class) {
-            h3 { (card.title) @if let Some(level) = level { " " (chip(level)) } }
+            h3 { (breakable(&card.title)) @if let Some(level) = level { " " (chip(level)) } }
             @if let Some((subject, cause)) = &card.cause {
-                p.dim { (subject) }
-                p { (cause) }
+                p.dim { (breakable(subject)) }
+                p { (breakable(cause)) }
             }
             dl {
                 @if !card.evidence.is_empty() {
@@ -109,27 +160,27 @@ fn card(card: &Card) -> Html {
                     dd {
                         ul.plain {
                             @for (setting, from) in &card.evidence {
-                                li { code { (setting) } " " span.dim { "read from " (from) } }
+                                li { code { (breakable(setting)) } " " span.dim { "read from " (breakable(from)) } }
                             }
                         }
                     }
                 }
                 @if let Some((text, source)) = &card.expected {
                     dt { "Expect" }
-                    dd { (text) " " span.dim { (source) } }
+                    dd { (breakable(text)) " " span.dim { (breakable(source)) } }
                 }
                 @if let Some(what) = &card.change {
                     dt { "Change" }
-                    dd { (what) }
+                    dd { (breakable(what)) }
                 }
                 @if let Some(how) = &card.made { (made(how)) }
                 @if !card.references.is_empty() {
                     dt { "See" }
-                    dd { (card.references.join("; ")) }
+                    dd { (breakable(&card.references.join("; "))) }
                 }
                 @if let Some((run, verdict)) = &card.proof {
                     dt { "--prove" }
-                    dd { strong { (verdict) } " (run " (run) ")" }
+                    dd { strong { (breakable(verdict)) } " (run " (run) ")" }
                 }
             }
         }
@@ -163,7 +214,7 @@ fn ways(ways: &Ways) -> Html {
     html! {
         @for (name, how) in ways.iter().filter(|(_, how)| !how.is_empty()) {
             dt { (name) }
-            dd { pre.copy { (how) } }
+            dd { pre.copy { (breakable(how)) } }
         }
     }
 }
@@ -171,14 +222,14 @@ fn ways(ways: &Ways) -> Html {
 fn plots(plots: &Plots) -> Html {
     html! {
         @if !plots.legend.is_empty() {
-            ul.legend { @for (series, label) in &plots.legend { li { (svg::swatch(*series)) (label) } } }
+            ul.legend { @for (series, label) in &plots.legend { li { (svg::swatch(*series)) (breakable(label)) } } }
         }
         @match plots.drawings.as_slice() {
-            [(caption, drawing)] if caption.is_empty() => { (drawn(drawing, "wide")) },
+            [(caption, drawing)] if caption.is_empty() => { div.scroll { (drawn(drawing, "wide")) } },
             drawings => {
                 div.grid3 {
                     @for (caption, drawing) in drawings {
-                        figure { figcaption { (caption) } (drawn(drawing, "curves")) }
+                        figure { figcaption { (breakable(caption)) } div.scroll { (drawn(drawing, "curves")) } }
                     }
                 }
             },
@@ -235,7 +286,7 @@ fn rows(table: &Table, row: &Row, columns: &Columns<'_>) -> Html {
     html! {
         (line(row, columns, false, goes_on(0)))
         @for (nth, part) in row.parts.iter().enumerate() { (line(part, columns, true, goes_on(nth + 1))) }
-        @if !notes.is_empty() { tr.notes { td colspan=(width) { (notes) } } }
+        @if !notes.is_empty() { tr.notes { td colspan=(width) { span { (breakable(&notes)) } } } }
     }
 }
 
@@ -270,7 +321,7 @@ fn cell(cell: &Cell, column: &Column) -> Html {
             @if let Some(severity) = cell.chip { (chip(severity)) " " }
             @if column.below && cell.text.is_empty() { "–" }
             (words(&cell.text))
-            @if !cell.aside.is_empty() { br; span.dim { (cell.aside) } }
+            @if !cell.aside.is_empty() { br; span.dim { (breakable(&cell.aside)) } }
         }
         @if column.bars {
             td.b {
@@ -286,11 +337,11 @@ fn words(text: &Text) -> Html {
     html! {
         @for piece in &text.0 {
             @match piece {
-                Span::Plain(said) | Span::Mark(_, said) => { (said) },
-                Span::Strong(said) | Span::Bold(said) => { strong { (said) } },
-                Span::Dim(said) => { span.dim { (said) } },
+                Span::Plain(said) | Span::Mark(_, said) => { (breakable(said)) },
+                Span::Strong(said) | Span::Bold(said) => { strong { (breakable(said)) } },
+                Span::Dim(said) => { span.dim { (breakable(said)) } },
                 Span::Tag(said) => { span.tag { (said) } },
-                Span::Link(to, said) => { a href={ "#" (to) } { (said) } },
+                Span::Link(to, said) => { a href={ "#" (to) } { (breakable(said)) } },
                 Span::Break(_) => { br; },
             }
         }

@@ -23,6 +23,8 @@ pub struct Out {
 impl Out {
     /// For a terminal of so many columns.
     pub fn new(style: Style, room: usize) -> Out {
+        let narrow = fit::room();
+        let room = if narrow < WIDTH { room.min(narrow) } else { room };
         Out { text: String::new(), style, width: room.min(WIDTH), room }
     }
 
@@ -35,6 +37,17 @@ impl Out {
     /// Breaks `text` at spaces; the first line begins with `lead`, the others with `indent` spaces.
     /// `lead` may hold escape sequences: it takes `indent` columns, whatever its length.
     pub fn paragraph(&mut self, lead: &str, indent: usize, text: &str) {
+        let further = fit::room_for(&[text], indent, self.width);
+        if further < indent {
+            // A word would be broken behind the lead: the text has lines of its own.
+            if !lead.trim().is_empty() {
+                self.line(lead);
+            }
+            for line in fit::lines(text, self.width.saturating_sub(further)) {
+                self.line(&format!("{:further$}{line}", ""));
+            }
+            return;
+        }
         for (i, line) in fit::lines(text, self.width.saturating_sub(indent)).iter().enumerate() {
             let begin = if i == 0 { lead.to_owned() } else { " ".repeat(indent) };
             self.line(&format!("{begin}{line}"));
@@ -45,7 +58,7 @@ impl Out {
     /// where they are too long.
     pub fn code(&mut self, lead: &str, indent: usize, line: &str) {
         let free = line.trim_start().starts_with(['#', '<']);
-        let pieces = if free { broken(line, self.width - indent) } else { vec![line.to_owned()] };
+        let pieces = if free { broken(line, self.width.saturating_sub(indent)) } else { vec![line.to_owned()] };
         for (i, piece) in pieces.iter().enumerate() {
             let fill = " ".repeat(indent);
             self.line(&format!("{}{piece}", if i == 0 { lead } else { &fill }));
@@ -54,11 +67,11 @@ impl Out {
 
     /// Writes a heading, which may be longer than a line.
     pub fn title(&mut self, text: &str, hang: usize) {
-        if fit::columns(text) <= WIDTH {
+        if fit::columns(text) <= self.width {
             self.line(&self.style.bold(text));
             return;
         }
-        for (i, line) in fit::lines(text, WIDTH - hang).iter().enumerate() {
+        for (i, line) in fit::lines(text, self.width.saturating_sub(hang)).iter().enumerate() {
             let indent = if i == 0 { 0 } else { hang };
             self.line(&format!("{:indent$}{}", "", self.style.bold(line)));
         }

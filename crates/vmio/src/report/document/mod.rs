@@ -10,6 +10,7 @@ mod fitted;
 mod html;
 mod lines;
 mod markdown;
+mod narrow;
 mod table;
 mod terminal;
 mod text;
@@ -185,7 +186,7 @@ pub struct Pairs {
     pub pairs: Vec<(In, Text, String)>,
 }
 
-/// The headline.
+/// A headline. Those that follow each other with a scale are on one axis of a page.
 #[derive(Default)]
 pub struct Head {
     /// Its subject, where there are several headlines.

@@ -35,6 +35,8 @@ pub struct Column {
     /// Whether a terminal shows its cells on a line of their own below the row, labelled by its head: the text in the
     /// column of bars, the remark in the next one.
     pub below: bool,
+    /// A terminal without room for the table leaves it out, that with the highest rank first; 0: never.
+    pub rank: u8,
 }
 
 impl Column {
@@ -42,7 +44,7 @@ impl Column {
     pub fn new(head: impl Into<String>, width: usize) -> Self {
         let head = head.into();
         let (narrow, small, align, shown) = (head.clone(), "", Align::Right, In::ALL);
-        Self { head, small, narrow, align, gap: 0, width, tight: false, shown, bars: false, below: false }
+        Self { head, small, narrow, align, gap: 0, width, tight: false, shown, bars: false, below: false, rank: 0 }
     }
 
     pub fn left(self) -> Self {
@@ -63,6 +65,10 @@ impl Column {
 
     pub fn tight(self) -> Self {
         Self { tight: true, ..self }
+    }
+
+    pub fn rank(self, rank: u8) -> Self {
+        Self { rank, ..self }
     }
 
     pub fn only(self, shown: In) -> Self {

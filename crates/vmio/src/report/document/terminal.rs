@@ -3,10 +3,13 @@
 use super::lines::{Out, severity};
 use super::{
     Align, Block, Card, Cell, Colour, Column, Head, Heading, In, Kind, Layout, Long, Made, Name, Pairs, Paragraph, Row,
-    Span, Table, Text, Wide, fitted,
+    Span, Table, Text, Wide, fitted, narrow,
 };
 use crate::fit::{self, WIDTH};
 use crate::term::Style;
+
+/// Fewest columns of a value beside its name.
+const LEAST: usize = 28;
 
 /// Blocks, one below the other.
 pub fn blocks(out: &mut Out, blocks: &[(In, Block)]) {
@@ -39,7 +42,7 @@ fn block(out: &mut Out, block: &Block) {
 fn heading(out: &mut Out, heading: &Heading) {
     let (Heading { text, aside, .. }, indent) = (heading, heading.indent);
     match aside {
-        Some(aside) if fit::columns(text) + fit::columns(aside) + 3 <= WIDTH => {
+        Some(aside) if fit::columns(text) + fit::columns(aside) + 3 <= out.width => {
             out.line(&format!("{} ({aside})", out.style.bold(text)));
         }
         aside => {
@@ -73,7 +76,7 @@ fn styled(text: &Text, style: Style) -> String {
         Span::Bold(said) => style.bold(said),
         Span::Mark(Colour::Cyan, said) => style.cyan(said),
         Span::Mark(Colour::Yellow, said) => style.yellow(said),
-        Span::Mark(Colour::Dim, said) => style.dim(said),
+        Span::Dim(said) | Span::Mark(Colour::Dim, said) => style.dim(said),
         other => other.said().to_owned(),
     };
     text.0.iter().map(one).collect()
@@ -81,12 +84,23 @@ fn styled(text: &Text, style: Style) -> String {
 
 fn pairs(out: &mut Out, pairs: &Pairs) {
     let (indent, whole) = (" ".repeat(pairs.indent), pairs.indent + pairs.width);
+    // In a narrow terminal a value has lines of its own.
+    let narrow = out.width < WIDTH && out.width < whole + LEAST;
     for (_, name, value) in pairs.pairs.iter().filter(|(forms, ..)| forms.has(In::TERMINAL)) {
         let name = name.plain();
         let filled = fit::left(&name, pairs.width - 1);
         let (lead, coloured) = (format!("{indent}{filled} "), format!("{indent}{} ", out.style.cyan(&filled)));
         match pairs.long {
-            Name::Cut => out.line(&format!("{coloured}{}", fit::cut(value, WIDTH - whole))),
+            Name::Cut => out.line(&format!("{coloured}{}", fit::cut(value, out.width.saturating_sub(whole)))),
+            _ if narrow => {
+                let below = pairs.indent + 2;
+                if pairs.long == Name::Command {
+                    out.line(&format!("{indent}{}", out.style.cyan(&name)));
+                } else if !name.is_empty() {
+                    out.paragraph(&indent, below, &name);
+                }
+                out.paragraph(&" ".repeat(below), below, value);
+            }
             Name::Command if fit::columns(&name) < pairs.width => out.paragraph(&coloured, whole, value),
             Name::Command => {
                 out.line(&coloured);
@@ -166,10 +180,14 @@ fn made(out: &mut Out, made: &Made) {
         }
     }
     made.remark.iter().for_each(|remark| out.paragraph("   ", 3, remark));
-    out.paragraph("   ", 3, made.takes);
+    if !made.takes.is_empty() {
+        out.paragraph("   ", 3, made.takes);
+    }
 }
 
 fn table(out: &mut Out, table: &Table) {
+    let narrowed = narrow::narrowed(table, out.width);
+    let table = narrowed.as_ref().unwrap_or(table);
     let layout = &table.layout;
     let [own, of_parts] = layout.indents;
     heads(out, table);

@@ -25,7 +25,7 @@ impl PlanContext<'_> {
             let guests = count((c.cells - c.native_cells) as usize, "guest cell");
             rows.put("cells", format!("{native}{guests}, each {times} times, over at least {boots}"));
             if plan.study.boots_nothing() {
-                rows.put("guests", "containers alone: no image, and nothing is emulated");
+                rows.put("guests", "containers only; no image is needed");
             } else {
                 let known = plan.accelerator.as_ref().map(|known| known.reason.as_str());
                 let unknown = "KVM if a short real boot proves it, else software emulation (the report says which)";
@@ -66,6 +66,16 @@ impl PlanContext<'_> {
         }
         if let Some(held) = &plan.cgroups.qemu {
             rows.put("", format!("{}: {}", Cell::hypervisor(&self.cells), view::hypervisor_held(held, plan.gentle)));
+            if plan.gentle && self.natively && plan.cost.vcpus > 1 {
+                let vcpus = plan.cost.vcpus;
+                rows.put(
+                    "",
+                    format!(
+                        "the guest's {vcpus} vCPUs share one core (gentle), natively there are {vcpus}: shares are too \
+                         low"
+                    ),
+                );
+            }
         }
     }
 }

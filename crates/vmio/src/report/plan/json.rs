@@ -67,7 +67,7 @@ pub struct Document<'a> {
 /// A meter that tells the power of this machine.
 #[derive(Serialize, JsonSchema)]
 struct Meter<'a> {
-    /// What a shell runs beside each cell, with the rights of vmio, as it was given.
+    /// What a shell runs next to each cell, with the rights of vmio, as it was given.
     command: &'a str,
 }
 

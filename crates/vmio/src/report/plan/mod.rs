@@ -10,6 +10,7 @@ use vmio_model::cell::Cell;
 use vmio_rig::disks::space::gib;
 use vmio_rig::engine::environment::of_measured;
 use vmio_rig::engine::plan::{Planned, takes_device};
+use vmio_rig::engine::watcher::QUIET;
 
 use super::document::{self, Block, In, Name, Pairs, Text, remarks};
 use super::format::duration;
@@ -97,6 +98,7 @@ impl<'a> PlanContext<'a> {
         self.cells(&mut rows);
         self.sides(&mut rows);
         self.time(&mut rows);
+        self.before(&mut rows);
         self.writes(&mut rows);
         self.root(&mut rows);
         self.power(&mut rows);
@@ -163,9 +165,9 @@ impl<'a> PlanContext<'a> {
         rows.put(
             "time",
             if nothing {
-                "none: nothing can be measured here (\"not run\" below)".to_owned()
+                "none: nothing can be measured here (see \"not run\" below)".to_owned()
             } else if c.first_round_seconds > c.max_seconds {
-                format!("at most {most} of measuring: the first round alone takes about {first}")
+                format!("at most {most} of measuring: the first round takes about {first}")
             } else {
                 let least = duration(c.min_seconds.min(c.max_seconds));
                 format!("{} of measuring, first figures after about {first}", range(least, most))
@@ -178,8 +180,7 @@ impl<'a> PlanContext<'a> {
             rows.put(
                 "cut short",
                 format!(
-                    "the time budget of {budget} is likely to end the run before the fewest rounds ({}) are \
-                     there{then} (--minutes)",
+                    "the time budget of {budget} will probably end the run before {} rounds{then} (--minutes)",
                     c.min_rounds
                 ),
             );
@@ -188,12 +189,31 @@ impl<'a> PlanContext<'a> {
             rows.put(
                 "steady",
                 format!(
-                    "one workload at a time, {} written over their targets before; writing ones go on until five \
+                    "one workload at a time, {} written over their targets first; writing ones continue until five \
                      rounds agree (range 20 %, slope 10 %), at most {} rounds each or the budget",
                     gib(c.precondition_bytes_written),
                     c.max_rounds
                 ),
             );
+        }
+    }
+
+    /// What comes before the measuring, in no time budget.
+    fn before(&self, rows: &mut Rows) {
+        let plan = self.plan;
+        let boots = self.here && !plan.study.boots_nothing();
+        let watched = plan.gentle && plan.latency_unseen.is_none();
+        let own = |text: &str| text.to_owned();
+        let each = [
+            boots.then(|| {
+                plan.image_ahead.clone().unwrap_or_else(|| own("a guest image, where none fits this host as it is now"))
+            }),
+            (boots && plan.accelerator.is_none()).then(|| own("a short boot that shows whether KVM works")),
+            watched.then(|| format!("{} s of watching the other guests", QUIET.as_secs())),
+        ];
+        let each: Vec<String> = each.into_iter().flatten().collect();
+        if !each.is_empty() && !plan.measures_nothing() {
+            rows.put("before", each.join("; "));
         }
     }
 
@@ -204,11 +224,11 @@ impl<'a> PlanContext<'a> {
             Some(_) if nothing => rows.put("writes", "nothing"),
             Some(_) => what_is_written(plan, rows),
             None if plan.nodes.measured().is_some() && !nothing => what_is_written(plan, rows),
-            None => rows.put("writes", "nothing but its own files: no cell is on a disk"),
+            None => rows.put("writes", "only its own files: no cell is on a disk"),
         }
         if let Some(placed) = &plan.placed {
             // The plan is refused with the reason.
-            let space = plan.space.as_ref().map_or("that much is not there, or not usable", String::as_str);
+            let space = plan.space.as_ref().map_or("not enough usable space", String::as_str);
             rows.put("space", format!("{} at a time; {space}", gib(placed.needed_bytes)));
         }
     }
@@ -232,7 +252,7 @@ impl<'a> PlanContext<'a> {
     /// The meter of the user's.
     fn power(&self, rows: &mut Rows) {
         if let Some(command) = &self.plan.power_command {
-            rows.put("power", format!("beside each cell a shell runs, with the rights of vmio: {command}"));
+            rows.put("power", format!("runs this command next to each cell, with vmio's privileges: {command}"));
             rows.put("", "and this host's energy counters are read, where vmio may read them");
         }
     }
@@ -243,7 +263,7 @@ impl<'a> PlanContext<'a> {
         rows.put(
             "undone",
             format!(
-                "every file, volume, device, {namespace}process and control group that it makes; nothing else is \
+                "every file, volume, device, {namespace}process and control group that it creates; nothing else is \
                  changed"
             ),
         );
@@ -264,7 +284,7 @@ impl<'a> PlanContext<'a> {
         let rest: Vec<&Cell> =
             self.cells.iter().filter(|cell| left_out.iter().all(|left| left.cell != **cell)).collect();
         if let Some(first) = rest.first() {
-            let why = "nothing is left to compare them with";
+            let why = "there is nothing left to compare them with";
             rows.put("not run", not_run(rest.len(), all, &first.key(), why));
         }
     }

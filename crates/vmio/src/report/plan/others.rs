@@ -22,32 +22,32 @@ pub(super) fn others(plan: &Planned, rows: &mut Rows) {
             rows.put("others", plan.others.unseen().unwrap_or("no other guest runs on this host"));
         }
         (true, true) => {
-            let capped = if any_runs { ": bandwidth is capped" } else { ", and no cell is left to run" };
-            rows.put("others", format!("no other guest runs on this host; gentle all the same{capped}"));
+            let capped = if any_runs { ": bandwidth capped" } else { "; no cell is left to run" };
+            rows.put("others", format!("no other guest runs on this host; --gentle given{capped}"));
             if let Some(unseen) = plan.latency_unseen.as_ref().filter(|_| any_runs) {
-                unseen_latency("should one start, the run goes on when it slows down", unseen, rows);
+                unseen_latency("should one start, the run continues when it slows down", unseen, rows);
             }
         }
         (false, true) => {
             rows.put("others", format!("{who} run here:"));
             match (any_runs, &plan.latency_unseen) {
                 (true, None) => {
-                    rows.put("", "gentle, bandwidth is capped, the run ends when they slow down");
+                    rows.put("", "gentle: bandwidth capped; the run ends when they slow down");
                 }
                 (true, Some(unseen)) => {
-                    rows.put("", "gentle, bandwidth is capped and one core is used: that is all they get");
-                    unseen_latency("the run goes on when they slow down", unseen, rows);
+                    rows.put("", "gentle: bandwidth capped, one core used. Other guests get no further protection");
+                    unseen_latency("the run continues when they slow down", unseen, rows);
                 }
-                (false, _) => rows.put("", "gentle, and no cell is left to run"),
+                (false, _) => rows.put("", "gentle: no cell is left to run"),
             }
         }
-        (false, false) => rows.put("others", format!("{who} run here and are not spared (--no-gentle)")),
+        (false, false) => rows.put("others", format!("{who} run here unprotected (--no-gentle)")),
     }
 }
 
 /// Where others' latency is not visible: what the run does then, why it is not, and what would help.
 fn unseen_latency(what_follows: &str, unseen: &Unseen, rows: &mut Rows) {
-    rows.put("", format!("{what_follows}, for their latency is not visible here: {}", unseen.why));
+    rows.put("", format!("other guests' latency cannot be watched: {}; {what_follows}", unseen.why));
     if let Some(help) = &unseen.mend {
         rows.put("", format!("help: {help}"));
     }

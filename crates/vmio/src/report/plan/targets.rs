@@ -24,7 +24,14 @@ pub(super) fn where_targets_go(placed: &Placed, plan: &Planned, rows: &mut Rows)
             rows.put("", format!("({disk}), with ext4 on it"));
             rows.put("", "figures are those of the model, not of this host's storage");
         }
-        None => rows.put("where", format!("{}{made} on {}", placed.place.describe(), placed.backing.describe())),
+        None => {
+            let backing = &placed.backing;
+            let below = match &backing.not_visible {
+                Some(why) if backing.leaves.is_empty() && backing.own_counters.is_empty() => format!(" ({why})"),
+                _ => format!(" on {}", backing.describe()),
+            };
+            rows.put("where", format!("{}{made}{below}", placed.place.describe()));
+        }
     }
     if let Some(device) = &placed.device {
         rows.put("device", device.named());
@@ -38,7 +45,7 @@ pub(super) fn device_rows(plan: &Planned, identity: &Identity, unseen: &[String]
     for unseen in unseen {
         rows.put("", format!("see that nothing uses it: {unseen}"));
     }
-    rows.put("", format!("all data in its first {} MiB is lost", plan.study.target_bytes() / MIB));
+    rows.put("", format!("ALL DATA in its first {} MiB WILL BE LOST", plan.study.target_bytes() / MIB));
 }
 
 /// How much is written to the place.
@@ -46,7 +53,7 @@ pub(super) fn what_is_written(plan: &Planned, rows: &mut Rows) {
     let c = &plan.cost;
     if let Some(budget) = plan.too_little_for_targets() {
         let making = gib(c.making_bytes_written);
-        rows.put("writes", format!("making the targets alone writes {making}, more than the {} of --gib", gib(budget)));
+        rows.put("writes", format!("creating the targets writes {making}, more than --gib {}", gib(budget)));
         return;
     }
     rows.put(
@@ -67,7 +74,7 @@ pub(super) fn what_is_written(plan: &Planned, rows: &mut Rows) {
         },
     );
     for (span, workloads) in cut(plan) {
-        rows.put("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
+        rows.put("", format!("{workloads} uses at most {} of its target", gib(span)));
     }
     if c.over_bytes {
         rows.put(

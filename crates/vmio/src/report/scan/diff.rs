@@ -136,6 +136,9 @@ pub struct Diff {
     pub guests_new: Vec<String>,
     /// Guests that no longer run.
     pub guests_gone: Vec<String>,
+    /// Whether this scan was kept for the next comparison.
+    #[serde(skip)]
+    pub kept: bool,
 }
 
 impl Diff {
@@ -150,6 +153,7 @@ impl Diff {
             unchanged: 0,
             guests_new: Vec::new(),
             guests_gone: Vec::new(),
+            kept: false,
         }
     }
 
@@ -235,7 +239,12 @@ pub fn text(view: &View, diff: &Diff, style: Style) -> String {
         &format!("{}: {}", view.headline(), if counts.is_empty() { "nothing found" } else { &counts }),
     );
     let Some(from) = &diff.from else {
-        out.paragraph("", 0, "No earlier scan to compare with. This one was kept; the next --diff compares with it.");
+        let then = if diff.kept {
+            "This one was kept; the next --diff compares with it."
+        } else {
+            "A scan of named guests is not kept: run vmio scan --diff once without a name."
+        };
+        out.paragraph("", 0, &format!("No earlier scan to compare with. {then}"));
         return out.text;
     };
     let since = diff.since_unix_seconds.map_or_else(String::new, format::utc);

@@ -1,7 +1,6 @@
 //! One guest of a scan: what to do, how, and its settings.
 
 use vmio_model::facts::{Subject, Unread};
-use vmio_model::rules::change::AppliesAt;
 use vmio_model::rules::{About, Change, Finding, Severity};
 
 use super::settings::{Device, devices};
@@ -42,7 +41,8 @@ pub(super) fn put(doc: &mut Document, row: &Row, nth: usize, sources: bool) {
     }
     for (place, found) in row.findings.iter().enumerate() {
         doc.gap();
-        doc.put(Block::Card(Box::new(finding::card(&row.findings, place, made(row, &found.change)))));
+        let made = fields_first(found, made(row, &found.change));
+        doc.put(Block::Card(Box::new(finding::card(&row.findings, place, made))));
     }
     for all in row.together() {
         let made = Some(Made { elsewhere: Vec::new(), ..made(row, &all.change) });
@@ -62,18 +62,12 @@ pub(super) fn put(doc: &mut Document, row: &Row, nth: usize, sources: bool) {
     }
 }
 
-/// What to do, in at most five lines of a terminal: the worst finding, its change, how sure that is, and when it takes
-/// effect.
-fn first(doc: &mut Document, row: &Row) {
+/// The first lines on a terminal: how much was found, the worst finding, and how sure that is.
+pub(super) fn first(doc: &mut Document, row: &Row) {
     let (said, pairs) = match row.worst() {
         Some(worst) => (
             counts(&row.findings),
-            vec![
-                ("Worst", format!("{} ({})", worst.title, place(worst))),
-                ("Change", worst.change.what.clone()),
-                ("Sure", sure(row, worst)),
-                ("Effect", effect(row, worst)),
-            ],
+            vec![("Worst", format!("{} ({})", worst.title, place(worst))), ("Sure", sure(row, worst))],
         ),
         None if row.is_known() => ("nothing found in what could be read".to_owned(), Vec::new()),
         None => {
@@ -119,26 +113,19 @@ fn sure(row: &Row, finding: &Finding) -> String {
     if finding.evidence.is_empty() { gain } else { format!("setting certain; {gain}") }
 }
 
-fn effect(row: &Row, worst: &Finding) -> String {
-    let when = match worst.change.takes {
-        AppliesAt::NextStart => "after the guest is shut down and started",
-        AppliesAt::ShutDown => "the change is made while the guest is shut down",
-        AppliesAt::Running => "at once, while the guest runs",
-        AppliesAt::InGuest => "the change is made inside the guest",
-    };
-    let several = row.together().into_iter().find(|all| all.places.contains(&0));
-    match several {
-        Some(all) => format!("{when}; with findings {} in one step: see the end", finding::numbers(&all.places)),
-        None => format!("{when}; commands: finding 1"),
-    }
-}
-
 /// How a change is made, by the tool of the guest's manager first.
-fn made(row: &Row, change: &Change) -> Made {
+pub(super) fn made(row: &Row, change: &Change) -> Made {
     let owned = |ways: Ways<'_>| -> document::Ways { ways.into_iter().map(|(name, how)| (name, how.into())).collect() };
     let (ways, elsewhere) = row.ways(change);
     let (remark, takes) = (row.remark(change), finding::takes(change.takes));
     Made { ways: owned(ways), elsewhere: owned(elsewhere), remark, takes }
+}
+
+/// The same with the fields of what manages the guest first: what that writes itself is apart.
+pub(super) fn fields_first(found: &Finding, made: Made) -> Made {
+    let Some(fields) = &found.by_manager else { return made };
+    let elsewhere = made.ways.into_iter().chain(made.elsewhere).collect();
+    Made { ways: vec![(fields.tool.name(), fields.text.clone())], elsewhere, remark: None, takes: made.takes }
 }
 
 /// What identifies a guest: hypervisor, manager, ids.
@@ -151,7 +138,8 @@ fn identity(row: &Row) -> Vec<String> {
     );
     all.extend(guest.pid.map(|pid| format!("pid {pid}")));
     all.extend(guest.uuid.as_ref().map(|uuid| format!("uuid {uuid}")));
-    all.extend(guest.os.as_ref().map(|os| format!("runs {os}")));
+    let named = guest.os.as_ref().filter(|os| *os != "other");
+    all.extend(named.map(|os| format!("runs {os}")));
     all
 }
 

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmio_model::rules::{Finding, RULES, Rule, Severity};
+use vmio_model::rules::{Finding, RULES, Severity};
 
 use super::{Row, View};
 use crate::report::format;
@@ -21,31 +21,51 @@ pub struct HostWide<'a> {
     pub severity: Severity,
     /// The cause, as the first guest's finding says it.
     pub cause: &'a str,
+    /// What to do, in a sentence; how is told with each guest.
+    pub what: &'a str,
     /// Names of the guests, each of which has the finding among its own.
     pub guests: Vec<&'a str>,
 }
 
 impl View {
-    /// A finding that several guests have for one reason.
+    /// Findings that several guests have for one reason, the host's: of one rule, with one thing to do; in the order of
+    /// the rules.
     pub fn host_wide(&self) -> Vec<HostWide<'_>> {
-        let of = |rule: &&'static Rule| {
-            let found = |row: &'_ Row| row.findings.iter().position(|f| f.rule == rule.id);
-            let rows: Vec<(&Row, &Finding)> =
-                self.rows.iter().filter_map(|row| Some((row, &row.findings[found(row)?]))).collect();
-            let (_, first) = rows.first().filter(|_| rows.len() > 1)?;
-            Some(HostWide {
-                rule: &first.rule,
-                title: &first.title,
-                severity: rows.iter().map(|(_, f)| f.severity).max()?,
-                cause: &first.cause,
-                guests: rows.iter().map(|(row, _)| row.guest.name.as_str()).collect(),
-            })
-        };
-        RULES.iter().filter(|rule| rule.host_wide).filter_map(of).collect()
+        let mut all: Vec<HostWide<'_>> = Vec::new();
+        for row in &self.rows {
+            let name = row.guest.name.as_str();
+            for finding in row.findings.iter().filter(|f| f.of_host) {
+                match all.iter_mut().find(|wide| wide.is(finding)) {
+                    Some(wide) => {
+                        wide.severity = wide.severity.max(finding.severity);
+                        // Several cards of a guest may have it.
+                        if wide.guests.last() != Some(&name) {
+                            wide.guests.push(name);
+                        }
+                    }
+                    None => all.push(HostWide {
+                        rule: &finding.rule,
+                        title: &finding.title,
+                        severity: finding.severity,
+                        cause: &finding.cause,
+                        what: &finding.change.what,
+                        guests: vec![name],
+                    }),
+                }
+            }
+        }
+        all.retain(|wide| wide.guests.len() > 1);
+        all.sort_by_key(|wide| RULES.iter().position(|rule| rule.id == wide.rule));
+        all
     }
 }
 
 impl HostWide<'_> {
+    /// Whether a guest's finding is this one.
+    fn is(&self, finding: &Finding) -> bool {
+        finding.of_host && self.rule == finding.rule && self.what == finding.change.what
+    }
+
     /// In a line: `Software emulation (emulation-though-kvm) in 7 guests: a, b, c, d, e and 2 more`.
     pub fn line(&self) -> String {
         let named = self.guests[..self.guests.len().min(NAMED)].join(", ");
@@ -58,5 +78,5 @@ impl HostWide<'_> {
 
 /// The findings of a guest that are its own.
 pub(super) fn own<'a>(row: &'a Row, host: &'a [HostWide<'_>]) -> impl Iterator<Item = &'a Finding> {
-    row.findings.iter().filter(|f| !host.iter().any(|h| h.rule == f.rule))
+    row.findings.iter().filter(|f| !host.iter().any(|h| h.is(f)))
 }

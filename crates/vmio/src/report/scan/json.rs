@@ -58,7 +58,8 @@ struct IgnoredBy<'a> {
 struct Entry<'a> {
     #[serde(flatten)]
     guest: &'a Guest,
-    /// Which of a change's ways is this guest's own: `qemu`, `libvirt`, `proxmox`; `null` where none is.
+    /// Which of a change's ways is this guest's own: `qemu`, `libvirt`, `proxmox`; `incus` or `lxd` where it is in
+    /// `by_manager`; `null` where none is.
     own_way: Option<String>,
     /// What the rules found, the most severe first.
     findings: &'a [Finding],

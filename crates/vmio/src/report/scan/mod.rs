@@ -1,6 +1,7 @@
 //! The report of `vmio scan`: as text, JSON, HTML, for Nagios and its kin, and for Prometheus'
 //! textfile collector. All are drawn from one [`View`], which is made once.
 
+mod brief;
 pub mod diff;
 mod guest;
 mod host;
@@ -13,14 +14,15 @@ mod settings;
 use vmio_look::kinds;
 use vmio_look::managers::{self, Manager};
 use vmio_model::facts::{Guest, Remedy, Unread};
-use vmio_model::rules::change::{ConfigTool, Together, together};
+use vmio_model::rules::change::{ConfigTool, Together, in_fields, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
 
 use super::format;
+pub use brief::{LINES, brief, whole as whole_command};
 pub use guest::detail;
 pub use host::HostWide;
 pub use json::{Document, json};
-pub use overview::{html, overview};
+pub use overview::{html, not_read, overview};
 pub use prometheus::prometheus;
 pub use settings::{Device, Setting, devices, disk_label, nic_label};
 
@@ -41,7 +43,8 @@ pub struct Row {
 impl Row {
     /// Applies the rules to a guest.
     pub fn of(guest: Guest) -> Row {
-        let findings = rules::findings(&guest.facts());
+        let mut findings = rules::findings(&guest.facts());
+        findings.iter_mut().for_each(|f| f.by_manager = in_fields(&guest, f));
         Row { guest, findings, differences: Vec::new() }
     }
 
@@ -53,8 +56,9 @@ impl Row {
     /// One change for each device that several findings concern.
     pub fn together(&self) -> Vec<Together> {
         match self.own_way() {
+            // Incus and LXD have a command a setting.
+            None | Some(ConfigTool::Incus | ConfigTool::Lxd) => Vec::new(),
             Some(_) => together(&self.guest, &self.findings),
-            None => Vec::new(),
         }
     }
 
@@ -121,9 +125,9 @@ pub struct View {
 }
 
 impl View {
-    /// Puts the worst guest first.
+    /// Puts the worst guest first; of those without a finding one whose settings could not all be read.
     pub fn sorted(mut self) -> View {
-        let key = |row: &Row| (row.worst().map(|f| f.severity), row.findings.len());
+        let key = |row: &Row| (row.worst().map(|f| f.severity), row.findings.len(), is_half_known(row));
         self.rows.sort_by(|a, b| key(b).cmp(&key(a)).then_with(|| natural(&a.guest.name).cmp(&natural(&b.guest.name))));
         self
     }
@@ -180,6 +184,11 @@ impl View {
 /// `Findings 1, 2 and 5 in one step: guest db1, disk virtio0`.
 fn in_one_step(all: &Together) -> String {
     format!("Findings {} in one step: {}", super::finding::numbers(&all.places), all.subject)
+}
+
+/// Whether nothing was found in a guest whose settings could not all be read.
+fn is_half_known(row: &Row) -> bool {
+    row.findings.is_empty() && !row.guest.unread.is_empty()
 }
 
 /// Whether `--like` can measure a guest set up like it; one of vmio's own is a measurement itself.

@@ -2,7 +2,7 @@
 
 use vmio_look::{kinds, managers};
 use vmio_model::facts::Remedy;
-use vmio_model::words::plural;
+use vmio_model::words::{count, plural};
 
 use super::settings::{disk_label, nic_label};
 use super::{HostWide, Row, View, by_fix, guest, host, is_to_be_like};
@@ -16,12 +16,27 @@ use crate::term::Style;
 
 /// Most names in a line about what could not be read.
 const NAMED: usize = 3;
+/// Most ways to read more that are told one by one.
+const FIXES: usize = 2;
 /// Columns of a command that is proposed.
 const COMMAND: usize = 24;
 
 /// The overview for a terminal of so many columns.
 pub fn overview(view: &View, style: Style, width: usize) -> String {
     document(view).text(style, width)
+}
+
+/// All that could not be read, with the reason and what would help, for a terminal of so many columns; empty where all
+/// was.
+pub fn not_read(view: &View, style: Style, width: usize) -> String {
+    let all: Vec<String> = view.all_unread().map(|(_, u)| format!("{}: {}; {}", u.what, u.why, u.mend)).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut doc = Document::new("");
+    doc.put(heading(3, "Not read"));
+    doc.put(list((2, 4), all));
+    doc.text(style, width)
 }
 
 /// The whole page.
@@ -43,7 +58,8 @@ fn document(view: &View) -> Document {
     for wide in &wide {
         let whose = view.on.clone().unwrap_or_else(|| "This host".to_owned());
         doc.gap();
-        doc.put(say((0, 0), fit::plain(&format!("{whose}: {}. {}", wide.line(), wide.cause))));
+        doc.put(say((0, 2), fit::plain(&format!("{whose}: {}", wide.line()))));
+        doc.put(say((2, 2), fit::plain(wide.what)));
     }
     unread(&mut doc, view);
     left_out(&mut doc, view);
@@ -65,8 +81,8 @@ fn head(doc: &mut Document, view: &View) {
     }
     let when = format!("{}, {}", format::utc(view.at_unix_seconds), view.headline());
     let n = view.rows.len();
-    let about = "Read from this host alone: nothing was sent to a guest and nothing was changed. Findings are based \
-                 on settings; the expected gain of a change is given with its source.";
+    let about = "Read-only: nothing was sent to a guest or changed. Findings are based \
+                 on settings; the expected gain of a change is given where one was published or measured.";
     let (figure, about) = (Some((n.to_string(), plural(n, "guest").into())), Some(about.to_owned()));
     doc.only(In::HTML, paragraph(Kind::Aside, (0, 0), when));
     doc.only(In::HTML, Block::Head(Box::new(Head { figure, text, about, ..Head::default() })));
@@ -87,8 +103,8 @@ fn no_guests(doc: &mut Document, view: &View) {
 }
 
 /// What is shortened or left out on a narrow terminal, in order: titles of findings become names of rules, then the
-/// network's backend, cache modes of disks, the network's device, then names.
-const FIT: [Fit; 11] = [
+/// network's backend, cache modes of disks, the network's device, then names, vCPUs and the kind.
+const FIT: [Fit; 13] = [
     Fit::Short(6),
     Fit::Short(5),
     Fit::Short(4),
@@ -100,6 +116,8 @@ const FIT: [Fit; 11] = [
     Fit::Least(4, 8),
     Fit::Least(0, 8),
     Fit::Least(1, 6),
+    Fit::Drop(3),
+    Fit::Drop(2),
 ];
 
 fn table(view: &View, wide: &[HostWide<'_>]) -> Table {
@@ -166,7 +184,9 @@ fn unread(doc: &mut Document, view: &View) {
         return;
     }
     doc.gap();
-    for (fix, what) in &folded {
+    let (as_root, others): (Vec<_>, Vec<_>) = folded.iter().partition(|(fix, _)| matches!(fix, Remedy::Root));
+    let told = if others.len() > FIXES { as_root } else { folded.iter().collect() };
+    for (fix, what) in told {
         let lead = match fix {
             Remedy::Root => "Not visible without root".to_owned(),
             fix => format!("Not read ({fix})"),
@@ -175,8 +195,13 @@ fn unread(doc: &mut Document, view: &View) {
         let more = if what.len() > NAMED { format!(" and {} more", what.len() - NAMED) } else { String::new() };
         doc.only(In::TERMINAL, paragraph(Kind::Warning, (0, 2), format!("{lead}: {named}{more}")));
     }
+    if others.len() > FIXES {
+        let things = count(others.iter().map(|(_, what)| what.len()).sum(), "thing");
+        let text = format!("Not read: {things} (vmio scan --verbose lists them)");
+        doc.only(In::TERMINAL, paragraph(Kind::Warning, (0, 2), text));
+    }
     let all = folded.iter().map(|(fix, what)| {
-        Text::from(Span::Strong(fix.to_string())).and(Span::Plain(format!(": {}", what.join(", "))))
+        Text::from(Span::Plain(format!("{}: ", what.join(", ")))).and(Span::Strong(fix.to_string()))
     });
     doc.only(In::HTML, heading(2, "Not read"));
     doc.only(In::HTML, list((0, 0), all));

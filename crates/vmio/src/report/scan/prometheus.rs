@@ -26,10 +26,10 @@ pub fn prometheus(view: &View) -> String {
     let unread = view.all_unread().count() as f64;
     family(&mut out, "vmio_scan_unread", "Things that could not be read.", one(unread));
     let by = |(from, n): &(String, usize)| (format!("{{by=\"{}\"}}", escape(from)), *n as f64);
-    let help = "Findings that were left out because they are meant to be so, by who asked for it.";
+    let help = "Findings left out because they are intended, by who asked for it.";
     family(&mut out, "vmio_scan_ignored", help, view.ignored_by.iter().map(by));
     family(&mut out, "vmio_scan_duration_seconds", "How long the scan took.", one(view.seconds));
-    let help = "When the scan began, in seconds since the epoch.";
+    let help = "Start of the scan, in seconds since the epoch.";
     family(&mut out, "vmio_scan_timestamp_seconds", help, one(view.at_unix_seconds));
     out
 }

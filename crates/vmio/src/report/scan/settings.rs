@@ -1,7 +1,7 @@
 //! The settings of a guest by device, each with the place that it was read from, and the short
 //! labels of the overview.
 
-use vmio_model::facts::{Disk, Fact, Guest, Nic, PlacedThread, Processors, Provenance};
+use vmio_model::facts::{Disk, Fact, Guest, Nic, PlacedThread, Processors, Provenance, way_shown};
 use vmio_model::result::Accel;
 
 use crate::report::format;
@@ -113,6 +113,15 @@ fn disk(d: &Disk) -> Vec<Setting> {
     all.bytes("L2 cache", &details.l2_cache_bytes);
     all.maybe("backing images", &details.backing_files, |n| if *n > 0 { n.to_string() } else { String::new() });
     all.bytes("volume block size", &details.volblock_bytes);
+    let below = &details.below;
+    all.maybe("RAIDZ below", &below.raidz, |raidz| format!("RAIDZ{} of {} disks", raidz.parity, raidz.disks));
+    all.maybe("file system", &below.mounted, |mounted| format!("{} at {}", mounted.filesystem, mounted.point));
+    all.maybe("copy on write", &below.layout, |layout| match layout.copy_on_write {
+        Some(copies) => if copies { "yes" } else { "no" }.to_owned(),
+        None => String::new(),
+    });
+    all.bytes("sectors of the device", &below.host_logical_block_bytes);
+    all.bytes("sectors for the guest", &below.guest_logical_block_bytes);
     all.bytes("in the host's page cache", &details.host_cached_bytes);
     all.list("limits", &details.limits, ", ");
     all.overridden(&details.overridden);
@@ -128,10 +137,20 @@ fn nic(n: &Nic) -> Vec<Setting> {
     all.flag("vhost-net", &n.vhost);
     all.number("queues", &n.queues);
     all.list("offloads off", &n.offloads_off, ", ");
+    all.flag("offload header", &n.tap_header);
+    all.number("ring", &n.ring_packets);
+    all.maybe("dropped at the tap", &n.to_guest, |to| match to.dropped_packets {
+        0 => String::new(),
+        dropped => format!("{dropped} of {} packets", to.packets.saturating_add(dropped)),
+    });
+    all.maybe("uplink", &n.uplink, |uplink| uplink.name.clone());
     all.number("MTU", &n.mtu_bytes);
+    all.number("guest's MTU", &n.guest_mtu_bytes);
     all.number("bridge MTU", &n.bridge_mtu_bytes);
+    all.put("way", &n.way, |way| way_shown(way));
     all.flag("bridge netfilter", &n.bridge_netfilter);
     all.maybe("send buffer", &n.send_buffer_bytes, |bytes| send_buffer(*bytes));
+    all.list("limits", &n.limits, ", ");
     all.overridden(&n.overridden);
     all.settings
 }
@@ -158,6 +177,10 @@ fn processors(p: &Processors) -> Vec<Setting> {
         held.map(|(n, b)| format!("{} on node {n}", format::bytes(*b))).collect::<Vec<_>>().join(", ")
     });
     all.maybe("CPU quota", &p.quota_cpus, |cpus| format!("{} CPUs", format::three(*cpus)));
+    all.maybe("throttled", &p.throttled, |t| format!("in {} of {} periods", t.throttled, t.periods));
+    all.bytes("in the host's swap", &p.swapped_bytes);
+    all.flag("free page reporting", &p.free_page_reporting);
+    all.maybe("I/O weight", &p.io_weight, |io| io.weight.to_string());
     all.list("shares processors with", &p.shares_cpus_with, ", ");
     all.overridden(&p.overridden);
     all.settings

@@ -32,7 +32,8 @@ pub(super) fn document(report: &Report) -> Document {
         aside(
             (0, 0),
             "A simulation in virtual time, not a measurement. CPU time is not part of it. Rates are of packets as they \
-             count on the wire. Loss is 1 - received / scheduled: what a full ring kept from being sent counts.",
+             count on the wire. Not delivered (in the published figures: loss) is 1 - received / scheduled: packets \
+             that a full ring kept from being sent count, too.",
         ),
     );
     report.runs.iter().for_each(|run| one(&mut doc, run));
@@ -91,7 +92,7 @@ fn table(rows: impl IntoIterator<Item = Row>) -> Table {
         column("max", 7, "maximum", "Mbit/s"),
         column("offered", 7, "offered", "Mbit/s, mean"),
         column("received", 8, "received", "Mbit/s, mean"),
-        column("loss", 7, "loss", ""),
+        column("missing", 7, "not delivered", "never sent or dropped"),
         column("not sent", 8, "never sent", "held in the guest"),
         column("dropped", 7, "dropped", "on the host"),
         column("min met", 7, "minimum met", "of the time"),
@@ -145,7 +146,7 @@ fn drawings(doc: &mut Document, run: &Simulated) {
         let mark =
             |rate: BitRate, label: &str, series| Mark { value: rate.bits() as f64 / 1e6, label: label.into(), series };
         let marks = vec![mark(vif.contract.max, "max", 2), mark(vif.contract.min, "min", 1)];
-        (vif.name.clone(), Drawing::Lines(Plot::over_seconds(&vif.name, (480.0, 200.0), lines, marks)))
+        (vif.name.clone(), Drawing::Lines(Plot::over_seconds(&vif.name, (360.0, 200.0), lines, marks)))
     };
     let drawings = (0..kept).filter(sends).map(each).collect();
     doc.only(In::HTML, Block::Plots(Plots { legend: Vec::new(), drawings }));

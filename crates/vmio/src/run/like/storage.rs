@@ -73,12 +73,14 @@ pub(super) fn of(disk: &Disk, host: &Host, notes: &mut Vec<String>) -> Result<(S
             Some(on) => ("lvm".to_owned(), Some(on)),
             None => {
                 let which = source.unwrap_or("a device");
-                notes.push(format!("{which} is the guest's: a block device of vmio's own, where guest images are"));
+                notes.push(format!(
+                    "{which} belongs to the guest: using vmio's own block device, where guest images are"
+                ));
                 ("device".to_owned(), None)
             }
         },
         other => {
-            let what = format!("{} lies on {other}, of which vmio can make none beside it", disk.subject);
+            let what = format!("{} is on {other}, which vmio cannot create", disk.subject);
             return Err(Failure::new(Exit::Precondition, what)
                 .help("`vmio tax --on PLACE` measures the reference guest on storage of this host"));
         }

@@ -60,7 +60,7 @@ fn a_guest_of_vmios_own_measurement_is_no_ones_to_be_like() {
     let mut own = guest(disk("vda", "virtio-blk", "/srv/vms/a.raw"));
     own.ids.insert("owner".into(), "vmio".into());
     let refused = of(&own, None, None, AT, &host(), &quick()).unwrap_err();
-    assert!(refused.exit == Exit::Usage && refused.message.contains("vmio's own measurement"), "{refused}");
+    assert!(refused.exit == Exit::Usage && refused.message.contains("that vmio itself is measuring"), "{refused}");
     let unknown = named(std::slice::from_ref(&own), "nosuch").unwrap_err().help.unwrap();
     assert!(unknown.starts_with("no guest runs here"), "{unknown}");
     let other = Guest { name: "web2".into(), ids: Default::default(), ..own.clone() };
@@ -109,8 +109,8 @@ fn a_libvirt_guest_and_its_mends() {
         (2, 512, 1024)
     );
     says(&like, "2 vCPUs instead of 4");
-    says(&like, "512 MiB of memory instead of 16384: the workloads go round");
-    says(&like, "web1 itself is only looked at");
+    says(&like, "512 MiB of memory instead of 16384: the workloads bypass");
+    says(&like, "web1 itself is only read");
     // What is stored reads back, so that the run can be resumed.
     assert_eq!(studies::parse("stored", &like.study.to_toml()).unwrap(), like.study);
     assert!(like.study.repeat.max_minutes > quick().repeat.max_minutes);
@@ -129,7 +129,7 @@ fn the_whole_advice_is_measured_or_told() {
     let found = set_ups(&like);
     assert_eq!(found.last().unwrap(), "lvm-thin: virtio-blk,none,native+iothread+discard", "{:#?}", like.notes);
     assert!(!found.contains(&"lvm-thin: ahci,writeback,threads+discard".to_owned()), "{found:?}");
-    says(&like, "no-discard costs or brings no speed by itself: it is among all together");
+    says(&like, "no-discard: no effect on speed alone; part of the combined change");
     // By the advice itself: nothing of it is left out in silence.
     let last = like.study.matrix.last().unwrap().clone();
     let one = Study { matrix: vec![last], ..like.study.clone() };
@@ -213,7 +213,7 @@ fn a_guests_directories_are_known_by_its_mounts() {
 fn ide_is_measured_by_what_is_nearest_and_told() {
     let like = like(disk("hda", "ide", "/srv/vms/old.raw"));
     assert_eq!(set_ups(&like)[0], "preallocated: ahci,none,native");
-    says(&like, "ide is no driver of vmio: ahci");
+    says(&like, "vmio has no driver ide; using ahci");
 }
 
 #[test]
@@ -274,13 +274,13 @@ fn what_cannot_be_had_is_told() {
 
     let mut nbd = disk("vda", "virtio-blk", "nbd://10.0.0.1/web1");
     nbd.details.storage = "nbd".into();
-    fails(&guest(nbd.clone()), None, ["lies on nbd", "--on PLACE"]);
+    fails(&guest(nbd.clone()), None, ["is on nbd", "--on PLACE"]);
     let elsewhere = ask(&guest(nbd), None, Some("/srv/vms")).unwrap();
     assert_eq!(
         (set_ups(&elsewhere)[0].as_str(), elsewhere.on.as_deref()),
         ("device: virtio-blk,none,native", Some("/srv/vms"))
     );
-    says(&elsewhere, "a device on /srv/vms in its place");
+    says(&elsewhere, "using a device on /srv/vms");
 
     let mut odd = disk("vda", "virtio-blk", "/a.raw");
     (odd.cache, odd.aio) = ("writeback".into(), "native".into());
@@ -295,7 +295,7 @@ fn little_memory_is_left_to_the_others() {
     let small = Host { memory_left_bytes: 600 << 20, ..host() };
     let like = of(&guest(disk("vda", "virtio-blk", "/a.raw")), None, None, AT, &small, &quick()).unwrap();
     assert_eq!(like.study.guest.memory_mib, 300);
-    says(&like, "300 MiB of memory instead of 16384: half of what is left here");
+    says(&like, "300 MiB of memory instead of 16384: half of the memory that is free here");
 }
 
 #[test]

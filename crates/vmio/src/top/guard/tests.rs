@@ -8,7 +8,7 @@ use vmio_model::top::load::{GuestLoad, NicLoad};
 use vmio_model::top::rows::rows;
 
 use super::*;
-use crate::top::columns;
+use crate::top::columns::{self, Set};
 
 const STATUS: &str = include_str!("status.json");
 
@@ -30,7 +30,7 @@ fn interval() -> Interval {
         disk_source: vmio_model::top::load::DiskSource::None,
         disks: Vec::new(),
         nics: nics.iter().map(|name| nic(name)).collect(),
-        cpu: None,
+        ..GuestLoad::default()
     };
     Interval { seconds: 1.0, guests: vec![guest("web", &["tap0"]), guest("other", &["tap9"])], ..Interval::default() }
 }
@@ -44,7 +44,7 @@ fn cells(guest: &GuestRow) -> Vec<String> {
 fn limits_stand_beside_the_guests_that_they_hold() {
     let interval = interval();
     let mut guests = rows(&interval).guests;
-    assert!(columns::fitting(200, 10, false).iter().all(|c| c.title != "TXLIM"));
+    assert!(columns::fitting(250, 10, Set::Overview, false).iter().all(|c| c.title != "TXLIM"));
     let counts = beside(&status(1.0, 10), None, &interval, &mut guests).1;
     assert_eq!(cells(&guests[0]), ["10.0", "20.0", "40.0", "100", "-", "-"], "nothing is known of before");
     assert_eq!(guests[1].guard, Some(Vec::new()), "it is nobody's there");

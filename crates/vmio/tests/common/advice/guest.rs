@@ -107,12 +107,17 @@ impl Guest {
                     run("taskset", &["-cp", "0", &tid.to_string()])?;
                 }
             }
-            After::SmallBridge => {
-                run("ip", &["link", "set", &format!("b{}", self.at), "mtu", "1400"])?;
+            After::SmallUplink => {
+                run("ip", &["link", "set", &format!("u{}", self.at), "mtu", "1400"])?;
             }
             After::Netfilter => {
                 let bridge = format!("b{}", self.at);
                 run("ip", &["link", "set", &bridge, "type", "bridge", "nf_call_iptables", "1"])?;
+            }
+            After::Shaped => {
+                let tap = format!("t{}", self.at);
+                let add = format!("qdisc add dev {tap} root tbf rate 100mbit burst 32kb latency 50ms");
+                run("tc", &add.split(' ').collect::<Vec<&str>>())?;
             }
             After::Delete => {
                 let dir = format!("/proc/{}/fd", self.pid()?);
@@ -123,11 +128,13 @@ impl Guest {
                 poll_until("its image", || image().is_some());
                 image().map_or(Ok(()), fs::remove_file)?;
             }
-            After::Quota => {
+            After::Quota | After::WholeQuota => {
                 let group = test_host::group(&self.name);
                 fs::create_dir_all(&group)?;
+                let quota = if self.row.after == After::Quota { "50000" } else { "100000" };
                 let v1 = group.join("cpu.cfs_quota_us");
-                let (file, quota) = if v1.exists() { (v1, "50000") } else { (group.join("cpu.max"), "50000 100000") };
+                let v2 = || (group.join("cpu.max"), format!("{quota} 100000"));
+                let (file, quota) = if v1.exists() { (v1, quota.to_owned()) } else { v2() };
                 fs::write(file, quota)?;
                 fs::write(group.join("cgroup.procs"), self.pid()?.to_string())?;
             }

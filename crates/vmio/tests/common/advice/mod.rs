@@ -60,6 +60,8 @@ pub enum Why {
     NeedsNuma,
     /// ZFS on the host.
     NeedsZfs,
+    /// Storage that the tests do not make.
+    NeedsStorage,
     /// A QEMU of today refuses to start with the fault, whoever starts it.
     FaultRefused,
     /// It changes nothing: it shows where to look.
@@ -76,14 +78,19 @@ pub enum Why {
     TriedApart,
     /// Where the disk is to move to is the reader's own.
     ReadersPlace,
+    /// Packets or connections have to have been lost.
+    NeedsLosses,
+    /// The setting is the whole host's.
+    HostsOwn,
 }
 
 impl Why {
-    pub const ALL: [Why; 12] = [
+    pub const ALL: [Why; 15] = [
         Why::NeedsKvm,
         Why::NeedsVhostNet,
         Why::NeedsNuma,
         Why::NeedsZfs,
+        Why::NeedsStorage,
         Why::FaultRefused,
         Why::LooksOnly,
         Why::InGuest,
@@ -92,6 +99,8 @@ impl Why {
         Why::NeedsGroups,
         Why::TriedApart,
         Why::ReadersPlace,
+        Why::NeedsLosses,
+        Why::HostsOwn,
     ];
 
     /// In a cell of the table.
@@ -101,6 +110,7 @@ impl Why {
             Why::NeedsVhostNet => "needs vhost-net",
             Why::NeedsNuma => "needs two NUMA nodes",
             Why::NeedsZfs => "needs ZFS",
+            Why::NeedsStorage => "needs other storage",
             Why::FaultRefused => "fault cannot be had",
             Why::LooksOnly => "shows where to look",
             Why::InGuest => "in the guest",
@@ -109,6 +119,8 @@ impl Why {
             Why::NeedsGroups => "needs control groups",
             Why::TriedApart => "tried apart",
             Why::ReadersPlace => "reader's own place",
+            Why::NeedsLosses => "needs losses",
+            Why::HostsOwn => "host's own",
         }
     }
 
@@ -118,15 +130,20 @@ impl Why {
             Why::NeedsKvm => {
                 "only a guest under KVM has the fault, or the change is to use KVM; the tests run under emulation"
             }
-            Why::NeedsVhostNet => "vhost-net in the host's kernel decides whether the fault is told",
+            Why::NeedsVhostNet => "vhost-net in the host's kernel decides whether a guest has the fault, or is told",
             Why::NeedsNuma => "the host must have two nodes of memory",
             Why::NeedsZfs => "the disk must be a ZFS volume",
+            Why::NeedsStorage => {
+                "the disk must be a VHD, or lie on btrfs, LUKS or a shared ext4 with a journal: these tests make \
+                 raw and qcow2 images where they run"
+            }
             Why::FaultRefused => "QEMU since 6.0 refuses to start such a guest, whoever starts it",
             Why::LooksOnly => "the advice changes nothing; it says where to look for who overrides the setting",
             Why::InGuest => "the advice is for the guest's own system",
             Why::NoSetting => "there is no such setting, and the text says so",
             Why::CannotBe => {
-                "this way makes no guest that has the fault: each disk has its own I/O thread, and there are 16 disks at most"
+                "this way makes no guest that has the fault: QEMU's options do not name the system in a guest; Proxmox VE \
+                 gives each disk its own I/O thread, and 16 disks at most"
             }
             Why::NeedsGroups => "the setting is one of control groups, which the tests' daemon is kept away from",
             Why::TriedApart => {
@@ -134,6 +151,10 @@ impl Why {
                  around the same copy are not tried"
             }
             Why::ReadersPlace => "the disk is to move to a place that only its owner can name",
+            Why::NeedsLosses => {
+                "packets or connections have to have been lost, by a guest that runs or by a card of the host's"
+            }
+            Why::HostsOwn => "the setting is the whole host's: a test that changed it would change every guest",
         }
     }
 }
@@ -175,10 +196,14 @@ pub enum After {
     Pin,
     /// Half of a processor's time, by a control group of its own.
     Quota,
-    /// The bridge of its own (`{own-bridge}`) lets through less from now on.
-    SmallBridge,
+    /// A processor's time, in the same way: as much as its one vCPU takes.
+    WholeQuota,
+    /// The other port of the bridge of its own (`{own-bridge}`) lets through less from now on.
+    SmallUplink,
     /// The bridge of its own hands packets to the firewall.
     Netfilter,
+    /// The tap of its own (`{tap}`) lets little through to the guest.
+    Shaped,
     /// The name of its image is taken away.
     Delete,
 }
@@ -193,6 +218,8 @@ pub enum Shows {
     OwnIothread,
     /// `query-block`: whether O_DIRECT, and whether flushes are dropped.
     Cache { direct: bool, no_flush: bool },
+    /// `query-block`: the guest's device has a write cache, so that a write is not flushed unless the guest asks.
+    WriteCache,
     /// Engine: Linux AIO's ring in the process's memory, an io_uring beside those of the event loops.
     Aio(&'static str),
     /// Request queues of the disk, or of its controller.
@@ -201,6 +228,8 @@ pub enum Shows {
     Discard,
     /// No limit of the disk.
     NoLimit,
+    /// No queue at the tap that somebody has put there.
+    NoQueue,
     /// Images below the top one.
     Chain(u64),
     /// The disk's format.
@@ -215,8 +244,10 @@ pub enum Shows {
     OfCard(&'static str, Expect),
     /// The card has a tap in the bridge.
     InBridge,
-    /// The tap lets in as many bytes as the bridge.
-    SameMtu,
+    /// The tap's MTU.
+    TapMtu(u64),
+    /// The tap's packets have a header for offloads.
+    TapHeader,
     /// The firewall sees nothing of the tap's bridge, by its own word and its namespace's.
     NoNetfilter,
     /// None of these threads is bound to the first processor.
@@ -225,6 +256,8 @@ pub enum Shows {
     AsTheHost,
     /// No quota is on the process's control group.
     NoQuota,
+    /// The quota of the process's control group is of so many processors.
+    Quota(u32),
     /// A domain's XML says it.
     Xml(&'static str),
 }
@@ -240,6 +273,7 @@ pub enum Threads {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expect {
     On,
+    Off,
     Number(u64),
 }
 

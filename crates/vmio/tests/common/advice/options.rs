@@ -54,10 +54,10 @@ pub fn edit(line: &mut Line, own: &Own, edits: &[Edit]) -> Result<(), Wrong> {
             new.extend(options);
             continue;
         }
-        // Keys to take away are named with their `=`; those after "keep" stay.
+        // Keys to remove are named with their `=`; those after "keep" stay.
         let gone = place.split("keep ").next().unwrap_or_default().split([' ', ',', '(', ')']);
         let mut gone: Vec<String> = gone.filter_map(|w| w.strip_suffix('=')).map(str::to_owned).collect();
-        let taken = place.contains("take these away");
+        let taken = place.contains("remove these");
         if taken {
             gone.extend(text.split(',').map(|key| name(key).to_owned()));
         }

@@ -126,12 +126,16 @@ fn card(vmid: &str, key: &str, value: &str, say: &mut dyn FnMut(&str, String)) -
         // PVE/QemuServer.pm, print_netdevice_full: without `mtu` or with 1 it is the bridge's.
         let asked = settings.get("mtu").filter(|m| **m != "1").map_or(mtu.as_str(), |m| m).to_owned();
         let _ = run("ip", &["link", "del", &tap]);
-        run("ip", &["tuntap", "add", &tap, "mode", "tap"])?;
+        let queues = settings.get("queues").and_then(|n| n.parse::<u32>().ok()).filter(|n| *n > 1);
+        let kind: &[&str] = if queues.is_some() { &["multi_queue"] } else { &[] };
+        run("ip", &[&["tuntap", "add", &tap, "mode", "tap"][..], kind].concat())?;
         run("ip", &["link", "set", &tap, "mtu", &mtu])?;
         run("ip", &["link", "set", &tap, "master", bridge])?;
-        say("-netdev", format!("type=tap,id={key},ifname={tap},script=no,downscript=no"));
+        let many = queues.map(|n| format!(",queues={n}")).unwrap_or_default();
+        say("-netdev", format!("type=tap,id={key},ifname={tap},script=no,downscript=no{many}"));
+        more.extend(queues.map(|n| format!(",mq=on,vectors={}", 2 * n + 2)));
         if model == "virtio" && asked != "1500" {
-            more = format!(",host_mtu={asked}");
+            more.push_str(&format!(",host_mtu={asked}"));
         }
     } else {
         say("-netdev", format!("type=user,id={key}"));

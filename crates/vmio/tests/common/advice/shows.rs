@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vmio_node::linux::net::NETFILTER;
+use vmio_node::linux::net::{IFF_VNET_HDR, NETFILTER};
 
 use super::guest::Guest;
 use super::options::Own;
@@ -26,6 +26,7 @@ pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), Wrong> {
             is("direct", &cache["direct"], json!(direct))?;
             is("no-flush", &cache["no-flush"], json!(no_flush))
         }
+        Shows::WriteCache => is("write cache", &entry(guest, own)?["inserted"]["cache"]["writeback"], json!(true)),
         Shows::Aio(engine) => aio(guest, engine),
         Shows::Queues(wanted) => {
             let device = device(guest, own)?;
@@ -56,6 +57,7 @@ pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), Wrong> {
         Shows::OfCard(property, expect) => {
             let wanted = match expect {
                 Expect::On => json!(true),
+                Expect::Off => json!(false),
                 Expect::Number(n) => json!(n),
             };
             is(property, &get(guest, &card(guest, own)?, property)?, wanted)
@@ -70,12 +72,20 @@ pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), Wrong> {
                 Err(differs(format!("{tap} is in {}", master.display())))
             }
         }
-        Shows::SameMtu => {
-            let of = |path: String| fs::read_to_string(&path).map_err(|e| refused(format!("{path}: {e}")));
-            let tap = tap(guest)?;
-            let (own, bridge) =
-                (of(format!("/sys/class/net/{tap}/mtu"))?, of(format!("/sys/class/net/{tap}/master/mtu"))?);
-            if own == bridge { Ok(()) } else { Err(differs(format!("{tap} has {own}, its bridge {bridge}"))) }
+        Shows::TapMtu(wanted) => {
+            let path = format!("/sys/class/net/{}/mtu", tap(guest)?);
+            let found = fs::read_to_string(&path).map_err(|e| refused(format!("{path}: {e}")))?;
+            is(&path, &json!(found.trim()), json!(wanted.to_string()))
+        }
+        Shows::TapHeader => {
+            let path = format!("/sys/class/net/{}/tun_flags", tap(guest)?);
+            let flags = fs::read_to_string(&path).map_err(|e| refused(format!("{path}: {e}")))?;
+            let bits = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
+            if bits & IFF_VNET_HDR != 0 { Ok(()) } else { Err(differs(format!("{path} is {flags}"))) }
+        }
+        Shows::NoQueue => {
+            let shown = run("tc", &["qdisc", "show", "dev", &tap(guest)?])?;
+            if shown.contains("tbf") { Err(differs(format!("tc shows {shown}"))) } else { Ok(()) }
         }
         Shows::NoNetfilter => {
             let tap = tap(guest)?;
@@ -106,6 +116,16 @@ pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), Wrong> {
             let dir = group(&guest.name);
             let [v1, v2] = ["cpu.cfs_quota_us", "cpu.max"].map(|f| fs::read_to_string(dir.join(f)).unwrap_or_default());
             if v1.trim() == "-1" || v2.starts_with("max") { Ok(()) } else { Err(differs(format!("quota {v1}{v2}"))) }
+        }
+        Shows::Quota(cpus) => {
+            let dir = group(&guest.name);
+            let [v1, v2] = ["cpu.cfs_quota_us", "cpu.max"].map(|f| fs::read_to_string(dir.join(f)).unwrap_or_default());
+            let wanted = (cpus * 100_000).to_string();
+            if v1.trim() == wanted || v2.trim() == format!("{wanted} 100000") {
+                Ok(())
+            } else {
+                Err(differs(format!("quota {v1}{v2}")))
+            }
         }
         Shows::Xml(text) => {
             let live = run("virsh", &["dumpxml", &guest.name])?;

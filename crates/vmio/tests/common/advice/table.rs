@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use vmio_model::rules::withheld::WITHHELD;
 use vmio_model::rules::{Check, RULES};
 
 use super::rows::{ROWS, WHY};
@@ -72,6 +73,14 @@ pub fn page() -> String {
     text.push_str("\n**in force, gone**: applied as printed, the guest started anew where the change says so, the setting seen in\nforce, the finding no longer told, and no other one in its place. **taken, gone**: the same with a stand-in for `qm`,\nwhich refuses what qemu-server refuses; what the real one makes of it is not claimed.\n\n");
     for why in used {
         text.push_str(&format!("- *{}*: {}.\n", why.short(), why.long()));
+    }
+    text.push_str(
+        "\n## Advice that is withheld\n\nWhere it is known to harm, advice is not given, or another one is:\n\n",
+    );
+    text.push_str("| id | advice | not given, since | in its place | source |\n|---|---|---|---|---|\n");
+    for entry in WITHHELD {
+        let (id, advice) = (entry.id, entry.advice.name());
+        text.push_str(&format!("| `{id}` | {advice} | {} | {} | {} |\n", entry.because, entry.instead, entry.source));
     }
     text
 }

@@ -160,12 +160,15 @@ pub fn filled(text: &str, name: &str, at: usize) -> String {
         let middle = qcow2(&image("-middle.qcow2"), "64M", Some(&base));
         qcow2(&image(".qcow2"), "64M", Some(&middle))
     });
-    put("{loop}", &|| {
-        let image = raw(Path::new(&image(".raw")));
-        let device = run("losetup", &["--find", "--show", &image]).unwrap().trim().to_owned();
-        LOOPS.lock().unwrap().push(device.clone());
-        device
-    });
+    for (key, sector) in [("{loop}", "512"), ("{loop4k}", "4096")] {
+        put(key, &|| {
+            let image = raw(Path::new(&image(".raw")));
+            let made = run("losetup", &["--find", "--show", "--sector-size", sector, &image]);
+            let device = made.unwrap().trim().to_owned();
+            LOOPS.lock().unwrap().push(device.clone());
+            device
+        });
+    }
     put("{tap}", &|| {
         run("ip", &["tuntap", "add", &format!("t{at}"), "mode", "tap"]).unwrap();
         run("ip", &["link", "set", &format!("t{at}"), "master", "br0"]).unwrap();
@@ -175,11 +178,12 @@ pub fn filled(text: &str, name: &str, at: usize) -> String {
     put("{own-bridge}", &|| {
         run("ip", &["link", "add", &format!("b{at}"), "type", "bridge"]).unwrap();
         run("ip", &["link", "set", &format!("b{at}"), "mtu", "1500", "up"]).unwrap();
+        uplink(at, "1500");
         format!("b{at}")
     });
     put("{large-tap}", &|| {
         let tap = own_tap(at);
-        run("ip", &["link", "set", &format!("b{at}"), "mtu", "1400"]).unwrap();
+        uplink(at, "1400");
         tap
     });
     text
@@ -193,6 +197,13 @@ fn own_tap(at: usize) -> String {
     run("ip", &["link", "set", &bridge, "up"]).unwrap();
     run("ip", &["link", "set", &tap, "master", &bridge]).unwrap();
     tap
+}
+
+/// A port of a guest's own bridge by which packets go on: an end of a pair.
+fn uplink(at: usize, mtu: &str) {
+    let (port, peer, bridge) = (format!("u{at}"), format!("v{at}"), format!("b{at}"));
+    run("ip", &["link", "add", &port, "mtu", mtu, "type", "veth", "peer", "name", &peer]).unwrap();
+    run("ip", &["link", "set", &port, "master", &bridge, "up"]).unwrap();
 }
 
 /// Processors of the host.

@@ -44,7 +44,7 @@ pub(crate) enum NoPinDirectory {
     NotOpened(Errno),
     #[error("{ROOT}: {0}")]
     NotLookedAt(Errno),
-    #[error("no bpffs is mounted at {ROOT}")]
+    #[error("bpffs is not mounted at {ROOT}")]
     NotMounted,
     /// It is not trusted.
     #[error(transparent)]

@@ -46,7 +46,7 @@ impl RedirectFilter {
         let taken = filters::list(netlink, device, INGRESS)?.into_iter().map(|f| f.preference).max();
         let preference = taken.map_or(BEHIND, |last| BEHIND.max(last.saturating_add(1)));
         if preference == u16::MAX {
-            let why = "somebody's filter has the last preference there is, so none can be behind it".to_owned();
+            let why = "another program's filter has the last preference, so none can be added after it".to_owned();
             return Err(Error::Invalid { what: device.to_string(), why });
         }
         // struct tc_u32_sel: flags TC_U32_TERMINAL, one key, struct tc_u32_key: whatever is at offset 0.
@@ -63,7 +63,7 @@ impl RedirectFilter {
             .with_nested(TCA_U32_ACT, Attributes::new().with_nested(1, action));
         let attributes = Attributes::new().with_text(TCA_KIND, "u32").with_nested(TCA_OPTIONS, options);
         let (flags, fixed) = (flag::CREATE | flag::EXCLUSIVE, filters::place(device, INGRESS, preference));
-        let what = format!("lead what arrives at {device} through interface {to}");
+        let what = format!("redirect what arrives at {device} to interface {to}");
         netlink.change(&[Change { what, request: Request::new(RTM_NEWTFILTER, flags, &fixed, attributes) }])?;
         Ok(Self { point, to, preference })
     }

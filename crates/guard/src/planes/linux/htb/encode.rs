@@ -6,22 +6,15 @@ use vmio_model::rate::ByteRate;
 
 use super::super::netlink::wire::{self, Attributes, Malformed, u16_at, u32_at, u64_at};
 
+pub use vmio_node::netlink::tc::tcmsg;
+pub(super) use vmio_node::netlink::tc::{AT_HOOKS, AT_ROOT, RTM_GETTFILTER, TCA_OPTIONS, TCA_STATS};
+pub(in super::super) use vmio_node::netlink::tc::{RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCMSG};
+
 pub(super) const RTM_NEWQDISC: u16 = 36;
 pub(super) const RTM_DELQDISC: u16 = 37;
-pub(in super::super) const RTM_GETQDISC: u16 = 38;
 pub(super) const RTM_NEWTCLASS: u16 = 40;
 pub(super) const RTM_DELTCLASS: u16 = 41;
-pub(in super::super) const RTM_GETTCLASS: u16 = 42;
-pub(super) const RTM_GETTFILTER: u16 = 46;
 
-/// Where an interface's own qdisc hangs (TC_H_ROOT).
-pub(super) const AT_ROOT: u32 = u32::MAX;
-/// Where clsact and ingress hang (TC_H_INGRESS).
-pub(super) const AT_HOOKS: u32 = 0xffff_fff1;
-
-pub(in super::super) const TCA_KIND: u16 = 1;
-pub(super) const TCA_OPTIONS: u16 = 2;
-pub(super) const TCA_STATS: u16 = 3;
 pub(super) const TCA_XSTATS: u16 = 4;
 pub(in super::super) const TCA_STATS2: u16 = 7;
 pub(super) const TCA_STAB: u16 = 8;
@@ -33,8 +26,6 @@ const TCA_HTB_CEIL64: u16 = 7;
 
 const TCA_STAB_BASE: u16 = 1;
 
-/// Bytes of `struct tcmsg`.
-pub(in super::super) const TCMSG: usize = 20;
 /// Bytes of `struct tc_htb_opt`.
 const HTB_OPT: usize = 44;
 /// TC_LINKLAYER_ETHERNET: the kernel counts by itself and wants no rate table.
@@ -63,15 +54,6 @@ pub struct Class {
     pub overhead: u16,
     /// What each packet counts at least, with that.
     pub mpu: u16,
-}
-
-/// `struct tcmsg` of all qdiscs, classes or filters of an interface, or of one: its handle and where it hangs.
-pub fn tcmsg(index: u32, handle: u32, parent: u32) -> [u8; TCMSG] {
-    let mut bytes = [0; TCMSG];
-    for (at, value) in [(4, index), (8, handle), (12, parent)] {
-        bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
-    }
-    bytes
 }
 
 /// `struct tc_ratespec`.

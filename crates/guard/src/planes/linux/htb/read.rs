@@ -264,7 +264,7 @@ fn foreign(netlink: &mut Netlink, device: &Device, root: &Qdisc, all: &[Qdisc]) 
     } else if let Some(child) = child {
         Some(format!("the qdisc {} in it would be lost", child.kind))
     } else if entries {
-        Some("the kernel does not tell the entries of its size table".to_owned())
+        Some("the kernel does not report the entries of its size table".to_owned())
     } else if filters(netlink, device, root.handle)? {
         Some("its filters would be lost".to_owned())
     } else {

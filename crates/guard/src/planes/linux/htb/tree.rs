@@ -77,7 +77,7 @@ impl Tree {
         }
         let default = numbers.of(DEFAULT).filter(|minor| leaves.contains_key(minor));
         let default = default.ok_or_else(|| {
-            invalid("hierarchy", &format!("no leaf is called {DEFAULT:?}: what is in no class would pass unshaped"))
+            invalid("hierarchy", &format!("no leaf is called {DEFAULT:?}: unclassified traffic would pass unshaped"))
         })?;
         if hierarchy.rate_bps == BitRate::ZERO || hierarchy.burst_bytes == 0 {
             return Err(invalid("hierarchy", "a root of rate or burst 0 lets nothing pass"));

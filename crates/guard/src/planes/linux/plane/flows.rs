@@ -15,8 +15,8 @@ use crate::desired::{DEFAULT_NUMBER, DesiredMember, HOST_NUMBER, PoolKey};
 use crate::planes::PlaneError;
 
 /// Note on kernels without fq_codel.
-const NO_FLOWS: &str = "this kernel has no fq_codel (CONFIG_NET_SCH_FQ_CODEL): where an interface's excess waits on this host, \
-                        a flood of its own takes the room of its own TCP; what others get does not depend on it";
+const NO_FLOWS: &str = "a flooding guest can starve its own TCP; others are unaffected (this kernel has no fq_codel, \
+                        CONFIG_NET_SCH_FQ_CODEL)";
 
 impl Linux {
     /// Whether the kernel has fq_codel; asks it once.
@@ -38,14 +38,12 @@ impl Linux {
     /// Why one flow may take another's room in a member's queue on this host; `None` where it cannot.
     pub(super) fn crowded(&self, pool: &PoolKey, seat: &DesiredMember) -> Option<&'static str> {
         match (pool.direction, waits(seat)?) {
-            (Direction::GuestRx, QueueingPoint::Queued) => {
-                Some("a flood that it receives takes the room of its own TCP")
-            }
+            (Direction::GuestRx, QueueingPoint::Queued) => Some("incoming floods can starve this guest's own TCP"),
             (Direction::GuestTx, QueueingPoint::Queued) if self.flows == Some(false) => {
-                Some("a flood of its own takes the room of its own TCP, since this kernel has no fq_codel")
+                Some("its own flood can starve its TCP: this kernel has no fq_codel")
             }
             (Direction::GuestTx, QueueingPoint::Held) => {
-                Some("a flood of its own takes the room of its own TCP until its tap is held")
+                Some("its own flood can starve its TCP until its tap is limited")
             }
             _ => None,
         }

@@ -37,8 +37,8 @@ impl Past {
             Err(why) => {
                 if outlives {
                     held_by = Some(format!(
-                        "programs are attached as filters of clsact, behind others' of TCX: {why}, where their links \
-                         could be pinned to outlive vmio; mount one (mount -t bpf bpf /sys/fs/bpf) and start anew"
+                        "other programs run first, because {why}: mount bpffs (mount -t bpf bpf /sys/fs/bpf) and \
+                         restart the guard"
                     ));
                 }
                 None
@@ -84,14 +84,14 @@ impl Linux {
             self.past.lost = Some(lost);
             if lost {
                 self.past.notes.push(
-                    "the ledger has nothing of what an earlier vmio has put in force here: whether others' queues or clsact \
-                     qdiscs stood there before is not known"
+                    "the ledger has no record of what an earlier vmio installed here: whether queues or clsact qdiscs \
+                     of others existed before is unknown"
                         .to_owned(),
                 );
             }
             if let (Some(pins), None) = (self.past.log.pins(), &self.past.pin_directory) {
                 self.past.notes.push(format!(
-                    "links were pinned below {pins}, where no bpffs is to be found: where it was unmounted they are off, \
+                    "links were pinned below {pins}, where bpffs is not mounted: where it was unmounted they are off, \
                      else they stay until vmio sees it again"
                 ));
             }
@@ -123,8 +123,8 @@ impl Linux {
                 gone += swept.gone;
                 self.past.notes.extend(swept.unknown.iter().map(|device| {
                     format!(
-                        "{device}: a clsact qdisc without filters stays, since it is not known whether vmio made it; \
-                         where nothing else needs it: tc qdisc del dev {device} clsact"
+                        "{device}: a clsact qdisc without filters stays, since it is unknown whether vmio created it; \
+                         if nothing else needs it: tc qdisc del dev {device} clsact"
                     )
                 }));
                 self.past.notes.extend(swept.shared.iter().map(|device| {
@@ -176,7 +176,7 @@ impl Linux {
         let foreign = log.replaced(index).filter(|(was, _)| ours || *was == device).map(|(_, foreign)| foreign);
         match htb::undo(&mut self.netlink, &device, foreign.as_ref())? {
             Undone::Left(other) if foreign.as_ref().is_some_and(|foreign| foreign.shown() != other) => {
-                self.past.notes.push(format!("{device}: {other} is there by now, and was left alone"));
+                self.past.notes.push(format!("{device}: {other} has been installed meanwhile; left as is"));
             }
             _ => {}
         }

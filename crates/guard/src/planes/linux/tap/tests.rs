@@ -35,7 +35,7 @@ fn process_that_does_not_hold_the_tap() {
     assert!(error.contains("does not hold it"), "{error}");
     let late = Process { start_ticks: held.process.start_ticks + 1, ..held.process };
     let error = plan(&device, late, 25_000).unwrap_err().to_string();
-    assert!(error.contains("is another by now"), "{error}");
+    assert!(error.contains("is now used by another process"), "{error}");
     assert_eq!(find(&device, &[0, u32::MAX, held.process.pid]).unwrap(), None);
     assert_eq!(undo(&held).unwrap(), Undone::Gone);
     assert!(!in_force(&held).unwrap() && hold(&held).is_err());

@@ -6,6 +6,7 @@
 //!   (monitor/fds.c, `monitor_fdsets_cleanup`);
 //! - not where a file of the guest lies on a server: `query-block` reads the sizes of images in QEMU's main loop, and a
 //!   dead server would halt the guest;
+//! - not that of an instance of Incus or LXD, to which its daemon stays connected;
 //! - for [`MONITOR_LIMIT`](crate::host_view::MONITOR_LIMIT) at most; replies up to then are used.
 //!
 //! The monitor knows what is in force, so its replies replace facts of the command line.
@@ -27,6 +28,11 @@ use replies::QmpReplies;
 /// File server protocols that QEMU itself speaks, by the start of their names.
 const SERVERS: [&str; 4] = ["nfs", "gluster", "ssh", "cifs"];
 
+/// Directories of monitors that Proxmox VE and libvirt use.
+const MANAGED: [&str; 2] = ["/qemu-server/", "/libvirt/"];
+/// Directories of monitors to which the daemons of Incus and LXD stay connected.
+const KEPT: [&str; 2] = ["/incus/", "/lxd/"];
+
 /// Fills in what the guest's monitor knows better than its command line.
 pub fn ask(host: &HostView<'_>, guest: &mut Guest) {
     let Some(pid) = guest.pid else { return };
@@ -37,7 +43,7 @@ pub fn ask(host: &HostView<'_>, guest: &mut Guest) {
         let what = format!("monitor {}", monitor.name());
         let usable = usable(host, pid, &line, &monitor).and_then(|path| match on_server(host, guest, Some(pid)) {
             None => Ok(path),
-            Some(why) => Err((why, Fix::Do("its command line was read; query it by hand"))),
+            Some(why) => Err((why, Fix::Do("its command line was read; query it manually"))),
         });
         match usable {
             Ok(path) => return session(host, guest, &what, &path),
@@ -108,9 +114,9 @@ fn monitors(line: &CommandLine) -> Vec<Monitor> {
 /// Why a monitor is not queried, and the fix.
 type Refusal = (String, Fix);
 
-/// Path of a socket for commands by hand: absolute, and not Proxmox's or libvirt's, which use theirs.
+/// Path of a socket for commands by hand: absolute, and none of a manager's, which uses its own.
 pub(super) fn socket(line: &CommandLine) -> Option<String> {
-    let managed = |path: &str| path.contains("/qemu-server/") || path.contains("/libvirt/");
+    let managed = |path: &str| MANAGED.iter().chain(&KEPT).any(|directory| path.contains(directory));
     monitors(line).into_iter().filter_map(|m| m.path).find(|path| path.starts_with('/') && !managed(path))
 }
 
@@ -119,18 +125,21 @@ fn usable(host: &HostView<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) 
     let Some(path) = &monitor.path else {
         return Err(("libvirt uses the monitor".into(), Fix::Do("--monitor queries it through libvirt")));
     };
+    if KEPT.iter().any(|directory| path.contains(directory)) {
+        return Err(("the instance's daemon keeps it for itself".into(), Fix::Do("ask the daemon, by its own client")));
+    }
     let stat = host.reader().read_text(&process::file(pid, "stat")).unwrap_or_default();
     if process::Stat::parse(&stat).is_some_and(|stat| stat.is_stopped()) {
         return Err(("its process is stopped (SIGSTOP, or a debugger)".into(), Fix::Do("scan again when it runs")));
     }
     if line.all("add-fd").next().is_some() {
         let why = "QEMU was given descriptors, and may close some of them when a monitor is left";
-        return Err((why.into(), Fix::Do("query it by hand")));
+        return Err((why.into(), Fix::Do("query it manually")));
     }
     let inode = free(host, pid, path)?;
     let links = descriptors(host, pid)?;
     if !links.iter().any(|to| *to == format!("socket:[{inode}]")) {
-        return Err(("another process listens on it".into(), Fix::Do("query it by hand")));
+        return Err(("another process listens on it".into(), Fix::Do("query it manually")));
     }
     if monitor.waits && !has_processors(host, pid, &links) {
         let why = "QEMU may still wait for its first connection (wait=on), which would start the guest";
@@ -153,7 +162,7 @@ pub(crate) fn on_server(host: &HostView<'_>, guest: &Guest, pid: Option<u32>) ->
         table.len() >= mounts::MOST_BYTES || open.len() >= process::MOST_DESCRIPTORS
     };
     if of_process.as_ref().is_some_and(cut) {
-        return Some("it has more mounts or open files than are looked at, and any may be on a file server".to_owned());
+        return Some("it has more mounts or open files than vmio reads, and any may be on a file server".to_owned());
     }
     // Images and their backing files are open. Only names of files begin with a slash.
     let (mounts, files) = match of_process {
@@ -183,8 +192,8 @@ fn free(host: &HostView<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
     match &listening[..] {
         _ if !others.is_empty() => Err(("it is in use".into(), Fix::Do("scan again when it is free"))),
         [socket] => Ok(socket.inode),
-        [] => Err(("nobody listens on it".into(), Fix::Do("check that the guest still runs"))),
-        _ => Err(("several sockets have its path".into(), Fix::Do("query it by hand"))),
+        [] => Err(("no process listens on it".into(), Fix::Do("check that the guest still runs"))),
+        _ => Err(("several sockets have its path".into(), Fix::Do("query it manually"))),
     }
 }
 
@@ -193,7 +202,7 @@ fn descriptors(host: &HostView<'_>, pid: u32) -> Result<Vec<String>, Refusal> {
     let open = process::descriptors(host.reader(), pid);
     let open = open.map_err(|_| ("no permission to read its open files".to_owned(), Fix::Root))?;
     if open.len() >= process::MOST_DESCRIPTORS {
-        return Err(("it has more files open than are looked at".to_owned(), Fix::Do("query it by hand")));
+        return Err(("it has more open files than vmio reads".to_owned(), Fix::Do("query it manually")));
     }
     Ok(open.into_iter().map(|(_, to)| to.display().to_string()).collect())
 }

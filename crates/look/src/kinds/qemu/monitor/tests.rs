@@ -237,7 +237,7 @@ fn what_others_use_or_wait_for_is_not_touched() {
         ("it is in use", same.clone(), TABLE.to_owned() + &line("00000000", "03", 80)),
         ("it is in use", same.clone(), TABLE.to_owned() + &line("00000000", "02", 0)),
         ("several sockets", same.clone(), TABLE.to_owned() + &line("00010000", "01", 81)),
-        ("nobody listens", same.clone(), String::new()),
+        ("no process listens", same.clone(), String::new()),
         ("wait=on", swap(",server=on,wait=off", ",server=on"), TABLE.to_owned()),
         ("given descriptors", passed, TABLE.to_owned()),
     ];

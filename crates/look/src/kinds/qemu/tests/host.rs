@@ -1,6 +1,6 @@
 //! Facts of the host about a guest: taps, threads, control groups.
 
-use vmio_model::facts::Source;
+use vmio_model::facts::{Source, way_shown};
 
 use super::*;
 
@@ -51,6 +51,7 @@ fn taps_are_found_by_descriptor_and_their_bridge_in_sys() {
     let nic = &own.nics[0];
     assert_eq!((text(&nic.interface), text(&nic.bridge)), ("vnet7", "virbr0"));
     assert_eq!((*nic.mtu_bytes, *nic.bridge_mtu_bytes, *nic.vhost_here), (Some(1500), Some(9000), Some(true)));
+    assert_eq!(way_shown(&nic.way), "vnet7 1500, virbr0 9000");
     assert_eq!(nic.read()["interface"], "/proc/812/fdinfo/33");
     assert_eq!(nic.send_buffer_bytes, Some(i32::MAX as u64));
 
@@ -174,6 +175,40 @@ fn quotas_of_both_kinds_of_control_groups_count() {
         (*cpu.quota_cpus, cpu.quota_cpus.source().unwrap()),
         (Some(0.25), &Source::File("/sys/fs/cgroup/cpu/vm/cpu.cfs_quota_us".into()))
     );
+}
+
+#[test]
+fn what_became_of_a_quota_is_read_where_it_is_set() {
+    let scope = "machine.slice/machine-qemu.scope";
+    let dir = format!("/sys/fs/cgroup/{scope}");
+    let stat = |throttled: u32| format!("nr_periods 3400\nnr_throttled {throttled}\nthrottled_usec 800000\n");
+    let with = |whole: &str, vcpu: &str| {
+        let fake = host(&args("libvirt-9-q35"))
+            .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+            .file("/proc/812/cgroup", format!("0::/{scope}/libvirt/emulator\n"))
+            .file("/proc/812/task/820/cgroup", format!("0::/{scope}/libvirt/vcpu0\n"))
+            .file(format!("{dir}/cpu.max"), format!("{whole} 100000\n"))
+            .file(format!("{dir}/cpu.stat"), stat(12))
+            .file(format!("{dir}/libvirt/vcpu0/cpu.max"), format!("{vcpu} 100000\n"))
+            .file(format!("{dir}/libvirt/vcpu0/cpu.stat"), stat(34));
+        let own = read(&thread(fake, 820, "CPU 0/KVM", "0")).processors.unwrap();
+        (*own.quota_of_vcpus, own.throttled.map(|t| t.throttled))
+    };
+    assert_eq!(with("150000", "max"), (Some(false), Some(12)));
+    assert_eq!(with("max", "50000"), (Some(true), Some(34)));
+    assert_eq!(with("max", "max"), (None, None));
+}
+
+#[test]
+fn a_balloon_reports_free_pages_where_it_is_told_to() {
+    let of = |more: &str| {
+        let line = format!("qemu-system-x86_64 -name web1 {more}");
+        let fake = host(&line.split(' ').map(str::to_owned).collect::<Vec<String>>());
+        *read(&fake).processors.unwrap().free_page_reporting
+    };
+    assert_eq!(of("-S"), None);
+    assert_eq!(of("-device virtio-balloon-pci,id=balloon0"), Some(false));
+    assert_eq!(of("-device virtio-balloon-pci,id=balloon0,free-page-reporting=on"), Some(true));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Faults of libvirt's domains: elements as virt-manager and people write them.
 
 use super::super::{After, Expect, Fill, Row, Shows, TOGETHER, Threads, Way};
-use super::{CARD, DIRECT, NATIVE, SCSI, VIRTIO};
+use super::{CARD, DIRECT, NATIVE, SCSI, SMALLER, UNFLUSHED, VIRTIO};
 
 /// A disk of a file, with these attributes of its `<driver>`, by this name on this bus.
 macro_rules! disk {
@@ -61,10 +61,19 @@ pub const ROWS: &[Row] = &[
     )),
     row("host-page-cache", "`cache='writeback'`", NATIVE)
         .guest(threaded!("{raw}", "type='raw' cache='writeback' discard='unmap'")),
+    row("host-page-cache", "`cache='writethrough'`", UNFLUSHED)
+        .guest(threaded!("{raw}", "type='raw' cache='writethrough' discard='unmap'")),
+    row("host-page-cache", "`cache='directsync'`", UNFLUSHED)
+        .guest(threaded!("{raw}", "type='raw' cache='directsync' io='native' discard='unmap'")),
     row("unsafe-cache", "`cache='unsafe'`", NATIVE)
         .guest(threaded!("{raw}", "type='raw' cache='unsafe' discard='unmap'")),
     row("sparse-file", "raw", &[Shows::NoHoles, Shows::Format("raw")])
         .guest(threaded!("{sparse}", "type='raw' cache='none' io='io_uring'")),
+    row("sector-size-not-passed", "`type='block'`", &[Shows::Told("physical_block_size")]).guest(
+        "<iothreads>1</iothreads><disk type='block' device='disk'>\
+         <driver name='qemu' type='raw' cache='none' io='native' discard='unmap' iothread='1'/>\
+         <source dev='{loop4k}'/><target dev='vda' bus='virtio'/></disk>",
+    ),
     row("qcow2-l2-cache", "512 GiB", &[Shows::Told("67108864")])
         .short()
         .guest(threaded!("{huge}", "type='qcow2' cache='none' io='io_uring' discard='unmap'")),
@@ -124,7 +133,7 @@ pub const ROWS: &[Row] = &[
         "<interface type='bridge'><mac address='52:54:00:00:02:03'/><source bridge='br0'/><model type='virtio'/>\
          <driver name='qemu'><host tso4='off'/><guest tso4='off'/></driver></interface>",
     ),
-    row("mtu-mismatch", "the bridge changed", &[Shows::SameMtu]).after(After::SmallBridge).guest(
+    row("mtu-mismatch", "a narrow uplink", SMALLER).after(After::SmallUplink).guest(
         "<interface type='bridge'><mac address='52:54:00:00:02:04'/><source bridge='{own-bridge}'/>\
          <model type='virtio'/></interface>",
     ),

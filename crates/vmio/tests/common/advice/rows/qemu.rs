@@ -1,7 +1,7 @@
 //! Faults of plain QEMU: options as people write them.
 
 use super::super::{After, Expect, Fill, Row, Shows, TOGETHER, Threads, Way};
-use super::{CARD, DIRECT, NATIVE, SCSI, VIRTIO};
+use super::{CARD, DIRECT, NATIVE, SCSI, SMALLER, UNFLUSHED, VIRTIO};
 
 /// A guest that is emulated, with no default devices.
 macro_rules! q35 {
@@ -61,6 +61,18 @@ pub const ROWS: &[Row] = &[
         .guest(io!("-blockdev driver=file,node-name=f0,filename={qcow2},discard=unmap \
          -blockdev driver=qcow2,node-name=d0,file=f0,discard=unmap \
          -device virtio-blk-pci,drive=d0,iothread=io0,id=disk0")),
+    row("host-page-cache", "`-drive`, writethrough", UNFLUSHED)
+        .guest(io!("-drive file={raw},format=raw,if=none,id=d0,cache=writethrough,aio=threads,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0,id=disk0")),
+    row("host-page-cache", "`-drive`, directsync", UNFLUSHED)
+        .short()
+        .guest(io!("-drive file={raw},format=raw,if=none,id=d0,cache=directsync,aio=native,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0,id=disk0")),
+    row("host-page-cache", "`-blockdev`, `write-cache=off`", UNFLUSHED).guest(io!(
+        "-blockdev driver=file,node-name=f0,filename={raw},cache.direct=on,aio=native,discard=unmap \
+         -blockdev driver=raw,node-name=d0,file=f0,cache.direct=on,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0,id=disk0,write-cache=off"
+    )),
     row("unsafe-cache", "`-drive`", NATIVE)
         .guest(io!("-drive file={raw},format=raw,if=none,id=d0,cache=unsafe,aio=threads,discard=unmap \
          -device virtio-blk-pci,drive=d0,iothread=io0")),
@@ -72,6 +84,14 @@ pub const ROWS: &[Row] = &[
     row("sparse-file", "raw", &[Shows::NoHoles, Shows::Format("raw")])
         .guest(io!("-drive file={sparse},format=raw,if=none,id=d0,cache=none,aio=io_uring \
          -device virtio-blk-pci,drive=d0,iothread=io0")),
+    row("sector-size-not-passed", "`-drive`", &[Shows::Told(",physical_block_size=4096")])
+        .guest(io!("-drive file={loop4k},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
+         -device virtio-blk-pci,drive=d0,iothread=io0,id=disk0")),
+    row("sector-size-not-passed", "virtio-scsi, `-blockdev`", &[Shows::Told(",physical_block_size=4096")]).guest(io!(
+        "-blockdev driver=host_device,node-name=f0,filename={loop4k},cache.direct=on,aio=native,discard=unmap \
+         -blockdev driver=raw,node-name=d0,file=f0,cache.direct=on,discard=unmap \
+         -device virtio-scsi-pci,id=hba,iothread=io0 -device scsi-hd,drive=d0,bus=hba.0,id=disk0"
+    )),
     row("qcow2-l2-cache", "`-drive`", &[Shows::Told(",l2-cache-size=8388608")]).guest(io!(
         "-drive file={large},format=qcow2,if=none,id=d0,cache=none,aio=io_uring,discard=unmap,\
          l2-cache-size=65536 \
@@ -100,6 +120,10 @@ pub const ROWS: &[Row] = &[
         "-drive file={raw},format=raw,if=none,id=drive-0,cache=none,aio=native,discard=unmap,\
          throttling.bps-total=1000000 \
          -device virtio-blk-pci,drive=drive-0,iothread=io0"
+    )),
+    row("limit-in-force", "`tc` at the tap", &[Shows::NoQueue]).after(After::Shaped).short().guest(q35!(
+        "-netdev tap,id=n0,ifname={tap},script=no,downscript=no \
+         -device virtio-net-pci,netdev=n0,id=net0,mac=52:54:00:00:01:08"
     )),
     row("limit-in-force", "`-object throttle-group`", &[Shows::NoLimit]).guest(io!(
         "-object throttle-group,id=slow,x-iops-total=500 \
@@ -174,9 +198,17 @@ pub const ROWS: &[Row] = &[
         "-netdev tap,id=n0,ifname={tap},script=no,downscript=no \
          -device virtio-net-pci,netdev=n0,id=net0,mac=52:54:00:00:01:03,host_tso4=off,guest_tso4=off"
     )),
-    row("mtu-mismatch", "tap above its bridge", &[Shows::SameMtu]).short().guest(q35!(
+    row("offloads-off", "`vnet_hdr=off`", &[Shows::TapHeader]).short().guest(q35!(
+        "-netdev tap,id=n0,ifname={tap},script=no,downscript=no,vnet_hdr=off \
+         -device virtio-net-pci,netdev=n0,id=net0,mac=52:54:00:00:01:08"
+    )),
+    row("mtu-mismatch", "a narrow uplink", SMALLER).short().guest(q35!(
         "-netdev tap,id=n0,ifname={large-tap},script=no,downscript=no \
          -device virtio-net-pci,netdev=n0,id=net0,mac=52:54:00:00:01:04"
+    )),
+    row("mtu-mismatch", "host_mtu above its tap", &[Shows::TapMtu(9000)]).short().guest(q35!(
+        "-netdev tap,id=n0,ifname={tap},script=no,downscript=no \
+         -device virtio-net-pci,netdev=n0,id=net0,mac=52:54:00:00:01:08,host_mtu=9000"
     )),
     row("bridge-netfilter", "by its bridge", &[Shows::NoNetfilter]).after(After::Netfilter).short().guest(q35!(
         "-netdev tap,id=n0,ifname={own-tap},script=no,downscript=no \
@@ -192,6 +224,7 @@ pub const ROWS: &[Row] = &[
         .after(After::Pin)
         .guest("-nodefaults -machine q35 -accel tcg -cpu max -smp 2"),
     row("cpu-quota", "control group", &[Shows::NoQuota]).after(After::Quota).short().guest(q35!("")),
+    row("cpu-quota", "as much as its vCPU takes", &[Shows::Quota(2)]).after(After::WholeQuota).guest(q35!("")),
     row(TOGETHER, "lsi, `-drive`", &[Shows::Disk("virtio-blk-pci"), Shows::OwnIothread, DIRECT, Shows::Aio("native")])
         .short()
         .guest(q35!(

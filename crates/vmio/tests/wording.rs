@@ -1,0 +1,71 @@
+//! Phrases that operators stumbled over are in no text of vmio's.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const BANNED: [&str; 13] = [
+    "for who ",
+    "goes over more",
+    "is to stay",
+    "nobody here can",
+    "start anew",
+    "started anew",
+    "takes the room",
+    "that is all they get",
+    "this is no ",
+    "to be trusted",
+    "was left alone",
+    "weighs alike",
+    "who has the ",
+];
+
+/// All files of Rust below a directory, but those of tests.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for path in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        if stem.ends_with("tests") || stem == "testbed" {
+            continue;
+        }
+        if path.is_dir() {
+            all.extend(sources(&path));
+        } else if path.extension().is_some_and(|kind| kind == "rs") {
+            all.push(path);
+        }
+    }
+    all
+}
+
+/// The lines without comments and unit tests; a text that is continued on the next line is one.
+fn texts(source: &str) -> String {
+    // A line of a module whose tests are in another file, `mod tests;`, is not the end of the code.
+    let is_tests = |(at, _): &(usize, &str)| {
+        let first = source[*at..].lines().find(|line| !line.starts_with("#["));
+        first == Some("mod tests {")
+    };
+    let end = source.match_indices("#[cfg(test)]").find(is_tests).map_or(source.len(), |(at, _)| at);
+    let code = &source[..end];
+    let mut texts = String::new();
+    for line in code.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
+        let line = line.split(" // ").next().unwrap();
+        match line.strip_suffix('\\') {
+            Some(begun) => texts.push_str(begun),
+            None => texts.extend([line, "\n"]),
+        }
+    }
+    texts
+}
+
+#[test]
+fn texts_are_in_plain_english() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = Vec::new();
+    for file in sources(crates) {
+        let text = texts(&fs::read_to_string(&file).unwrap());
+        let lines = text.lines().filter(|line| BANNED.iter().any(|phrase| line.contains(phrase)));
+        found.extend(lines.map(|line| format!("{}: {line}", file.display())));
+    }
+    assert!(found.is_empty(), "say it in plain words:\n{}", found.join("\n"));
+}
