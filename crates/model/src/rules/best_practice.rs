@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use super::contract::OF_HOST;
 use super::hyperv::{ADVISED, TIMERS};
 use super::{Finding, Severity, findings};
 use crate::cell::Kind;
@@ -261,16 +262,7 @@ fn every_live_rule_fires_where_all_is_wrong() {
 fn what_is_the_hosts_is_marked() {
     let of_host: std::collections::BTreeSet<String> =
         all_findings().into_iter().filter(|f| f.of_host).map(|f| f.rule).collect();
-    let told = [
-        "conntrack-full",
-        "emulation-though-kvm",
-        "host-clock-source",
-        "ksm",
-        "shared-journal",
-        "slow-governor",
-        "uplink-trouble",
-    ];
-    assert_eq!(of_host.into_iter().collect::<Vec<_>>(), told);
+    assert_eq!(of_host.into_iter().collect::<Vec<_>>(), OF_HOST);
 }
 
 /// Changes name the reader's own guest, and never contain a setting that another rule calls dangerous.

@@ -20,8 +20,8 @@ fn all() -> impl Iterator<Item = &'static Rule> {
     RULES.iter().copied().chain([&example::RULE])
 }
 
-/// Rules whose fixture has a cause that is the host's.
-const OF_HOST: &[&str] = &[
+/// Rules whose findings have a cause that is the host's.
+pub(super) const OF_HOST: &[&str] = &[
     "conntrack-full",
     "emulation-though-kvm",
     "host-clock-source",

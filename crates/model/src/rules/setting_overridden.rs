@@ -127,17 +127,20 @@ mod tests {
     use crate::facts::{Details, Facts, Place};
     use crate::testing::live_disk;
 
+    /// A disk of Proxmox VE with `iothread=1` that its controller ignores.
+    fn without_iothread(driver: &str, slot: &str) -> Facts {
+        let why = Some("Proxmox VE gives none there".to_owned());
+        let one = Overridden { setting: Setting::Iothread, asked: "on".into(), found: "off".into(), why };
+        let details = Details { overridden: vec![one], ..Details::default() };
+        let place = Place { vmid: Some("101".into()), slot: Some(slot.into()), ..Place::default() };
+        let disk =
+            Disk { driver: Some(driver.into()).into(), iothread: Some(false).into(), place, ..live_disk(details) };
+        Facts { disks: vec![disk], ..Facts::default() }
+    }
+
     #[test]
     fn an_iothread_that_proxmox_ignores_says_why_and_how_the_disk_gets_one() {
-        let found = |driver: &str, slot: &str| {
-            let why = Some("Proxmox VE gives none there".to_owned());
-            let one = Overridden { setting: Setting::Iothread, asked: "on".into(), found: "off".into(), why };
-            let details = Details { overridden: vec![one], ..Details::default() };
-            let place = Place { vmid: Some("101".into()), slot: Some(slot.into()), ..Place::default() };
-            let disk =
-                Disk { driver: Some(driver.into()).into(), iothread: Some(false).into(), place, ..live_disk(details) };
-            RULE.check(&Facts { disks: vec![disk], ..Facts::default() }).remove(0)
-        };
+        let found = |driver: &str, slot: &str| RULE.check(&without_iothread(driver, slot)).remove(0);
         let scsi = found("virtio-scsi", "scsi0");
         assert!(scsi.cause.contains("Proxmox VE gives none there") && !scsi.cause.contains("something between"));
         assert_eq!(scsi.change.proxmox, "qm set 101 --scsihw virtio-scsi-single");
@@ -150,13 +153,7 @@ mod tests {
     #[test]
     fn an_iothread_that_is_ignored_is_one_finding() {
         let told = |driver: &str, slot: &str| {
-            let why = Some("Proxmox VE gives none there".to_owned());
-            let one = Overridden { setting: Setting::Iothread, asked: "on".into(), found: "off".into(), why };
-            let details = Details { overridden: vec![one], ..Details::default() };
-            let place = Place { vmid: Some("101".into()), slot: Some(slot.into()), ..Place::default() };
-            let disk =
-                Disk { driver: Some(driver.into()).into(), iothread: Some(false).into(), place, ..live_disk(details) };
-            let found = crate::rules::findings(&Facts { disks: vec![disk], ..Facts::default() });
+            let found = crate::rules::findings(&without_iothread(driver, slot));
             found.into_iter().map(|f| (f.rule, f.cause.contains("iothread=1 is ignored there"))).collect::<Vec<_>>()
         };
         let emulated = vec![("emulated-driver".to_owned(), true)];
