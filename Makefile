@@ -10,7 +10,7 @@ SUITE  := $(TARGET)/debug/suite run --built $(BUILT) --dir $(TARGET)/suite --pha
 .PHONY: demo build deb agent agent-arm64 test test-long test-steady test-one check tests benches images bench lint clean help
 
 help:
-	@echo "make demo       install what is missing, build, and measure this host (5 to 8 minutes of measuring)"
+	@echo "make demo       install what is missing, build, and measure this host (4 to 6 minutes of measuring)"
 	@echo "make test       install what is missing, format, clippy, unit, property, root and guest tests"
 	@echo "make check      format, clippy, and the tests without root of the crates that changed since the last time"
 	@echo "make test-one TEST=NAME  build, and run the tests whose names contain this"

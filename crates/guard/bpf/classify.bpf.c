@@ -7,8 +7,8 @@
  * Each verdict that lets a packet pass is TC_ACT_UNSPEC: others' programs and filters behind this one run as
  * they did before.
  *
- * src/planes/linux/classifier mirrors struct tenant, struct counts, struct leaver, struct receiver and struct destination; a test
- * compares sizes. */
+ * src/planes/linux/classifier mirrors struct tenant, struct counts, struct lead, struct leaver, struct receiver and
+ * struct destination; a test compares sizes. */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
@@ -45,7 +45,8 @@ struct counts {
 	__u64 wire_bytes;     /* of all frames, with headers of each and framing */
 	__u64 spoofed_packets;
 	__u64 spoofed_bytes;
-	__u64 room[2];
+	__u64 room;
+	__u64 left_bytes;     /* of `wire_bytes`, what reached an uplink */
 };
 
 struct {
@@ -125,11 +126,11 @@ static __always_inline void stir(__u32 *stirred)
 		*stirred = 1;
 }
 
-static __always_inline __u64 wire(const struct tenant *tenant, __u32 frame)
+static __always_inline __u64 wire(__u32 overhead, __u32 least, __u32 frame)
 {
-	__u32 bytes = frame + tenant->overhead;
+	__u32 bytes = frame + overhead;
 
-	return bytes < tenant->least ? tenant->least : bytes;
+	return bytes < least ? least : bytes;
 }
 
 static __always_inline void add(__u64 *counter, __u64 much)
@@ -137,24 +138,35 @@ static __always_inline void add(__u64 *counter, __u64 much)
 	__sync_fetch_and_add(counter, much);
 }
 
-static __always_inline void count(struct __sk_buff *skb, const struct tenant *tenant, struct counts *counts)
+#include "claims.h"
+
+/* Bytes of all frames of a packet on a wire, and how many frames. */
+static __always_inline __u64 frames(struct __sk_buff *skb, __u32 overhead, __u32 least, __u32 *number)
 {
 	__u32 len = skb->len, size = skb->gso_size, header, rest, full;
 
-	add(&counts->packets, 1);
-	add(&counts->bytes, len);
 	header = size ? headers(skb) : 0;
 	if (!size || !header || header >= len) {
-		add(&counts->frames, 1);
-		add(&counts->wire_bytes, wire(tenant, len));
-		return;
+		*number = 1;
+		return wire(overhead, least, len);
 	}
 	/* gso_segs is 0 where the packet comes from a guest (SKB_GSO_DODGY), so they are counted here, as
 	 * net/core/dev.c, qdisc_pkt_len_segs_init does. */
 	full = (len - header) / size;
 	rest = (len - header) % size;
-	add(&counts->frames, full + (rest ? 1 : 0));
-	add(&counts->wire_bytes, full * wire(tenant, header + size) + (rest ? wire(tenant, header + rest) : 0));
+	*number = full + (rest ? 1 : 0);
+	return full * wire(overhead, least, header + size) + (rest ? wire(overhead, least, header + rest) : 0);
+}
+
+static __always_inline void count(struct __sk_buff *skb, const struct tenant *tenant, struct counts *counts)
+{
+	__u32 number;
+	__u64 bytes = frames(skb, tenant->overhead, tenant->least, &number);
+
+	add(&counts->packets, 1);
+	add(&counts->bytes, skb->len);
+	add(&counts->frames, number);
+	add(&counts->wire_bytes, bytes);
 }
 
 /* Which class a packet got at its interface is written down twice: in skb->priority, as HTB takes it, and the number in
@@ -164,12 +176,19 @@ static __always_inline void count(struct __sk_buff *skb, const struct tenant *te
 #define NUMBERS 0x3fff
 #define IN_INDEX 0x4000
 
-/* By the number of a class: index of the IFB through which its packets are led; 0 where they are not. */
+/* By the number of a class. */
+struct lead {
+	__u32 through;    /* index of the IFB through which its packets are led; 0 where they are not */
+	__u32 counted;    /* its slot in `counters`, and 1; 0 for none */
+	__u16 overhead;   /* as of the tenant */
+	__u16 least;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct lead);
 } led SEC(".maps");
 
 /* By the index of an uplink: the classid of the host's own traffic there; and where guests' packets were queued in an
@@ -205,6 +224,16 @@ static __always_inline __u32 number(struct __sk_buff *skb, __u32 handle)
 	return 0;
 }
 
+/* Counts what reached an uplink, as it was counted at its interface: the rest went elsewhere on this host. */
+static __always_inline void count_left(struct __sk_buff *skb, const struct lead *lead)
+{
+	__u32 slot = lead->counted - 1, number;
+	struct counts *counts = lead->counted ? bpf_map_lookup_elem(&counters, &slot) : 0;
+
+	if (counts)
+		add(&counts->left_bytes, frames(skb, lead->overhead, lead->least, &number));
+}
+
 /* What leaves by an uplink, before its queues. What came in nowhere is the host's own, whatever priority its
  * programs have set; what came in somewhere keeps the class that it got there, and any other priority (a router's,
  * from the TOS) counts for nothing. */
@@ -213,7 +242,7 @@ int leave(struct __sk_buff *skb)
 {
 	__u32 index = skb->ifindex, class;
 	struct leaver *leaver = bpf_map_lookup_elem(&uplinks, &index);
-	__u32 *through;
+	struct lead *lead;
 
 	if (!leaver)
 		return TC_ACT_UNSPEC;
@@ -227,13 +256,15 @@ int leave(struct __sk_buff *skb)
 		skb->priority = 0;
 		return TC_ACT_UNSPEC;
 	}
+	lead = bpf_map_lookup_elem(&led, &class);
+	if (lead)
+		count_left(skb, lead);
 	if (!leaver->staged) {
 		skb->priority = (leaver->host & 0xffff0000) | class;
 		return TC_ACT_UNSPEC;
 	}
 	/* Another uplink's guest has waited for that one. */
-	through = bpf_map_lookup_elem(&led, &class);
-	skb->priority = through && *through == leaver->through ? leaver->staged : 0;
+	skb->priority = lead && lead->through == leaver->through ? leaver->staged : 0;
 	return TC_ACT_UNSPEC;
 }
 
@@ -257,10 +288,13 @@ int classify(struct __sk_buff *skb)
 			if (counts) {
 				add(&counts->spoofed_packets, 1);
 				add(&counts->spoofed_bytes, skb->len);
+				count_claim();
 			}
 			return TC_ACT_SHOT;
 		}
 	}
+	if (tenant->flags & CHECK_CLAIMS && claims_too_much(skb, tenant))
+		return TC_ACT_SHOT;
 	skb->priority = tenant->priority;
 	skb->tc_index = IN_INDEX | (tenant->priority & NUMBERS);
 	if (counts)

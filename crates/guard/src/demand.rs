@@ -12,7 +12,7 @@ use vmio_model::rate::BitRate;
 
 use crate::core::PoolStatus;
 use crate::desired::PoolKey;
-use crate::planes::Count;
+use crate::planes::{Count, LocalCount};
 
 pub mod history;
 
@@ -42,6 +42,8 @@ pub struct MemberDemand {
     pub offered_bytes: u64,
     /// Offered rate of the last window; `None` as for `rate_bps`.
     pub offered_bps: Option<BitRate>,
+    /// Rate of what it sent or received beside the uplink, since its counter was read before; `None` before.
+    pub local_bps: Option<BitRate>,
     /// Time in which it was held back.
     pub held: Duration,
     /// Time in which it wanted its minimum.
@@ -60,6 +62,8 @@ pub struct MemberDemand {
     windows: (u64, u64),
     /// Time in a row in which windows contradicted `breached`.
     otherwise: Duration,
+    /// Whether its pool was not in force in the last window.
+    interrupted: bool,
 }
 
 impl MemberDemand {
@@ -75,9 +79,23 @@ impl MemberDemand {
         Some(self.flooded_now).filter(|time| *time >= LASTS)
     }
 
+    /// Adds a window in which its pool was not in force: nothing is known of its traffic, and a minimum is not held.
+    fn interrupt(&mut self, time: Duration, min: BitRate) {
+        (self.rate_bps, self.offered_bps, self.flooded_now, self.otherwise) = Default::default();
+        self.interrupted = true;
+        if min == BitRate::ZERO {
+            return;
+        }
+        self.breaches += u64::from(self.breached.is_none());
+        self.breached = Some(self.breached.map_or(Duration::ZERO, |so_far| so_far + time));
+    }
+
     /// Adds a window: counters at its ends, its length, the minimum, and whether the link was full.
     fn count(&mut self, before: Count, now: Count, time: Duration, min: BitRate, full: bool) -> Option<BreachChange> {
         let seconds = time.as_secs_f64();
+        if std::mem::take(&mut self.interrupted) {
+            self.breached = None;
+        }
         let passed = now.passed_bytes.checked_sub(before.passed_bytes);
         let dropped = now.dropped_packets.checked_sub(before.dropped_packets);
         let (Some(passed), Some(dropped), true) = (passed, dropped, seconds > 0.0) else {
@@ -112,6 +130,25 @@ impl MemberDemand {
             self.met += time;
         }
         self.judge(wanted && !met, time)
+    }
+
+    /// Adds the counters of traffic beside the uplink, which may be read less often than once a window. `counted`: it
+    /// was held back at the uplink, too.
+    fn count_local(
+        &mut self,
+        before: Option<(Instant, LocalCount)>,
+        now: Option<(Instant, LocalCount)>,
+        counted: bool,
+    ) {
+        self.local_bps = None;
+        let Some(((earlier, before), (at, now))) = before.zip(now) else { return };
+        let time = at.saturating_duration_since(earlier);
+        let bytes = now.bytes.checked_sub(before.bytes).filter(|_| !time.is_zero());
+        self.local_bps = bytes.map(|bytes| BitRate::of_bytes(bytes, time.as_secs_f64()));
+        let waited = before.waiting_bytes > 0 && now.waiting_bytes > 0;
+        if !counted && (waited || now.dropped_packets > before.dropped_packets) {
+            self.held += time;
+        }
     }
 
     /// Whether a breach begins or ends with this window.
@@ -162,6 +199,8 @@ pub struct Breach {
 #[derive(Debug, Clone)]
 struct Member {
     last: Count,
+    /// The last counters of traffic beside the uplink, and when they were read.
+    local: Option<(Instant, LocalCount)>,
     demand: MemberDemand,
     min: BitRate,
     /// The look that saw it last.
@@ -197,11 +236,12 @@ impl Demand {
             let full = self.arrive(pool, time);
             let members = self.pools.entry(pool.key.clone()).or_default();
             for member in &pool.members {
+                let local = member.local.map(|local| (at, local));
                 // Copies no name of a known member: there may be thousands.
                 let Some(before) = members.get_mut(&member.name) else {
                     members.insert(member.name.clone(), {
                         let (last, min) = (member.count, member.min_effective_bps);
-                        Member { last, demand: MemberDemand::default(), min, look_number }
+                        Member { last, local, demand: MemberDemand::default(), min, look_number }
                     });
                     continue;
                 };
@@ -212,7 +252,15 @@ impl Demand {
                 before.look_number = look_number;
                 before.min = member.min_effective_bps;
                 let last = std::mem::replace(&mut before.last, member.count);
-                if let Some(change) = before.demand.count(last, member.count, time, member.min_effective_bps, full) {
+                let last_local = std::mem::replace(&mut before.local, local);
+                if pool.interruptions.now.is_some() {
+                    before.demand.interrupt(time, before.min);
+                    continue;
+                }
+                let held = before.demand.held;
+                let change = before.demand.count(last, member.count, time, member.min_effective_bps, full);
+                before.demand.count_local(last_local, local, before.demand.held > held);
+                if let Some(change) = change {
                     breaches.push(Breach {
                         pool: pool.key.clone(),
                         member: member.name.clone(),
@@ -242,7 +290,11 @@ impl Demand {
 
     /// Records what arrived at a pool's uplink; returns whether the link was full.
     fn arrive(&mut self, pool: &PoolStatus, time: Duration) -> bool {
-        let Some(bytes) = pool.arrived_bytes else { return false };
+        let Some(bytes) = pool.arrived_bytes else {
+            // After a pause all at once would look like a full link.
+            self.arriving.remove(&pool.key);
+            return false;
+        };
         let before = self.arriving.get(&pool.key);
         let arrived = before.and_then(|before| bytes.checked_sub(before.bytes)).unwrap_or(0);
         let full = arrived > 0 && arrived as f64 * 8.0 >= pool.capacity_bps.bits() as f64 * time.as_secs_f64() * FULL;

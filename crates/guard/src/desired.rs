@@ -1,12 +1,14 @@
 //! The desired state: a program for each pool, computed from a policy, the host's interfaces and their numbers. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use vmio_model::holding::{Holding, Queue};
 use vmio_model::policy::assign::{Interface, assign};
 use vmio_model::policy::compile::{Compiled, Refusal, compile};
 use vmio_model::policy::pool::{MemberKind, Pool};
-use vmio_model::policy::{Abilities, Direction, Entry, Policy};
+use vmio_model::policy::{Abilities, Direction, Entry, OnConflict, Policy, Spoofing};
+use vmio_model::rate::BitRate;
 
 use crate::interface::DiscoveredInterface;
 
@@ -48,6 +50,23 @@ pub struct DesiredMember {
     pub holding: Option<Holding>,
     /// Processes that may hold the tap.
     pub pids: Vec<u32>,
+    /// What all that it sends is held to at its own interface; `None` where its class only counts local traffic.
+    pub local_max: Option<BitRate>,
+    /// What it may claim to be.
+    pub identity: Identity,
+}
+
+/// What a guest may claim to be, and what becomes of packets that claim something else.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// What becomes of them.
+    pub spoofing: Spoofing,
+    /// Its IP addresses, which no guest without them may claim; empty where none is known.
+    pub addresses: Vec<IpAddr>,
+    /// Whether these are all, by the policy: what a manager's configuration names may be only some.
+    pub all_known: bool,
+    /// Whether it routes for others.
+    pub router: bool,
 }
 
 /// An interface with a class that this plane cannot limit: its traffic shares `default`, if it passes the host at all.
@@ -100,6 +119,8 @@ pub struct Desired {
     /// Notes, a sentence each: interfaces that several entries or none match, or that cannot be limited; entries that
     /// match none.
     pub notes: Vec<String>,
+    /// What becomes of others' queues in place of ours.
+    pub on_conflict: OnConflict,
 }
 
 /// Number of the host's own traffic in each pool.
@@ -188,6 +209,7 @@ pub fn desired(
             matched.push(Matched { found, entry: assigned.entry, number });
         }
     }
+    let listed: BTreeSet<IpAddr> = policy.entries.iter().flat_map(|entry| entry.addresses.iter().copied()).collect();
     let (mut pools, mut problems) = (Vec::new(), Vec::new());
     for uplink in policy.uplinks.keys() {
         for direction in Direction::ALL {
@@ -206,13 +228,17 @@ pub fn desired(
                 let found = if seat.who == MemberKind::Interface { interfaces.next() } else { None };
                 let (name, who, class) = (seat.name.clone(), seat.who, seat.class.clone());
                 match found {
-                    Some((Matched { found, number, .. }, holding)) => {
+                    Some((Matched { found, number, entry }, holding)) => {
                         let (interface, pids) = (Some(found.interface.clone()), found.pids.clone());
-                        DesiredMember { name, who, class, number: *number, interface, holding: Some(holding), pids }
+                        let local_max = local_max(policy, uplink, direction, &class);
+                        let identity = identity(policy, &listed, entry, found);
+                        let (number, holding) = (*number, Some(holding));
+                        DesiredMember { name, who, class, number, interface, holding, pids, local_max, identity }
                     }
                     None => {
                         let number = if who == MemberKind::Host { HOST_NUMBER } else { DEFAULT_NUMBER };
-                        DesiredMember { name, who, class, number, interface: None, holding: None, pids: Vec::new() }
+                        let (interface, holding, pids, local_max, identity) = Default::default();
+                        DesiredMember { name, who, class, number, interface, holding, pids, local_max, identity }
                     }
                 }
             };
@@ -227,7 +253,10 @@ pub fn desired(
         }
     }
     notes.append(&mut strays(policy, &used, &without));
-    if problems.is_empty() { Ok(Desired { pools, notes }) } else { Err(Refusal(problems)) }
+    if !problems.is_empty() {
+        return Err(Refusal(problems));
+    }
+    Ok(Desired { pools, notes, on_conflict: policy.guard.on_conflict })
 }
 
 impl Desired {
@@ -253,6 +282,25 @@ fn strays(policy: &Policy, used: &BTreeSet<&String>, without: &[&str]) -> Vec<St
         ));
     }
     all
+}
+
+/// What a guest may claim to be. Of the addresses that its manager names those are its own that the policy gives to
+/// none (`listed`).
+fn identity(policy: &Policy, listed: &BTreeSet<IpAddr>, entry: &Entry, found: &DiscoveredInterface) -> Identity {
+    let all_known = !entry.addresses.is_empty();
+    let by_manager = found.nic.iter().flat_map(|nic| &nic.place.addresses).filter(|address| !listed.contains(*address));
+    Identity {
+        spoofing: policy.guard.spoofing,
+        addresses: if all_known { entry.addresses.clone() } else { by_manager.copied().collect() },
+        all_known,
+        router: entry.router,
+    }
+}
+
+/// The rate that a member of this class holds for all that it sends.
+fn local_max(policy: &Policy, uplink: &str, direction: Direction, class: &str) -> Option<BitRate> {
+    let class = Some(policy.class(class)).filter(|class| class.limit_local && direction == Direction::GuestTx)?;
+    Some(class.most_on(policy.uplinks.get(uplink)?.capacity))
 }
 
 /// Number of interfaces without a class that a note names.

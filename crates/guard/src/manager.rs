@@ -27,6 +27,7 @@ mod error;
 mod key;
 mod read;
 mod set;
+mod told;
 mod unconfirmed;
 
 use document::Status;
@@ -36,6 +37,8 @@ pub use read::Texts;
 use read::{Read, read};
 pub use set::Change;
 use set::SetOver;
+use told::Told;
+pub use told::{PoolChange, PoolState};
 use unconfirmed::{LastConfirmed, Waiting};
 
 /// Number of kept times from an interface's appearance to its limit.
@@ -56,6 +59,7 @@ pub struct Manager {
     began_before: bool,
     found: Vec<DiscoveredInterface>,
     demand: Demand,
+    told: Told,
     history: History,
     appeared: Vec<Duration>,
     appeared_time: Duration,
@@ -139,6 +143,7 @@ impl Manager {
             began_before,
             found,
             demand: Demand::default(),
+            told: Told::default(),
             history: History::new(Instant::now()),
             appeared: Vec::new(),
             appeared_time: Duration::ZERO,
@@ -222,12 +227,12 @@ impl Manager {
         self.trouble = Some(why.to_string());
     }
 
-    /// Reads the counters, once a second; rates are of the time since the last call. Returns the breaches of guarantees
-    /// that begin and end.
+    /// Reads the counters, once a second; rates are of the time since the last call. Returns the pools that are
+    /// not in force any more or are again, and the breaches of guarantees that begin and end.
     ///
     /// # Errors
     /// When the loop has ended.
-    pub fn count(&mut self) -> Result<Vec<Breach>, ManagerError> {
+    pub fn count(&mut self) -> Result<(Vec<PoolChange>, Vec<Breach>), ManagerError> {
         let counted = self.daemon()?.count()?;
         // Changes from outside are put right also where no interface changed.
         if self.groups.as_ref().is_some_and(|groups| groups.held() > 0 || !groups.status().is_empty()) {
@@ -236,7 +241,7 @@ impl Manager {
         let now = Instant::now();
         let Some(pools) = counted else {
             self.history.rest(now);
-            return Ok(self.demand.rest(now));
+            return Ok((Vec::new(), self.demand.rest(now)));
         };
         if let Some(survey) = &mut self.survey {
             let looked = survey.look(&self.found, &pools, &self.read.loaded.policy);
@@ -244,7 +249,7 @@ impl Manager {
         }
         let breaches = self.demand.count(&pools, now);
         self.history.count(&pools, &self.demand, now);
-        Ok(breaches)
+        Ok((self.told.news(&pools, now), breaches))
     }
 
     /// The last ten minutes of a member; `None` where none are kept of it.

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use vmio_model::rate::BitRate;
 use vmio_model::sanitize;
 
-use crate::manager::document::{MemberDocument, PoolDocument, Status};
+use crate::manager::document::{LocalDocument, MemberDocument, PoolDocument, Status};
 
 /// Type of what [`text`] gives.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -118,6 +118,18 @@ const OF_MEMBERS: &[OfMember] = &[
         label: Some(("place", "queue")),
         value: |m| Some(m.dropped_packets_total as f64),
     },
+    of("spoofed_packets_total", Counter, "Packets of the guest that claimed an address of another.", |m| {
+        of_guest(m, m.spoofed_packets_total)
+    }),
+    of("spoofed_dropped_packets_total", Counter, "Packets of those that were dropped.", |m| {
+        of_guest(m, m.spoofed_dropped_packets_total)
+    }),
+    of(
+        "resolution_dropped_packets_total",
+        Counter,
+        "Packets of ARP and neighbour discovery that were dropped since the guest sent too many.",
+        |m| of_guest(m, m.resolution_dropped_packets_total),
+    ),
     of("waiting_bytes", Gauge, "Bytes that wait in the member's queue on the host.", |m| Some(m.waiting_bytes as f64)),
     of("send_buffer_bytes", Gauge, "Send buffer of the guest's tap that is in force.", |m| {
         m.excess.as_ref()?.send_buffer_bytes.map(f64::from)
@@ -128,6 +140,21 @@ const OF_MEMBERS: &[OfMember] = &[
         "Time in which the member was held back: its packets waited or were dropped.",
         |m| Some(m.held_seconds_total),
     ),
+    of("local_bytes_total", Counter, "Bytes that the member sent or received beside the uplink.", |m| {
+        Some(m.local.as_ref()?.bytes_total as f64)
+    }),
+    of("local_limited", Gauge, "1 if the maximum holds for these, too; 0: local traffic is not limited.", |m| {
+        Some(yes(m.local.as_ref()?.limited))
+    }),
+    of(
+        "interface_waiting_bytes",
+        Gauge,
+        "Bytes that wait at the member's own interface, where that is limited.",
+        |m| limited(m).map(|local| local.waiting_bytes as f64),
+    ),
+    of("interface_dropped_packets_total", Counter, "Packets that were dropped there.", |m| {
+        limited(m).map(|local| local.dropped_packets_total as f64)
+    }),
     of("limit_bytes_per_second", Gauge, "Limit that is in force now.", |m| m.limit_bps.map(bytes)),
     of("min_effective_bytes_per_second", Gauge, "Minimum, as far as all fit.", |m| Some(bytes(m.min_effective_bps))),
     of("max_bytes_per_second", Gauge, "Maximum.", |m| Some(bytes(m.max_bps))),
@@ -163,6 +190,11 @@ const OF_MEMBERS: &[OfMember] = &[
     }),
 ];
 
+/// Local traffic of a member whose maximum holds for all that it sends.
+fn limited(member: &MemberDocument) -> Option<&LocalDocument> {
+    member.local.as_ref().filter(|local| local.limited)
+}
+
 /// A rate in the base unit.
 fn bytes(rate: BitRate) -> f64 {
     rate.bits() as f64 / 8.0
@@ -170,6 +202,11 @@ fn bytes(rate: BitRate) -> f64 {
 
 fn yes(is: bool) -> f64 {
     if is { 1.0 } else { 0.0 }
+}
+
+/// A figure that `host` and `default` do not have.
+fn of_guest(member: &MemberDocument, value: u64) -> Option<f64> {
+    member.excess.as_ref().map(|_| value as f64)
 }
 
 /// Whether a member has a guarantee, or had one that was counted.
@@ -201,6 +238,16 @@ pub fn text(status: &Status) -> String {
     pools(&mut out, status, Gauge, "shared_bytes_per_second", "What the members share now.", |pool| {
         Some(bytes(pool.shared_bps))
     });
+    pools(
+        &mut out,
+        status,
+        Gauge,
+        "in_force",
+        "1 while the limits are in force, 0 while something is in their way.",
+        |pool| Some(yes(pool.not_in_force.is_none())),
+    );
+    let help = "Times that limits were not in force any more: another's queue was in their place, or the uplink gone.";
+    pools(&mut out, status, Counter, "interruptions_total", help, |pool| Some(pool.interruptions_total as f64));
     let help = "Rate that the guests share where their queues are before the uplink.";
     pools(&mut out, status, Gauge, "stage_shared_bytes_per_second", help, |pool| {
         Some(bytes(pool.stage.as_ref()?.shared_bps))

@@ -14,7 +14,7 @@ use crate::api::{self, Listeners, Server, Shared, Token, Wish};
 use crate::demand::Breach;
 use crate::groups::{Groups, GroupsError};
 use crate::manager::document::Status;
-use crate::manager::{Manager, ManagerError, Start, Texts};
+use crate::manager::{Manager, ManagerError, PoolChange, Start, Texts};
 use crate::namespace_lock::NamespaceLock;
 use crate::planes::linux::{self, Error};
 use crate::planes::{Entry, Options};
@@ -26,6 +26,11 @@ use crate::undo_log::{UndoLog, UndoLogError};
 const TURN: Duration = Duration::from_secs(1);
 /// Breaches of a second that are reported one by one: a failed uplink causes one for every member.
 const BREACHES: usize = 20;
+
+/// Interfaces that came, changed their class or went and are reported one by one: more are counted in one line.
+const CHANGES: usize = 8;
+/// Turns after which such changes are reported also where further ones come.
+const GATHERED: u32 = 5;
 
 /// What a guard is started with.
 pub struct Service {
@@ -82,6 +87,15 @@ pub enum Event {
         /// The interface.
         interface: String,
     },
+    /// Many interfaces came or went within a few seconds.
+    ManyChanged {
+        /// Those that got a class: how many of each.
+        came: BTreeMap<String, usize>,
+        /// How many with a class are gone.
+        went: usize,
+    },
+    /// Limits are not in force any more, or are again.
+    Pool(PoolChange),
     /// A failure that lasts.
     Trouble(String),
     /// The failure is over.
@@ -168,8 +182,9 @@ impl Service {
         let watch = watch(&manager, inputs_to, uplinks).map_err(|e| system(("start a thread".into(), e)))?;
         let server =
             Server::start(listeners, Arc::clone(&manager), ask).map_err(|e| system(("start the server".into(), e)))?;
-        let mut main_loop = MainLoop { manager, seated: BTreeMap::new(), trouble: None, revision: 1 };
-        let interfaces = main_loop.tell_changes(&mut |_| {});
+        let seated = api::lock(&manager).classes();
+        let interfaces = seated.len();
+        let mut main_loop = MainLoop { manager, seated, gathered: None, trouble: None, revision: 1 };
         let manager = api::lock(&main_loop.manager);
         let (uplinks, status, began_before) = (manager.uplinks().len(), manager.status()?, manager.began_before());
         drop(manager);
@@ -231,10 +246,21 @@ fn forward(wishes: Receiver<Wish>, inputs_to: Sender<Input>) -> io::Result<()> {
 
 struct MainLoop {
     manager: Shared,
-    /// Interfaces with a class, by name.
+    /// Interfaces with a class as they were reported last, by name.
     seated: BTreeMap<String, String>,
+    /// Changes of them that wait until no more come.
+    gathered: Option<Gathered>,
     trouble: Option<String>,
     revision: u64,
+}
+
+/// Changes of interfaces that are not reported yet.
+struct Gathered {
+    /// Interfaces with a class now.
+    now: BTreeMap<String, String>,
+    /// Whether there was another change in this turn.
+    moved: bool,
+    turns: u32,
 }
 
 impl MainLoop {
@@ -243,7 +269,10 @@ impl MainLoop {
         let mut counted = Instant::now();
         loop {
             match inputs.recv_timeout(TURN.saturating_sub(counted.elapsed())) {
-                Ok(Input::Wish(Wish::Stop { undo })) => return undo,
+                Ok(Input::Wish(Wish::Stop { undo })) => {
+                    self.report_gathered(true, tell);
+                    return undo;
+                }
                 Ok(Input::Wish(Wish::Reload)) => {
                     let mut manager = api::lock(&self.manager);
                     let done = manager.apply(None);
@@ -265,6 +294,7 @@ impl MainLoop {
                     let followed = manager.follow_links();
                     let count = manager.count();
                     drop(manager);
+                    self.report_gathered(false, tell);
                     match expired {
                         Ok(true) => tell(Event::TakenBack),
                         Ok(false) => {}
@@ -276,7 +306,8 @@ impl MainLoop {
                             "a link has another speed, or reports none, and the policy does not fit it".to_owned();
                         tell(Event::Refused([what].into_iter().chain(problems).chain([e.to_string()]).collect()));
                     }
-                    if let Ok(mut breaches) = count {
+                    if let Ok((pools, mut breaches)) = count {
+                        pools.into_iter().for_each(|change| tell(Event::Pool(change)));
                         let more = breaches.len().saturating_sub(BREACHES);
                         breaches.truncate(BREACHES);
                         breaches.into_iter().for_each(|breach| tell(Event::Breach(breach)));
@@ -291,8 +322,8 @@ impl MainLoop {
         }
     }
 
-    /// Reports a new revision and the interfaces that came and went; returns the number of interfaces.
-    fn tell_changes(&mut self, tell: &mut impl FnMut(Event)) -> usize {
+    /// Reports a new revision, and gathers the interfaces that came and went.
+    fn tell_changes(&mut self, tell: &mut impl FnMut(Event)) {
         let manager = api::lock(&self.manager);
         let (now, revision) = (manager.classes(), manager.revision());
         drop(manager);
@@ -300,14 +331,40 @@ impl MainLoop {
             tell(Event::Reloaded { revision });
             self.revision = revision;
         }
-        for (interface, class) in now.iter().filter(|(name, class)| self.seated.get(*name) != Some(class)) {
-            tell(Event::Came { interface: interface.clone(), class: class.clone() });
+        let (before, turns) = match &self.gathered {
+            Some(gathered) => (&gathered.now, gathered.turns),
+            None => (&self.seated, 0),
+        };
+        if *before != now {
+            self.gathered = Some(Gathered { now, moved: true, turns });
         }
-        for interface in self.seated.keys().filter(|name| !now.contains_key(*name)) {
-            tell(Event::Went { interface: interface.clone() });
+    }
+
+    /// Reports the interfaces that came and went once no more come, or `at_once`.
+    fn report_gathered(&mut self, at_once: bool, tell: &mut impl FnMut(Event)) {
+        let Some(gathered) = &mut self.gathered else { return };
+        gathered.turns += 1;
+        if std::mem::take(&mut gathered.moved) && gathered.turns < GATHERED && !at_once {
+            return;
+        }
+        let now = self.gathered.take().map(|gathered| gathered.now).unwrap_or_default();
+        let came: Vec<_> = now.iter().filter(|(name, class)| self.seated.get(*name) != Some(class)).collect();
+        let went: Vec<&String> = self.seated.keys().filter(|name| !now.contains_key(*name)).collect();
+        if came.len() + went.len() > CHANGES {
+            let mut classes = BTreeMap::new();
+            for (_, class) in &came {
+                *classes.entry((*class).clone()).or_default() += 1;
+            }
+            tell(Event::ManyChanged { came: classes, went: went.len() });
+        } else {
+            for (interface, class) in came {
+                tell(Event::Came { interface: interface.clone(), class: class.clone() });
+            }
+            for interface in went {
+                tell(Event::Went { interface: interface.clone() });
+            }
         }
         self.seated = now;
-        self.seated.len()
     }
 
     /// Reports a failure when it begins and when it is over.

@@ -5,13 +5,17 @@
 mod common;
 
 mod root_cards;
+mod root_claims;
 mod root_classifier;
 mod root_crash;
 mod root_dba;
+mod root_debts;
 mod root_groups;
 mod root_held;
+mod root_hostile_taps;
 mod root_htb;
 mod root_ifb;
+mod root_local;
 mod root_plane;
 mod root_receive;
 mod root_receive_undo;

@@ -24,7 +24,13 @@ const DEFAULT: u16 = 2;
 const WEB: u16 = 3;
 
 fn tenant(host: &TestHost) -> Tenant {
-    Tenant { class: classid(WEB), address: Some(host.tenants[0].address), redirect: None, framing: Framing::NONE }
+    Tenant {
+        class: classid(WEB),
+        address: Some(host.tenants[0].address),
+        redirect: None,
+        framing: Framing::NONE,
+        checks: None,
+    }
 }
 
 fn packets(host: &mut TestHost, device: &Device, class: u16) -> u64 {

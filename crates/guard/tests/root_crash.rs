@@ -43,10 +43,13 @@ fn helper_guard() {
     };
     let both: Vec<DiscoveredInterface> = vec![interface(1).into(), interface(2).into()];
     let plain = LIMITED.replace("rx_class = \"any\"", "").replace("rx_class = \"low\"", "");
+    // With queues at the members' own interfaces.
+    let apart = LIMITED.replace("[class.any]", "[class.any]\nlocal = \"limit\"");
     loop {
         let mut core = Core::start(kept(Path::new(&ledger)), policy(LIMITED), both.clone()).unwrap();
         core.set_interfaces(both[..1].to_vec()).unwrap();
         core.reload(policy(&plain)).unwrap();
+        core.reload(policy(&apart)).unwrap();
         core.set_interfaces(both.clone()).unwrap();
         core.reload(policy(LIMITED)).unwrap();
         core.undo().unwrap();

@@ -193,7 +193,7 @@ fn default_is_purged_while_others_fill_the_uplink() {
                 });
                 let goes_on = silver(&mut core).waiting_bytes > 0;
                 let is_thrown_away = after.dropped_packets >= before.dropped_packets + 20;
-                if goes_on && is_thrown_away { Ok(()) } else { Err((goes_on, before, after)) }
+                if goes_on && is_thrown_away { Ok(()) } else { Err(format!("{goes_on} {before:?} {after:?}")) }
             });
         });
         assert_eq!(core.reconcile().unwrap(), 0, "the queue is as it was");

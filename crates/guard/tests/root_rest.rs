@@ -172,3 +172,35 @@ fn addresses_of_other_ends_are_cached() {
         assert_eq!(of(source.glance(&uplinks).unwrap()), ["02:00:00:00:00:03"]);
     });
 }
+
+#[test]
+#[ignore = "root"]
+fn a_neighbours_mac_is_not_taken() {
+    apart(|| {
+        let [one, other] = [Namespace::make(), Namespace::make()];
+        for (i, guest) in [&one, &other].into_iter().enumerate() {
+            run(&[&format!("ip link add h{i} type veth peer name g0 netns {}", guest.path())]);
+            guest.run(&[&format!("ip link set g0 address 02:00:00:00:00:1{i}")]);
+        }
+        run(&["ip link set h1 address 02:00:00:00:00:20"]);
+        let mut source = Source::open(Box::new(Once { guests: Vec::new(), unread: Vec::new() })).unwrap();
+        let mut seen = || {
+            let found = source.look(&BTreeSet::new()).unwrap();
+            found.into_iter().find(|f| f.interface.name == "h0").unwrap().interface.macs
+        };
+        let set = |address: &str| one.run(&[&format!("ip link set g0 address {address}")]);
+        assert_eq!(seen(), ["02:00:00:00:00:10"]);
+        // Its neighbour's, and this host's.
+        for taken in ["02:00:00:00:00:11", "02:00:00:00:00:20"] {
+            set(taken);
+            assert_eq!(seen(), ["02:00:00:00:00:10"]);
+            assert_eq!(seen(), ["02:00:00:00:00:10"], "it stays so");
+        }
+        set("02:00:00:00:00:12");
+        assert_eq!(seen(), ["02:00:00:00:00:12"]);
+        other.run(&["ip link set g0 address 02:00:00:00:00:13"]);
+        seen();
+        set("02:00:00:00:00:11");
+        assert_eq!(seen(), ["02:00:00:00:00:11"], "nobody has it any more");
+    });
+}

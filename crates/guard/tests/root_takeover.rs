@@ -152,6 +152,33 @@ fn filters_beside_foreign_ones_are_taken_over() {
     outlives_and_is_taken_over(false, &["tc qdisc add dev u0 clsact", theirs]);
 }
 
+/// Once a guard's queues stood there: what stood there before them is put back. Counters go on where they were.
+#[test]
+#[ignore = "root"]
+fn a_queue_that_comes_later_is_not_taken_over() {
+    apart_with_bpffs(true, || {
+        let mut host = test_host(2);
+        run(&["tc qdisc add dev u0 root handle 11: pfifo limit 5000"]);
+        let before = State::now();
+        let ledger = tempfile::tempdir().unwrap();
+        let mut core = start(&host, ledger.path(), LIMITED);
+        classified(&mut host);
+        let passed = |core: &mut Core<Linux>| core.status().unwrap()[0].members[1].count.passed_bytes;
+        let first = passed(&mut core);
+        assert!(first > 0);
+        run(&["tc qdisc replace dev u0 root handle 12: bfifo limit 90000"]);
+        core.reconcile().unwrap();
+        assert!(core.status().unwrap()[0].interruptions.now.is_some());
+        assert_eq!(passed(&mut core), first);
+        run(&["tc qdisc del dev u0 root"]);
+        core.reconcile().unwrap();
+        assert_eq!(core.status().unwrap()[0].interruptions.now, None);
+        assert!(passed(&mut core) >= first);
+        core.undo().unwrap();
+        assert_eq!(State::now(), before);
+    });
+}
+
 /// What cannot be known without a ledger is said; what can be found is off.
 #[test]
 #[ignore = "root"]

@@ -11,6 +11,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include "bucket.h"
+#include "worker.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -121,26 +122,6 @@ static __always_inline __u64 charged_to(struct request *rq)
 	group = rq->bio->bi_blkg->blkcg->css.cgroup;
 	/* Version 2 is the first hierarchy that a kernel makes. */
 	return group->root->hierarchy_id == 0 ? group->kn->id : 0;
-}
-
-/* What a kworker works on: `flush-254:0`, `loop0`. Its hash tells it from other work of the thread. */
-static __always_inline __u32 working_on(struct task_struct *task, char (*work)[24])
-{
-	struct kthread *thread = task->worker_private;
-	__u64 words[3] = {};
-	struct worker *worker;
-	__u64 hash;
-
-	if (!bpf_core_field_exists(task->worker_private))
-		return 0;
-	worker = BPF_CORE_READ(thread, data);
-	bpf_core_read_str(words, sizeof(words), &worker->desc);
-	__builtin_memcpy(work, words, sizeof(words));
-	/* FNV-1a, by words. */
-	hash = (0xcbf29ce484222325ull ^ words[0]) * 0x100000001b3ull;
-	hash = (hash ^ words[1]) * 0x100000001b3ull;
-	hash = (hash ^ words[2]) * 0x100000001b3ull;
-	return hash >> 32 ^ hash;
 }
 
 static __always_inline struct set *set_of(__u64 id)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The few kernel types that blocktrace.bpf.c reads. Only the fields that are used stand here: with
+/* The few kernel types that the programs read. Only the fields that are used stand here: with
  * preserve_access_index libbpf moves each access to where the running kernel has the field (CO-RE),
  * so neither order nor size matter. Names with three underscores are other versions of a type; what
  * follows the underscores is ignored when it is looked up. */
@@ -19,8 +19,8 @@ typedef __u32 __be32;
 typedef __u32 __wsum;
 
 /* include/uapi/linux/bpf.h */
-enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_HASH = 5 };
-enum { BPF_NOEXIST = 1 };
+enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_HASH = 5, BPF_MAP_TYPE_LRU_HASH = 9 };
+enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_NO_PREALLOC = 1 };
 
 /* include/linux/sched.h */
@@ -106,6 +106,39 @@ struct task_struct {
 	struct task_struct *group_leader;
 	void *worker_private;
 	struct css_set *cgroups;
+};
+
+/* include/linux/fs.h */
+struct super_block {
+	__u32 s_dev;
+	unsigned long s_magic;
+};
+
+struct inode {
+	struct super_block *i_sb;
+	unsigned long i_ino;
+};
+
+struct address_space {
+	struct inode *host;
+};
+
+/* include/linux/mm_types.h: the low byte of _flags_1 is the order of one with PG_head (folio_large_order, from 6.6;
+ * ext4 has large ones from 6.16). From 6.18 the flags are a type of their own. */
+struct folio {
+	unsigned long flags;
+	unsigned long _flags_1;
+};
+
+struct folio___typed {
+	struct {
+		unsigned long f;
+	} flags;
+};
+
+/* include/linux/page-flags.h */
+enum pageflags {
+	PG_head = 6,
 };
 
 /* kernel/kthread.c and kernel/workqueue_internal.h: a kworker's thread says what it works on. */

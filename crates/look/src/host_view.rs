@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vmio_model::facts::{Guest, Hop, HostSeen, HostState, Provenance, Unread};
-use vmio_node::linux::net::{Interfaces, Port};
+use vmio_model::facts::{Guest, HostSeen, HostState, Provenance, Unread};
+use vmio_node::linux::net::Interfaces;
 use vmio_node::linux::{process, system};
 use vmio_node::qmp::ReadOnly;
 use vmio_node::{NetworkAnswer, NetworkQuestion, NoMonitor, Questions, Reader, Unanswered};
 
 pub use vmio_node::Question;
 
+use crate::behind::{Behind, Once};
 use crate::host_state;
 use crate::neighbours::Others;
 use crate::ovs::Ovs;
@@ -79,10 +80,8 @@ pub struct HostView<'a> {
     spent: Mutex<BTreeMap<Option<u32>, Duration>>,
     /// Interfaces by number.
     interfaces: OnceLock<BTreeMap<u32, String>>,
-    /// Ports of bridges.
-    ports: Mutex<BTreeMap<String, Arc<Vec<Port>>>>,
-    /// What is behind ends of veth pairs.
-    pairs: Mutex<BTreeMap<String, Option<Vec<Hop>>>>,
+    /// What is behind bridges, by their name.
+    bridges: Once<Arc<Behind>>,
     ovs: OnceLock<Result<Ovs, Unread>>,
 }
 
@@ -100,8 +99,7 @@ impl<'a> HostView<'a> {
             state: OnceLock::new(),
             spent: Mutex::default(),
             interfaces: OnceLock::new(),
-            ports: Mutex::default(),
-            pairs: Mutex::default(),
+            bridges: Once::default(),
             ovs: OnceLock::new(),
         }
     }
@@ -215,27 +213,9 @@ impl<'a> HostView<'a> {
         self.interfaces.get_or_init(read).get(&index).map(String::as_str)
     }
 
-    /// The ports of one of this machine's bridges by which packets go on, as `read` found them at the first call: all
-    /// of a bridge's guests have the same.
-    pub(crate) fn ports(&self, bridge: &str, read: impl FnOnce() -> Vec<Port>) -> Arc<Vec<Port>> {
-        let known = || self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = known().get(bridge).cloned();
-        seen.unwrap_or_else(|| {
-            let ports = Arc::new(read());
-            known().insert(bridge.to_owned(), Arc::clone(&ports));
-            ports
-        })
-    }
-
-    /// What is behind one of this machine's ends of a veth pair, as `look` found it at the first call.
-    pub(crate) fn beyond(&self, end: &str, look: impl FnOnce() -> Option<Vec<Hop>>) -> Option<Vec<Hop>> {
-        let known = || self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = known().get(end).cloned();
-        seen.unwrap_or_else(|| {
-            let hops = look();
-            known().insert(end.to_owned(), hops.clone());
-            hops
-        })
+    /// What is behind this machine's bridges: all of a bridge's guests have the same.
+    pub(crate) fn bridges(&self) -> &Once<Arc<Behind>> {
+        &self.bridges
     }
 
     /// What Open vSwitch's database says, asked once; empty where it does not run.

@@ -6,6 +6,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 
 pub mod backing;
+mod behind;
 mod host_state;
 mod host_view;
 pub mod images;

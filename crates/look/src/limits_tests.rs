@@ -1,7 +1,11 @@
 #![allow(clippy::unwrap_used)]
+use super::kernel::{GUARD, LXD_CLASS, SWITCH_CLASS, SWITCH_PREFERENCE};
 use super::*;
-use vmio_model::facts::{Hop, Provenance, Subject};
+use vmio_model::facts::{Hop, LimitedAt, Provenance, Subject};
+use vmio_model::policy::Direction;
 use vmio_node::fake::{Fake, says};
+use vmio_node::netlink::tc::{self, Class, Filter, Limit, Qdisc};
+use vmio_node::{NetworkAnswer, NetworkQuestion};
 
 const INDEX: u32 = 7;
 
@@ -23,7 +27,7 @@ fn rate(bytes_per_second: u64, burst_bytes: Option<u64>) -> Limit {
 }
 
 fn class(handle: u32, parent: u32, bytes_per_second: u64) -> Class {
-    Class { handle, parent, limit: rate(bytes_per_second, None), dropped: 0 }
+    Class { handle, parent, limit: Some(rate(bytes_per_second, None)), dropped: 0 }
 }
 
 fn policer(limit: Limit) -> Filter {
@@ -81,7 +85,7 @@ fn libvirts_limits_and_the_kernels_are_the_same() {
     assert_eq!((inbound.at, outbound.at), (Some(LimitedAt::Root), Some(LimitedAt::Ingress)));
     assert_eq!((outbound.burst_bytes, outbound.dropped_packets), (Some(26_214_000), Some(41)));
     assert_eq!(outbound.platform.as_deref(), Some("cloudstack"));
-    assert_eq!(nic.limits[1], "204.8 Mbit/s from the guest by libvirt");
+    assert_eq!(nic.limits_shown()[1], "204.8 Mbit/s from the guest by libvirt");
 }
 
 #[test]
@@ -152,6 +156,51 @@ fn configured_limit_that_the_kernel_lacks() {
     assert!(!nic.rate_limits[0].missing);
 }
 
+#[test]
+fn each_direction_may_be_missing_by_itself() {
+    let limit = |direction, drops| RateLimit::new("libvirt", direction, BitRate::new(100_000_000), drops);
+    let both = || vec![limit(Direction::GuestRx, false), limit(Direction::GuestTx, true)];
+    let missing = |qdiscs: Vec<Qdisc>, backend: &str| {
+        let (nic, _) = settled(&host("tap0", qdiscs), guest("qemu", "tap0", backend, both()));
+        nic.rate_limits.iter().map(|limit| limit.missing).collect::<Vec<bool>>()
+    };
+    let kernels = || Qdisc { handle: 0, ..qdisc("fq_codel", tc::AT_ROOT) };
+    let own = || Qdisc { limit: Some(rate(12_500_000, None)), ..qdisc("tbf", tc::AT_ROOT) };
+    assert_eq!(missing(vec![own()], "tap"), [false, true]);
+    assert_eq!(missing(vec![kernels(), qdisc("ingress", tc::AT_HOOKS)], "tap"), [true, false]);
+    // A filter of clsact may be on either.
+    assert_eq!(missing(vec![kernels(), qdisc("clsact", tc::AT_HOOKS)], "tap"), [false, false]);
+    assert_eq!(missing(vec![kernels(), qdisc("ingress", tc::AT_HOOKS)], "macvtap"), [false, true]);
+    // One that is down has no qdiscs.
+    assert_eq!(missing(Vec::new(), "tap"), [false, false]);
+}
+
+/// lib/netdev-linux.c, `htb_class_set`: queue 0 is class 1:1, below 1:fffe.
+#[test]
+fn queues_of_open_vswitch_are_its_own() {
+    let switch =
+        Hop { interface: "br-int".into(), kind: HopKind::OvsBridge, mtu_bytes: None, driver: None, here: true };
+    for kind in ["htb", "hfsc"] {
+        let root = Qdisc { default_class: 0x0001_0001, ..qdisc(kind, tc::AT_ROOT) };
+        let all = vec![class(0x0001_0001, SWITCH_CLASS, 12_500_000), class(SWITCH_CLASS, tc::AT_ROOT, 625_000)];
+        let (classes, classes_are) = classes(all);
+        let fake = host("tap7", vec![root]).kernel(classes, classes_are);
+        let mut port = guest("qemu", "tap7", "tap", Vec::new());
+        assert_eq!(told(&settled(&fake, port.clone()).0), [("guest_rx", "tc", 5, false)]);
+        port.nics[0].way = vec![switch.clone()].into();
+        assert_eq!(told(&settled(&fake, port).0), [("guest_rx", "openvswitch", 5, false)]);
+    }
+    // One by hand, beside Open vSwitch's policer.
+    let root = Qdisc { limit: Some(rate(12_500_000, None)), ..qdisc("tbf", tc::AT_ROOT) };
+    let policer = Filter { preference: SWITCH_PREFERENCE, ..policer(rate(1_250_000, None)) };
+    let (filters, filters_are) = filters(tc::AT_INGRESS, vec![policer]);
+    let fake = host("tap7", vec![root, qdisc("ingress", tc::AT_HOOKS)]).kernel(filters, filters_are);
+    let mut port = guest("qemu", "tap7", "tap", Vec::new());
+    port.nics[0].way = vec![switch].into();
+    let all = [("guest_rx", "tc", 100, false), ("guest_tx", "openvswitch", 10, true)];
+    assert_eq!(told(&settled(&fake, port).0), all);
+}
+
 /// libvirt writes its limit to the port of Open vSwitch, which has it policed by the kernel, or by the hardware.
 #[test]
 fn libvirts_limit_at_a_port_of_open_vswitch_is_one() {
@@ -189,12 +238,32 @@ fn limits_in_another_network_namespace_are_not_read() {
     assert!(unread.mend.contains("nsenter -t 812 -n tc -s qdisc show dev tap0"), "{unread:?}");
 }
 
+/// A CNI plugin limits a pod's end of the veth pair, here; its tap is in the pod.
+#[test]
+fn limits_of_a_pod_are_those_at_its_end_here() {
+    let root = Qdisc { limit: Some(rate(12_500_000, None)), ..qdisc("tbf", tc::AT_ROOT) };
+    let fake = host("cali9", vec![root]).symlink("/proc/self/ns/net", "net:[1]").symlink("/proc/812/ns/net", "net:[2]");
+    let hop =
+        |interface: &str, kind, here| Hop { interface: interface.into(), kind, mtu_bytes: None, driver: None, here };
+    let mut guest = Guest { pid: Some(812), ..guest("qemu", "tap0", "tap", Vec::new()) };
+    guest.nics[0].way =
+        vec![hop("tap0", HopKind::Tap, false), hop("eth0", HopKind::Veth, false), hop("cali9", HopKind::Veth, true)]
+            .into();
+    settle(&HostView::new(&fake), std::slice::from_mut(&mut guest));
+    let limit = &guest.nics[0].rate_limits[0];
+    assert_eq!(
+        (told(&guest.nics[0]), limit.interface.as_deref()),
+        (vec![("guest_rx", "cni", 100, false)], Some("cali9"))
+    );
+    assert!(guest.unread[0].why.contains("those at cali9, which its packets pass here, were read"), "{guest:?}");
+}
+
 #[test]
 fn qdisc_that_is_not_taken_apart_is_told() {
-    let fake = host("tap0", vec![qdisc("hfsc", tc::AT_ROOT)]);
+    let fake = host("tap0", vec![qdisc("cbq", tc::AT_ROOT)]);
     let mut guest = guest("qemu", "tap0", "tap", Vec::new());
     settle(&HostView::new(&fake), std::slice::from_mut(&mut guest));
-    assert!(guest.unread[0].why.contains("hfsc") && guest.nics[0].rate_limits.is_empty(), "{guest:?}");
+    assert!(guest.unread[0].why.contains("cbq") && guest.nics[0].rate_limits.is_empty(), "{guest:?}");
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! The way of a card's packets on this host: from its interface through bridges, those of Open vSwitch and veth pairs
-//! to the network cards by which they leave. Where a bridge has a card, a VLAN, a bond or a tunnel among its ports, the
-//! way ends there; else it goes on by veth pairs and patch ports, the nearest first: so Proxmox VE's firewall (`fwbr`,
-//! PVE/Network.pm, `create_firewall_bridge_linux`), Neutron's hybrid plug and a pod's own bridge are followed.
+//! to the network cards by which they leave, and how fast these are. Where a bridge has a card, a VLAN, a bond or a
+//! tunnel among its ports, the way ends there; else it goes on by veth pairs and patch ports, the nearest first: so
+//! Proxmox VE's firewall (`fwbr`, PVE/Network.pm, `create_firewall_bridge_linux`), Neutron's hybrid plug and a pod's own
+//! bridge are followed.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vmio_model::facts::{Fact, Hop, HopKind, Nic};
+use vmio_model::rate::BitRate;
 use vmio_node::linux::net::{InterfaceKind, Interfaces, Port};
 
+use crate::behind::Behind;
 use crate::host_view::HostView;
 use crate::ovs::DATAPATH;
 
@@ -55,7 +58,13 @@ pub fn settle(host: &HostView<'_>, all: &Interfaces<'_>, nic: &mut Nic, name: &s
         }
         None => {}
     }
-    nic.way = Fact::read(Walk { host, all }.on(way), format!("{dir}, lower_* of its bridges"));
+    let (way, speed) = Walk { host, all }.on(way);
+    nic.way = Fact::read(way, format!("{dir}, lower_* of its bridges"));
+    // A macvtap has the speed of what it sends by (drivers/net/macvlan.c, `macvlan_ethtool_get_link_ksettings`).
+    let speed = if kind == HopKind::Macvlan && here { speed_of(all, [name]) } else { speed };
+    if speed.is_some() {
+        nic.uplink_bps = Fact::read(speed, "/sys/class/net, speed of what it sends by");
+    }
 }
 
 /// A search for the network cards behind a bridge.
@@ -66,8 +75,10 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The way from an interface and its bridge, as far as it can be seen.
-    fn on(&self, way: Vec<Hop>) -> Vec<Hop> {
+    /// The way from an interface and its bridge, as far as it can be seen, and the speed of its end where there is no
+    /// other. Ends of veth pairs beside it are other guests'.
+    fn on(&self, way: Vec<Hop>) -> (Vec<Hop>, Option<BitRate>) {
+        let mut only = true;
         let (mut next, mut passed, mut routed) = (VecDeque::from([way.clone()]), BTreeSet::new(), None);
         while let Some(way) = next.pop_front().filter(|_| passed.len() < MOST_BRIDGES) {
             let Some(bridge) = way.last().filter(|last| last.kind.is_bridge()).cloned() else {
@@ -78,24 +89,19 @@ impl Walk<'_> {
             if !passed.insert((bridge.here, bridge.interface.clone())) {
                 continue;
             }
-            let (leave, pairs): (Vec<Port>, Vec<Port>) =
-                self.ports(&bridge).iter().cloned().partition(|port| port.kind != InterfaceKind::Veth);
+            let behind = self.behind(&bridge);
             let on = |hops: Vec<Hop>| way.iter().cloned().chain(hops).collect::<Vec<Hop>>();
-            if !leave.is_empty() {
-                let hops = leave.into_iter().flat_map(|port| self.with_below(port, bridge.here));
-                return on(hops.take(MOST_PORTS).collect());
+            let unseen = behind.patched.iter().filter(|hop| !passed.contains(&(hop.here, hop.interface.clone())));
+            only &= !behind.others && unseen.count() + usize::from(!behind.leave.is_empty()) <= 1;
+            if !behind.leave.is_empty() {
+                return (on(behind.leave.clone()), behind.speed.filter(|_| only));
             }
-            let behind = |port: Port| {
-                if !bridge.here {
-                    return self.beyond(port, false);
-                }
-                let end = port.name.clone();
-                self.host.beyond(&end, || self.beyond(port, true))
-            };
-            next.extend(pairs.into_iter().filter_map(behind).map(&on));
-            next.extend(self.patched(&bridge).into_iter().map(|hop| on(vec![hop])));
+            let beyond = || behind.pairs.iter().filter_map(|port| self.beyond(port, bridge.here)).collect();
+            // Patch ports first: they are few, and lead on; behind a pair there may be another guest.
+            next.extend(behind.patched.iter().map(|hop| on(vec![hop.clone()])));
+            next.extend(behind.beyond.get_or_init(beyond).iter().cloned().map(on));
         }
-        routed.unwrap_or(way)
+        (routed.unwrap_or(way), None)
     }
 
     /// The interfaces of the guest's namespace, or of vmio's own.
@@ -103,15 +109,35 @@ impl Walk<'_> {
         if here { Interfaces::here(self.host.reader()) } else { self.all.clone() }
     }
 
-    fn ports(&self, bridge: &Hop) -> Arc<Vec<Port>> {
-        match bridge.kind {
-            HopKind::OvsBridge if bridge.here => self.host.ports(&bridge.interface, || self.ovs_ports(bridge)),
-            HopKind::OvsBridge => Arc::default(),
-            _ if bridge.here => {
-                self.host.ports(&bridge.interface, || self.interfaces(true).ports(&bridge.interface, MOST_HOST_PORTS))
-            }
-            _ => Arc::new(self.all.ports(&bridge.interface, MOST_PORTS)),
-        }
+    /// What a bridge sends by.
+    fn behind(&self, bridge: &Hop) -> Arc<Behind> {
+        let ports = || match bridge.kind {
+            HopKind::OvsBridge if bridge.here => self.ovs_ports(bridge),
+            HopKind::OvsBridge => Vec::new(),
+            _ if bridge.here => self.interfaces(true).ports(&bridge.interface, MOST_HOST_PORTS),
+            _ => self.all.ports(&bridge.interface, MOST_PORTS),
+        };
+        let look = || {
+            let (leave, pairs): (Vec<Port>, Vec<Port>) =
+                ports().into_iter().partition(|port| port.kind != InterfaceKind::Veth);
+            let names = || leave.iter().map(|port| port.name.as_str());
+            let all_seen = bridge.here && leave.len() < MOST_PORTS;
+            let speed = all_seen.then(|| speed_of(&self.interfaces(true), names())).flatten();
+            let hops = leave.into_iter().flat_map(|port| self.with_below(port, bridge.here));
+            let (leave, patched) = (hops.take(MOST_PORTS).collect(), self.patched(bridge));
+            Arc::new(Behind { leave, speed, others: self.has_others(bridge), pairs, beyond: OnceLock::new(), patched })
+        };
+        if bridge.here { self.host.bridges().get(&bridge.interface, look) } else { look() }
+    }
+
+    /// Whether packets leave a bridge by ports that are no interfaces of the kernel's: tunnels of Open vSwitch, DPDK's
+    /// cards. Those of DPDK's guests are none of them.
+    fn has_others(&self, bridge: &Hop) -> bool {
+        let is_other = |kind: &str| {
+            !matches!(kind, "" | "system" | "internal" | "patch" | "dpdkvhostuser" | "dpdkvhostuserclient")
+        };
+        bridge.kind == HopKind::OvsBridge
+            && self.host.ovs().is_ok_and(|ovs| ovs.of_bridge(&bridge.interface).any(|(_, port)| is_other(&port.kind)))
     }
 
     /// The ports of a bridge of Open vSwitch that are the kernel's interfaces; taps among them are other guests'.
@@ -135,7 +161,7 @@ impl Walk<'_> {
 
     /// A veth pair from this end, and the bridge that its other end is in. `None` where that end is in a namespace that
     /// is not seen: another container's. What leaves the guest's own namespace is not another's.
-    fn beyond(&self, port: Port, here: bool) -> Option<Vec<Hop>> {
+    fn beyond(&self, port: &Port, here: bool) -> Option<Vec<Hop>> {
         let from = self.interfaces(here);
         let index = from.link_index(&port.name)?;
         let is_end = |of: &Interfaces<'_>, end: &str| from.is_other_end(&port.name, of, end);
@@ -145,7 +171,7 @@ impl Walk<'_> {
             is_end(&self.interfaces(true), end).then(|| (end.to_owned(), true))
         };
         let end = if here { outside() } else { inside().or_else(outside) };
-        let first = hop(port, here);
+        let first = hop(port.clone(), here);
         let Some((end, end_here)) = end else { return (!here).then(|| vec![first]) };
         let there = self.interfaces(end_here);
         let last = hop(there.port(&end), end_here);
@@ -176,6 +202,27 @@ impl Walk<'_> {
         }
         hops
     }
+}
+
+/// How fast these interfaces of this machine are together; `None` where that is not known of each.
+fn speed_of<'n>(here: &Interfaces<'_>, names: impl IntoIterator<Item = &'n str>) -> Option<BitRate> {
+    let all = names.into_iter().map(|name| speed_bps(here, name, STEPS).map(u128::from)).sum::<Option<u128>>()?;
+    (all > 0).then(|| BitRate::of_sum(all))
+}
+
+/// How fast an interface is; one without a link not at all. A VLAN tells what is below it, and a bond the sum of the
+/// members that it sends by, without those whose speed is not known (drivers/net/bonding/bond_main.c,
+/// `bond_ethtool_get_link_ksettings`). A bridge tells the fastest of its ports, guests' taps too (net/bridge/br_device.c,
+/// `br_get_link_ksettings`), which is no speed of what it sends by.
+fn speed_bps(here: &Interfaces<'_>, name: &str, steps: usize) -> Option<u64> {
+    if here.has_carrier(name) == Some(false) {
+        return Some(0);
+    }
+    let speed = here.speed_bps(name)?;
+    let is_known = |below: &String| {
+        steps > 0 && here.kind(below) != InterfaceKind::Bridge && speed_bps(here, below, steps - 1).is_some()
+    };
+    here.below(name, MOST_PORTS).iter().all(is_known).then_some(speed)
 }
 
 fn ovs_bridge(name: &str) -> Hop {

@@ -90,8 +90,9 @@ impl Drop for Qemu {
 
 const FREE: &[&str] = &["-qmp", "unix:{}/m.sock,server=on,wait=off"];
 
+/// Milliseconds.
 fn held(guest: &Guest) -> Option<f64> {
-    Some(guest.ids.get("monitor_held_ms")?.parse().unwrap())
+    Some(guest.monitor_held_seconds? * 1e3)
 }
 
 fn monitor_unread(guest: &Guest) -> Vec<&Unread> {

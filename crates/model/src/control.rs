@@ -277,6 +277,7 @@ mod tests {
             who: MemberKind::Interface,
             class: "x".into(),
             contract: *contract,
+            queue: None,
         };
         let seats = contracts.iter().map(seat).collect();
         let (direction, framing) = (Direction::GuestTx, Framing::NONE);

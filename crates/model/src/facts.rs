@@ -342,7 +342,7 @@ fn disk(a: &Attachment, b: &Attachment) -> Option<Changed> {
 /// `None` without a common round.
 pub fn gain_ratio(run: &Run, before: &Cell, after: &Cell) -> Option<Ratio> {
     let judge = judge_of(&run.workloads, before);
-    let of_round = pairs(&run.samples, before, after, |s| judge.rising(s));
+    let of_round = pairs(&run.samples, (before, after), &run.study.repeat.convergence(), |s| judge.rising(s));
     paired_ratio(&of_round.into_iter().map(|(_, p)| p).collect::<Vec<Pair>>())
 }
 

@@ -106,7 +106,7 @@ fn take_off(limited: &Limited, by: &str) -> String {
     match by {
         "libvirt" => unlimited_by_libvirt(names, limited.place.target.as_deref().unwrap_or(interface), &own),
         "proxmox" => unlimited_by_proxmox(names),
-        "openvswitch" => unlimited_by_ovs(interface),
+        "openvswitch" => unlimited_by_ovs(interface, &own),
         "cni" => set_anew(by).unwrap_or_default().to_owned(),
         "lxd" => format!("{}\n{}", set_anew(by).unwrap_or_default(), unlimited_by_tc(interface, &own)),
         _ => unlimited_by_tc(interface, &own),
@@ -166,7 +166,15 @@ pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Polic
         };
         // The first match in the order of the file applies.
         let place = found.and_then(|e| next.entries.iter().position(|n| n.matcher == e.matcher));
-        let entry = Entry { matcher, class, rx_class, uplink, place: String::new() };
+        let entry = Entry {
+            matcher,
+            class,
+            rx_class,
+            uplink,
+            addresses: found.map(|e| e.addresses.clone()).unwrap_or_default(),
+            router: found.is_some_and(|e| e.router),
+            place: String::new(),
+        };
         next.entries.insert(place.unwrap_or(next.entries.len()), entry);
     }
     fit(&mut next, policy, &mut left);

@@ -12,6 +12,7 @@ mod abilities;
 pub mod assign;
 mod check;
 pub mod compile;
+mod conduct;
 mod effective;
 pub(crate) mod glob;
 pub mod groups;
@@ -26,6 +27,7 @@ pub mod text;
 pub mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -36,6 +38,7 @@ use crate::problem::Problem;
 use crate::rate::BitRate;
 
 pub use abilities::{Abilities, Form};
+pub use conduct::{OnConflict, Spoofing};
 pub use effective::effective_minima;
 pub use matcher::{Kind, Matcher, NameError, interface_name, label};
 pub use program::Framing;
@@ -109,6 +112,10 @@ pub struct Class {
     pub hard: bool,
     /// May use capacity that is left when every maximum is met.
     pub over_max: bool,
+    /// Longest time that its excess waits on this host; `None` for room for TCP ([`compile`]).
+    pub queue: Option<Duration>,
+    /// Its maximum holds for all that a guest sends, also for what does not leave by the uplink.
+    pub limit_local: bool,
     /// Limits on each guest's control group.
     pub group: groups::Limits,
 }
@@ -122,6 +129,8 @@ impl Default for Class {
             weight: 1,
             hard: false,
             over_max: false,
+            queue: None,
+            limit_local: false,
             group: groups::Limits::default(),
         }
     }
@@ -140,6 +149,11 @@ impl Class {
     /// The minimum on an uplink of this capacity. The host's default of 2 % is limited by a written maximum.
     pub fn min_on(&self, capacity: BitRate) -> BitRate {
         self.min.unwrap_or_else(|| (capacity / HOST_PART).min(self.max.unwrap_or(BitRate::MAX)))
+    }
+
+    /// The rate that an interface of this class never exceeds on an uplink of this capacity.
+    pub fn most_on(&self, capacity: BitRate) -> BitRate {
+        if self.over_max { capacity } else { self.max.unwrap_or(capacity).min(capacity) }
     }
 
     /// The member of an interface of this class on an uplink of this capacity. Its minimum is the class's; see
@@ -167,6 +181,10 @@ pub struct Entry {
     pub rx_class: Option<String>,
     /// Its uplink.
     pub uplink: String,
+    /// IP addresses that the guest may claim, and no others; empty where they are not known.
+    pub addresses: Vec<IpAddr>,
+    /// Whether the guest routes for others.
+    pub router: bool,
     /// Where it was written: `file:line:column`.
     pub place: String,
 }
@@ -188,11 +206,20 @@ pub struct Guard {
     pub period: Duration,
     /// Admit interfaces that cannot be limited on this host.
     pub allow_unenforced: bool,
+    /// What becomes of others' queues in place of the guard's.
+    pub on_conflict: OnConflict,
+    /// What becomes of packets that claim another's address.
+    pub spoofing: Spoofing,
 }
 
 impl Default for Guard {
     fn default() -> Guard {
-        Guard { period: Duration::from_millis(10), allow_unenforced: false }
+        Guard {
+            period: Duration::from_millis(10),
+            allow_unenforced: false,
+            on_conflict: OnConflict::default(),
+            spoofing: Spoofing::default(),
+        }
     }
 }
 
@@ -265,6 +292,14 @@ impl Policy {
         }
         minima.retain(|(_, min)| *min > BitRate::ZERO);
         minima
+    }
+
+    /// Classes with a written maximum that interfaces may exceed by local traffic: what they send to other guests of
+    /// the host, to the host itself, or into its tunnels.
+    pub fn exceeded_locally(&self) -> Vec<&str> {
+        let sent = |name: &str| self.entries.iter().any(|entry| entry.class.as_deref() == Some(name));
+        let open = |(name, class): &(&String, &Class)| class.max.is_some() && !class.limit_local && sent(name);
+        self.classes.iter().filter(open).map(|(name, _)| name.as_str()).collect()
     }
 
     /// The class of an entry.

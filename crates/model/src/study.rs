@@ -150,8 +150,8 @@ pub struct Repeat {
     pub steady_state: bool,
 }
 
-/// Rounds of a boot after the fewest boots.
-const LATER_ROUNDS: u32 = 3;
+/// Rounds of a boot after the fewest boots: with more the boots would be few, and the interval wide for want of them.
+const LATER_ROUNDS: u32 = 2;
 
 impl Repeat {
     /// Requires steady state, with the rounds that its specification allows.

@@ -32,7 +32,7 @@ use crate::run::Run;
 use crate::stats::{Convergence, Difference, Noise, Ratio};
 use crate::study::HostResource;
 
-pub use build::{answers, short_of, summarise};
+pub use build::{Partial, PartialReason, answers, partial, summarise};
 pub use cell_row::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, PageCache, Percentile};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
@@ -157,6 +157,9 @@ pub struct Share {
     /// Rounds with a device stall on either side: kept and reported.
     #[serde(default)]
     pub stalled_rounds: Vec<u32>,
+    /// Rounds that are in none of these ratios: other processes kept the processors busy on either side.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out_rounds: Vec<u32>,
 }
 
 impl Share {
@@ -165,6 +168,13 @@ impl Share {
         let rounds: Vec<String> = self.stalled_rounds.iter().map(u32::to_string).collect();
         let word = if rounds.len() == 1 { "round" } else { "rounds" };
         (!rounds.is_empty()).then(|| format!("a device stall in {word} {}", rounds.join(", ")))
+    }
+
+    /// A note on pairs that are left out; `None` without any.
+    pub fn left_out(&self) -> Option<String> {
+        let out = self.left_out_rounds.len();
+        let all = self.share_ratio.pairs as usize + out;
+        (out > 0).then(|| format!("{out} of {all} pairs left out: other processes used over 20 % of the CPUs"))
     }
 }
 

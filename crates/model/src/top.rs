@@ -3,6 +3,7 @@
 
 pub mod cpu_users;
 pub mod history;
+pub mod journal;
 pub mod latency;
 pub mod load;
 pub mod process;

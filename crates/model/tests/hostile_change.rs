@@ -52,6 +52,7 @@ fn place(name: &str) -> Place {
         monitor: name(),
         taken,
         boots_as_first: Some(true),
+        addresses: Vec::new(),
         given: None,
     }
 }
@@ -136,7 +137,8 @@ fn texts(name: &str) -> Vec<String> {
     }
     let nics = vec![Nic { model: "virtio-net".into(), backend: "tap".into(), ..nic.clone() }];
     let nics = nics.into_iter().flat_map(|nic| {
-        [("libvirt", "libvirt"), ("proxmox", "openvswitch"), ("tc", "tc")].map(|(receives, sends)| {
+        let by = [("libvirt", "libvirt"), ("proxmox", "openvswitch"), ("openvswitch", "openvswitch"), ("tc", "tc")];
+        by.map(|(receives, sends)| {
             let sent = RateLimit::new(sends, Direction::GuestTx, MBIT, true);
             let limits = vec![
                 RateLimit { at: Some(LimitedAt::Root), ..RateLimit::new(receives, Direction::GuestRx, MBIT, false) },

@@ -81,6 +81,25 @@ fn framing_is_written_or_seen() {
 }
 
 #[test]
+fn local_traffic_is_counted_unless_limited() {
+    let loaded = |local: &str| {
+        let text = format!(
+            "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.gold]\nmax = \"2Mbit\"\n{local}[class.tin]\nmax = \"1Mbit\"\n\
+             [class.free]\n[[interface]]\nmatch = {{ name = \"a\" }}\nclass = \"gold\"\nrx_class = \"tin\"\n\
+             [[interface]]\nmatch = {{ name = \"b\" }}\nclass = \"free\"\n"
+        );
+        Policy::read(&[("guard.toml", &text)], &Links::default()).unwrap()
+    };
+    let exceeded = |local: &str| loaded(local).policy.exceeded_locally().join(" ");
+    assert_eq!([exceeded(""), exceeded("local = \"count\"\n")], ["gold", "gold"], "of what is sent, with a maximum");
+    assert_eq!(exceeded("local = \"limit\"\n"), "");
+    let gold = |local: &str| loaded(local).policy.class("gold").most_on(1000 * M);
+    assert_eq!([gold(""), gold("over_max = true\n")], [2 * M, 1000 * M]);
+    let warned = loaded("[class.host]\nlocal = \"limit\"\n");
+    assert_eq!((warned.warnings.len(), warned.warnings[0].key.as_str()), (1, "class.host.local"));
+}
+
+#[test]
 fn the_issues_own_example() {
     let policy = good("issue.toml");
     assert_eq!(policy.uplinks["eth0"].capacity, 1000 * M);
@@ -107,6 +126,9 @@ fn kinds_defaults_and_several_files() {
     assert_eq!((host.priority, host.min, host.weight), (1, Some(50 * M), 3));
     assert_eq!((policy.class("default").priority, policy.class("default").min), (7, Some(BitRate::ZERO)));
     assert!(policy.guard.allow_unenforced);
+    assert_eq!((policy.guard.on_conflict.word(), policy.guard.spoofing.word()), ("restore", "drop"));
+    let claims = policy.find(Kind::Vm, "101").unwrap();
+    assert!(claims.router && claims.addresses.iter().map(ToString::to_string).eq(["192.0.2.7", "2001:db8::7"]));
 
     let policy = good("several");
     assert_eq!((policy.class("gold").min, policy.class("gold").max), (Some(300 * M), Some(600 * M)));

@@ -35,12 +35,18 @@ const KEYS: &[&str] = &[
     "weight",
     "reserve",
     "over_max",
+    "queue",
+    "local",
     "match",
     "class",
     "rx_class",
     "uplink",
     "period",
     "allow_unenforced",
+    "on_conflict",
+    "spoofing",
+    "addresses",
+    "router",
     "name",
     "mac",
     "vm",
@@ -142,9 +148,9 @@ fn composed(random: &mut Random) -> String {
         text += &format!("{head}\n");
         let own: &[&str] = match head {
             h if h.contains("uplink") => &["capacity"],
-            h if h.contains("class") => &["priority", "min", "max", "weight", "reserve", "over_max"],
-            h if h.contains("interface") => &["match", "class", "rx_class", "uplink"],
-            _ => &["period", "allow_unenforced"],
+            h if h.contains("class") => &["priority", "min", "max", "weight", "reserve", "over_max", "queue", "local"],
+            h if h.contains("interface") => &["match", "class", "rx_class", "uplink", "addresses", "router"],
+            _ => &["period", "allow_unenforced", "on_conflict", "spoofing"],
         };
         let mut used = Vec::new();
         for _ in 0..random.below(5) {
@@ -160,7 +166,7 @@ fn composed(random: &mut Random) -> String {
                 "class" | "rx_class" => &VALUES[22..26],
                 "uplink" => &VALUES[26..28],
                 "priority" | "weight" => &VALUES[16..19],
-                "over_max" | "allow_unenforced" => &VALUES[12..14],
+                "over_max" | "allow_unenforced" | "router" => &VALUES[12..14],
                 "reserve" => &VALUES[14..16],
                 _ => VALUES,
             };

@@ -37,7 +37,7 @@ fn queues_are_read_as_they_were_set() {
         let Ok(NetworkAnswer::Classes(classes)) = node.network(&NetworkQuestion::Classes { index: v1 }) else {
             panic!()
         };
-        assert_eq!((classes[0].handle, classes[0].limit.bytes_per_second), (0x0001_0001, 2_500_000));
+        assert_eq!((classes[0].handle, classes[0].limit.unwrap().bytes_per_second), (0x0001_0001, 1_250_000));
         let question = NetworkQuestion::Filters { index: v0, parent: tc::AT_INGRESS };
         let Ok(NetworkAnswer::Filters(filters)) = node.network(&question) else { panic!() };
         let [filter] = &filters[..] else { panic!("{filters:?}") };

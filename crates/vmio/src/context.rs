@@ -6,7 +6,7 @@ use vmio_model::failure::{Exit, Failure};
 
 use crate::paths::Paths;
 use crate::store::StoreError;
-use crate::term::Style;
+use crate::term::{self, Style};
 
 /// The result of a verb.
 pub type Outcome = anyhow::Result<Exit>;
@@ -52,7 +52,7 @@ pub struct Context {
 impl Context {
     /// The directory of the journals, made where it is missing. The next start executes what is in a journal, so a
     /// directory that others may write is refused.
-    pub fn journals(&self) -> anyhow::Result<PathBuf> {
+    fn journals(&self) -> anyhow::Result<PathBuf> {
         let dir = self.paths.state.join("journals");
         match vmio_node::private_dir(&dir) {
             Ok(()) => Ok(dir),
@@ -62,6 +62,15 @@ impl Context {
                     .help("choose a state directory that this user may write: --state DIR"),
             )),
         }
+    }
+
+    /// The directory of the journals, after what killed runs left there was undone.
+    pub fn recovered_journals(&self) -> anyhow::Result<PathBuf> {
+        let dir = self.journals()?;
+        let recovered = vmio_node::recover(&dir);
+        recovered.undone.iter().for_each(|done| term::note(&format!("cleaned up after a killed run: {done}")));
+        recovered.failed.iter().for_each(|failed| term::note(&format!("warning: could not clean up: {failed}")));
+        Ok(dir)
     }
 }
 

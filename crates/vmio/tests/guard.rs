@@ -76,7 +76,22 @@ fn a_good_policy_is_summed_up() {
     let state = with_files(&[("guard.toml", POLICY)]);
     let ended = ends(&state, &["check", "--config", "guard.toml"], 0);
     assert_eq!(ended.err, "");
-    ended.says(&["1 interface named, 1 pattern.", "eth0 guest_tx: 320 Mbit/s of 1 Gbit/s guaranteed to 2 members"]);
+    ended
+        .says(&["1 interface named, 1 pattern.", "eth0 guest_tx: 320 Mbit/s of 1 Gbit/s guaranteed to 2 members"])
+        .says(&["local traffic is not limited: what members of gold send"]);
+    let open = |text: &str| {
+        fs::write(state.path().join("guard.toml"), text).unwrap();
+        ends(&state, &["check", "--config", "guard.toml", "--json"], 0).json()["not_limited_locally"].clone()
+    };
+    assert_eq!(open(POLICY)[0], "gold");
+    let limits = POLICY.replace("max = \"600Mbit\"", "local = \"limit\"\nqueue = \"25ms\"\nmax = \"600Mbit\"");
+    let limits = format!("[guard]\nspoofing = \"drop\"\n{limits}");
+    assert!(open(&limits).as_array().unwrap().is_empty());
+    let out = ends(&state, &["check", "--config", "guard.toml"], 0).out;
+    assert!(!out.contains("local traffic"), "{out}");
+    for line in ["  class gold: queue 25 ms, local limit\n", "  guard: on_conflict report, spoofing drop\n"] {
+        assert!(out.contains(line), "{out}");
+    }
 }
 
 /// What a class says of processors and memory stands in `check` and in the plan, as it was written.

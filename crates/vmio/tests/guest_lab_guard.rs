@@ -201,10 +201,13 @@ fn long_guard_in_a_lab_host_holds_guests_on_open_vswitch() {
         "limit: tap0 (g0): Open vSwitch limits what it sends to 400 kbit/s",
         "Open vSwitch drops what is above 400 kbit/s at once: TCP gets less than that",
         "|ovs-vsctl set interface tap0 ingress_policing_rate=0 ingress_policing_burst=0|",
+        "limit: tap1 (g1): Open vSwitch limits what it receives to 5 Mbit/s",
+        "|qos=$(ovs-vsctl get port tap1 qos) && ",
     ] {
         assert!(with.replace("|  ", " ").contains(words), "{words}: {with}");
     }
-    assert!(!without.contains("limit: tap0"), "{without}");
+    assert!(!without.contains("limit: tap0") && !without.contains("limit: tap1"), "{without}");
+    assert_eq!(said.all("queued"), ["tap1: 1 in the kernel, 2 records", "tap1: 0 in the kernel, 1 records"]);
     let policed =
         ["tap0: 400 kbit/s, 1 in the kernel", "tap0: 0 kbit/s, 0 in the kernel", "d0: 1000 kbit/s, 1 in the kernel"];
     assert_eq!(said.all("policed"), policed);

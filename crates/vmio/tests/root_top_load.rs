@@ -12,11 +12,11 @@ use vmio_testbed::{scratch, skip};
 use crate::help::guarded::{TestHost, ip, qemu};
 use crate::help::tmux::Terminal;
 
-const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
-const VMIO: &str = env!("CARGO_BIN_EXE_vmio");
+pub const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
+pub const VMIO: &str = env!("CARGO_BIN_EXE_vmio");
 
 /// A sector that computes for ever: `jmp $`.
-const SPIN: &[u8] = &[0xeb, 0xfe];
+pub const SPIN: &[u8] = &[0xeb, 0xfe];
 /// A sector that reads the first 32 KiB of its disk for ever: `int 13h` with AH = 42h, and what it reads and where to.
 const READ: &[u8] = &[
     0x31, 0xc0, 0x8e, 0xd8, // xor ax, ax; mov ds, ax
@@ -26,34 +26,58 @@ const READ: &[u8] = &[
 ];
 
 /// A name that no other guest has, and that is shown whole.
-fn name(short: &str) -> String {
+pub fn name(short: &str) -> String {
     format!("{short}{}", std::process::id())
+}
+
+/// A sector that boots into this code.
+pub fn sector(code: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x5au8; 512];
+    bytes[..code.len()].copy_from_slice(code);
+    bytes[510..].copy_from_slice(&[0x55, 0xaa]);
+    bytes
 }
 
 /// An image that boots into this code.
 fn image(dir: &Path, name: &str, code: &[u8]) -> PathBuf {
-    let mut bytes = vec![0x5au8; 1 << 20];
-    bytes[..code.len()].copy_from_slice(code);
-    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let mut bytes = sector(code);
+    bytes.resize(1 << 20, 0x5a);
     let path = dir.join(format!("{name}.raw"));
     fs::write(&path, bytes).unwrap();
     path
 }
 
 /// A guest that runs this code, with names for its threads or without.
-fn guest(dir: &Path, name: &str, code: &[u8], named: bool) -> Companion {
+pub fn guest(dir: &Path, name: &str, code: &[u8], named: bool) -> Companion {
     let threads = if named { ",debug-threads=on" } else { "" };
-    let drive = format!("file={},format=raw,if=none,id=d0,cache=none", image(dir, name, code).display());
+    let drive = format!("file={},cache=none", image(dir, name, code).display());
+    boot(&format!("guest={name}{threads}"), &drive, &[])
+}
+
+/// A guest that boots from this drive, and has these further arguments.
+pub fn boot(name: &str, drive: &str, more: &[&str]) -> Companion {
+    let drive = format!("{drive},format=raw,if=none,id=d0");
     let mut command = Command::new("qemu-system-x86_64");
-    command.args(["-name", &format!("guest={name}{threads}"), "-accel", "tcg", "-m", "64", "-smp", "1"]);
+    command.args(["-name", name, "-accel", "tcg", "-m", "64", "-smp", "1"]);
     command.args(["-nodefaults", "-display", "none", "-drive", &drive, "-device", "virtio-blk-pci,drive=d0"]);
-    Companion::start(command.stderr(Stdio::null()))
+    Companion::start(command.args(more).stderr(Stdio::null()))
 }
 
 /// The words of a guest's line.
 fn row<'a>(lines: &'a [String], name: &str) -> Option<Vec<&'a str>> {
     let words = |line: &'a String| line.split_whitespace().collect::<Vec<_>>();
     lines.iter().map(words).find(|words| words.first() == Some(&name))
+}
+
+/// Whether top traces the block layer here.
+pub fn traces(dir: &Path) -> bool {
+    let once = Command::new(VMIO)
+        .args(["top", "--json", "--count", "1", "--interval", "0.2"])
+        .env("VMIO_STATE", dir.join("state"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    !String::from_utf8_lossy(&once.stdout).contains("no eBPF")
 }
 
 /// A percentage of a cell, whether guessed or not.
@@ -113,13 +137,7 @@ fn a_flood_of_a_disk_is_named_with_its_victim() {
     if Command::new("fio").arg("--version").stdout(Stdio::null()).status().is_err() {
         return skip("no fio");
     }
-    let once = Command::new(VMIO)
-        .args(["top", "--json", "--count", "1", "--interval", "0.2"])
-        .env("VMIO_STATE", dir.path().join("state"))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    if String::from_utf8_lossy(&once.stdout).contains("no eBPF") {
+    if !traces(dir.path()) {
         return skip("no eBPF");
     }
     let name = name("read");

@@ -324,6 +324,7 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
     ("scan", &["Shape.arch"], "nothing is expected of a guest by figures of another processor's: docs/arm.md"),
     ("tax", &["Provenance.name"], "the same"),
     ("doctor", &[".accelerator", "Accelerator.accel", "Accelerator.reason"], "a guest found out: guest_schema.rs"),
+    ("doctor", &["TryRow.seconds"], "what was tried: root_doctor.rs"),
     ("doctor", &[".other_guests_unseen"], "/proc hides processes from the user"),
     ("doctor", &["PlaceRow.name", "PlaceRow.ready", "PlaceRow.state"], "a volume group or a pool"),
     (
@@ -341,6 +342,7 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
         ],
         "a guest that others limit: common/advice/others.rs",
     ),
+    ("tax", &["Share.left_out_rounds"], "another's work beside: disturbed.rs of model"),
     ("tax", ELSEWHERE_MEASURED, "another machine: root_ssh.rs"),
     ("tax", ELSEWHERE_FOLLOWED, "the same; knees: seen.rs"),
     ("tax-noise", ELSEWHERE_MEASURED, "the same"),

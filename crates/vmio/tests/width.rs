@@ -2,7 +2,7 @@
 //! larger, a log, a mail. What is longer is a line of a change, which is there to be pasted and not broken.
 #![allow(clippy::unwrap_used)]
 
-use crate::common::{self, page::too_long};
+use crate::common::{self, page::longer_than, page::too_long};
 use crate::help::state_dir::{StateDir, unfolded};
 
 use std::collections::BTreeSet;
@@ -245,15 +245,19 @@ fn nothing_breaks_a_word_at_40_columns() {
         scan.rows.iter().map(|row| (brief(row, None, Style::PLAIN, WIDTH), brief(row, None, Style::PLAIN, 40))),
     );
     for (wide, narrow) in pairs {
-        let words: BTreeSet<&str> = wide.split_whitespace().collect();
-        // What is a beginning of a word of the wide text, and no word of it, was broken off.
-        let broken = |word: &&str| {
-            let longer = |whole: &&str| whole.width() <= 38 && whole.len() > word.len() && whole.starts_with(*word);
-            !words.contains(*word) && !word.contains('…') && words.iter().any(longer)
-        };
-        let all: Vec<&str> = narrow.split_whitespace().filter(|word| word.width() > 3).filter(broken).collect();
-        assert_eq!(all, Vec::<&str>::new(), "{narrow}");
+        assert_eq!(broken_words(&wide, &narrow), Vec::<&str>::new(), "{narrow}");
     }
+}
+
+/// What is a beginning of a word of the wide text that has room on a line, and no word of it, was broken off.
+fn broken_words<'a>(wide: &str, narrow: &'a str) -> Vec<&'a str> {
+    let words: BTreeSet<&str> = wide.split_whitespace().collect();
+    let broken = |word: &&str| {
+        let begins = |whole: &&&str| whole.len() > word.len() && whole.starts_with(*word);
+        let [short, long] = [false, true].map(|long| words.iter().filter(begins).any(|w| (w.width() > 38) == long));
+        !words.contains(*word) && !word.contains('…') && short && !long
+    };
+    narrow.split_whitespace().filter(|word| word.width() > 3).filter(broken).collect()
 }
 
 /// The same in a terminal, whose width the program asks for.
@@ -273,12 +277,17 @@ fn a_terminal_of_40_columns_is_heeded() {
     // A command to paste is whole.
     let long = |line: &&str| line.trim_end().width() > 40 && !line.trim_start().starts_with("vmio ");
     assert_eq!(text.lines().filter(long).collect::<Vec<_>>(), Vec::<&str>::new(), "{text}");
-    // The tables of what was measured, from their heads to what explains them.
-    let text = shown("runs show 1 --verbose");
-    let tables =
-        text.split_once("figure (95%)").and_then(|(_, rest)| rest.split_once("n: number of samples")).unwrap().0;
-    assert!(tables.contains("MB/s"), "{text}");
-    assert_eq!(tables.lines().filter(long).collect::<Vec<_>>(), Vec::<&str>::new(), "{text}");
+    // All tables and settings.
+    common::store_run(&state.store(), &common::suite::run(Accel::Tcg));
+    common::store_run(&state.store(), &common::suite::network(Accel::Tcg));
+    for id in 1..=3 {
+        let args = format!("runs show {id} --verbose");
+        let (text, wide) = (shown(&args), state.vmio(&args.split(' ').collect::<Vec<_>>()).out);
+        assert!(text.contains("figure (95%)"), "{text}");
+        let stored = state.store().load(id).unwrap();
+        assert_eq!(longer_than(40, &text, &Report::of(&stored).findings), Vec::<&str>::new(), "{text}");
+        assert_eq!(broken_words(&wide, &text), Vec::<&str>::new(), "{text}");
+    }
     let text = overview(&common::scan::view(), Style::PLAIN, 40);
     assert_eq!(text.lines().filter(long).collect::<Vec<_>>(), Vec::<&str>::new(), "{text}");
 }

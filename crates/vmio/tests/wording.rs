@@ -21,6 +21,10 @@ const BANNED: [&str; 13] = [
     "who has the ",
 ];
 
+/// The same for tables of the pages.
+const BANNED_IN_TABLES: [&str; 8] =
+    [" anew", " by hand", "gone round", "in the place of", "on end,", "takes for durable", "who has ", "whoever "];
+
 /// All files of Rust below a directory, but those of tests.
 fn sources(dir: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
@@ -66,6 +70,22 @@ fn texts_are_in_plain_english() {
         let text = texts(&fs::read_to_string(&file).unwrap());
         let lines = text.lines().filter(|line| BANNED.iter().any(|phrase| line.contains(phrase)));
         found.extend(lines.map(|line| format!("{}: {line}", file.display())));
+    }
+    assert!(found.is_empty(), "say it in plain words:\n{}", found.join("\n"));
+}
+
+#[test]
+fn tables_of_the_pages_are_in_plain_english() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut found = Vec::new();
+    for page in fs::read_dir(docs).unwrap().map(|entry| entry.unwrap().path()) {
+        if page.extension().is_none_or(|kind| kind != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&page).unwrap();
+        let rows = text.lines().filter(|line| line.starts_with('|'));
+        let rows = rows.filter(|row| BANNED_IN_TABLES.iter().any(|phrase| row.contains(phrase)));
+        found.extend(rows.map(|row| format!("{}: {row}", page.display())));
     }
     assert!(found.is_empty(), "say it in plain words:\n{}", found.join("\n"));
 }

@@ -37,7 +37,7 @@ impl<P: Plane> Core<P> {
         for pool in &self.desired.pools {
             let Some(at) = pool.seats.iter().position(|seat| seat.who == MemberKind::Default) else { continue };
             let Some(status) = all.iter().find(|status| status.key == pool.key) else { continue };
-            let mut now = status.members[at].count;
+            let Some(mut now) = status.members.get(at).map(|member| member.count) else { continue };
             let stays = |before: &Count| {
                 // Where counters started again the queue was made anew, without what waited.
                 now.passed_bytes.checked_sub(before.passed_bytes).is_some_and(|passed| passed < before.waiting_bytes)
@@ -82,6 +82,7 @@ impl<P: Plane> Core<P> {
                 limit_bps: Some(*cap).filter(|cap| *cap != BitRate::MAX),
                 count: *count,
                 held: HeldStatus::of(seat, &observed),
+                local: seat.interface.as_ref().and_then(|i| observed.local.get(&i.index).copied()),
             });
             let mut members: Vec<MemberStatus> = seated.collect();
             members.extend(pool.cards.iter().map(|card| MemberStatus::of_card(card, &observed)));
@@ -96,6 +97,7 @@ impl<P: Plane> Core<P> {
                     send_buffer_bytes: None,
                     reason: unheld.reason.clone(),
                 }),
+                local: None,
             }));
             Some(PoolStatus {
                 key: pool.key.clone(),
@@ -104,6 +106,7 @@ impl<P: Plane> Core<P> {
                 stage: in_force.stage.map(|rate| (rate, observed.backlog.unwrap_or_default())),
                 arrived_bytes: observed.arrived_bytes,
                 capacity_bps: pool.pool.capacity,
+                interruptions: observed.interruptions,
                 members,
             })
         };

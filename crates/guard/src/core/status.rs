@@ -4,7 +4,7 @@ use vmio_model::holding::{Queue, QueueingPoint};
 use vmio_model::rate::BitRate;
 
 use crate::desired::{CardLimit, DesiredMember, PoolKey};
-use crate::planes::{Count, Observation, StageBacklog};
+use crate::planes::{Count, Interruptions, LocalCount, Observation, StageBacklog};
 
 /// Status of a pool in force.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +21,8 @@ pub struct PoolStatus {
     pub arrived_bytes: Option<u64>,
     /// Rate of the link.
     pub capacity_bps: BitRate,
+    /// How often it was not in force any more, and why now.
+    pub interruptions: Interruptions,
     /// Its members; then interfaces that have a class here and cannot be limited.
     pub members: Vec<MemberStatus>,
 }
@@ -40,6 +42,8 @@ pub struct MemberStatus {
     pub count: Count,
     /// Where its excess waits; `None` of `host` and `default`.
     pub held: Option<HeldStatus>,
+    /// What it sends or receives beside the uplink; `None` where that is not counted.
+    pub local: Option<LocalCount>,
 }
 
 /// Where a member's excess waits, as it is now.
@@ -68,6 +72,7 @@ impl MemberStatus {
             limit_bps: in_force.is_ok().then(|| card.limit()),
             count: in_force.unwrap_or_default(),
             held: Some(HeldStatus { waits, send_buffer_bytes: None, reason }),
+            local: None,
         }
     }
 }

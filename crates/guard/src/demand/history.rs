@@ -171,6 +171,7 @@ mod tests {
                 limit_bps: None,
                 count,
                 held: None,
+                local: None,
             };
             let pool = PoolStatus {
                 key: key(),
@@ -179,6 +180,7 @@ mod tests {
                 stage: None,
                 arrived_bytes: None,
                 capacity_bps: BitRate::new(100 * MBIT),
+                interruptions: crate::planes::Interruptions::default(),
                 members: names.iter().map(member).collect(),
             };
             let at = self.began + Duration::from_secs(second);

@@ -5,6 +5,7 @@ use vmio_model::policy::Direction;
 
 use super::*;
 use crate::core::MemberStatus;
+use crate::planes::Interruptions;
 
 /// 80 Mbit/s are 10 MB in a window of a second.
 const MIN: BitRate = BitRate::new(80_000_000);
@@ -17,7 +18,7 @@ fn key() -> PoolKey {
 fn member(name: &str, min: BitRate, passed: u64, dropped: u64, waiting: u64) -> MemberStatus {
     let count = Count { passed_bytes: passed, dropped_packets: dropped, waiting_bytes: waiting, ..Count::default() };
     let (name, class) = (name.to_owned(), "gold".to_owned());
-    MemberStatus { name, class, min_effective_bps: min, limit_bps: None, count, held: None }
+    MemberStatus { name, class, min_effective_bps: min, limit_bps: None, count, held: None, local: None }
 }
 
 /// Windows of a second.
@@ -40,7 +41,25 @@ impl Clock {
         self.at += Duration::from_secs(1);
         let (arrived_bytes, queue) = (mb.map(|mb| mb * MB), Queue::Uplink);
         let (root_bps, capacity_bps) = (BitRate::ZERO, BitRate::new(100_000_000));
-        let pool = PoolStatus { key: key(), root_bps, queue, stage: None, arrived_bytes, capacity_bps, members };
+        let (stage, interruptions) = Default::default();
+        let pool =
+            PoolStatus { key: key(), root_bps, queue, stage, arrived_bytes, capacity_bps, interruptions, members };
+        self.demand.count(&[pool], self.at)
+    }
+
+    /// A window at whose end the pool is not in force.
+    fn interrupted(&mut self) -> Vec<Breach> {
+        self.at += Duration::from_secs(1);
+        let pool = PoolStatus {
+            key: key(),
+            root_bps: BitRate::ZERO,
+            queue: Queue::Uplink,
+            stage: None,
+            arrived_bytes: None,
+            capacity_bps: BitRate::new(100_000_000),
+            interruptions: Interruptions { total: 1, now: Some("it is gone".to_owned()), put_right: None },
+            members: vec![member("a", MIN, 0, 0, 0), member("b", BitRate::ZERO, 0, 0, 0)],
+        };
         self.demand.count(&[pool], self.at)
     }
 
@@ -166,6 +185,22 @@ fn breach_ends_with_its_member() {
 }
 
 #[test]
+fn an_interruption_is_a_breach_at_once() {
+    let mut clock = Clock::new();
+    let both = |passed| vec![member("a", MIN, passed, 0, 0), member("b", BitRate::ZERO, passed, 0, 0)];
+    clock.count(both(MB));
+    clock.count(both(2 * MB));
+    assert!(clock.interrupted().is_empty(), "told of the pool as a whole");
+    assert_eq!((clock.known().breaches, clock.known().breached), (1, Some(Duration::ZERO)));
+    assert_eq!(clock.known().rate_bps, None, "nothing is counted");
+    clock.interrupted();
+    assert_eq!((clock.known().breaches, clock.known().breached), (1, Some(Duration::from_secs(1))));
+    assert_eq!(clock.demand.of(&key(), "b").unwrap().breaches, 0, "it has no minimum");
+    assert!(clock.count(both(MB)).is_empty());
+    assert_eq!((clock.known().breaches, clock.known().breached), (1, None));
+}
+
+#[test]
 fn flooded_time() {
     let mut clock = Clock::new();
     let mut sent = [0, 0];
@@ -192,4 +227,28 @@ fn flooded_time() {
     assert_eq!(clock.demand.is_full(&key()), Some(false));
     clock.arrived(vec![member("a", MIN, 0, 0, 0)], None);
     clock.arrived(Vec::new(), None);
+}
+
+/// Where the uplink is at rest, local traffic is read less often.
+#[test]
+fn local_rate_is_since_the_last_counters() {
+    let mut clock = Clock::new();
+    let local = |bytes: u64, dropped_packets: u64| {
+        let local = LocalCount { bytes, limited: true, waiting_bytes: 0, dropped_packets };
+        vec![MemberStatus { local: Some(local), ..member("a", MIN, 0, 0, 0) }]
+    };
+    clock.count(local(7, 0));
+    assert_eq!(clock.known().local_bps, None);
+    clock.count(local(7 + MB, 0));
+    assert_eq!(clock.known().local_bps, Some(BitRate::new(8 * MB)));
+    for _ in 0..3 {
+        clock.at += Duration::from_secs(1);
+        clock.demand.rest(clock.at);
+    }
+    clock.count(local(7 + 5 * MB, 2));
+    assert_eq!(clock.known().local_bps, Some(BitRate::new(8 * MB)));
+    assert_eq!(clock.known().held, Duration::from_secs(4), "dropped at its own interface");
+    // A counter that starts again.
+    clock.count(local(0, 2));
+    assert_eq!(clock.known().local_bps, None);
 }

@@ -2,9 +2,10 @@
 //! a policy is loaded that names them. A guest that appears later with such a card, or that a pattern happens to match,
 //! is noted and shares `default`, so that it does not take everybody else's limits off.
 
-use vmio_model::holding::{Holding, Queue, QueueingPoint, holding, of_nobody};
+use vmio_model::holding::{Holding, Queue, QueueingPoint, holding, of_nobody, send_buffer_bytes};
 use vmio_model::policy::pool::called;
-use vmio_model::policy::{Abilities, Direction, Policy};
+use vmio_model::policy::{Abilities, Class, Direction, Policy, compile};
+use vmio_model::rate::BitRate;
 
 use super::{Matched, UnlimitedInterface};
 
@@ -41,12 +42,13 @@ pub(super) fn plan<'a>(
     for matched in here {
         let (found, entry) = (matched.found, matched.entry);
         let class = entry.class_in(direction).unwrap_or_default();
-        let contract = policy.class(class).member(shared.capacity);
-        let limit = if contract.over_max { shared.capacity } else { contract.max.min(shared.capacity) };
-        let held = match &found.nic {
+        let limit = policy.class(class).most_on(shared.capacity);
+        let mut held = match &found.nic {
             Some(nic) => holding(nic, found.paths.get(uplink).copied().unwrap_or_default(), plane, direction, limit),
             None => of_nobody(plane, direction),
         };
+        let room = half_queue(policy.class(class), shared.capacity, direction, plane);
+        held.send_buffer_bytes = held.send_buffer_bytes.map(|bytes| bytes.min(room));
         if held.waits != QueueingPoint::None || nobody {
             plan.seated.push((matched, held));
             continue;
@@ -73,6 +75,13 @@ pub(super) fn plan<'a>(
         });
     }
     plan
+}
+
+/// Half the length of a class's queue, and at least the smallest send buffer: a tap lets one more packet through than its
+/// buffer has room for, and what it lets through must not be dropped.
+fn half_queue(class: &Class, capacity: BitRate, direction: Direction, plane: &Abilities) -> u32 {
+    let ceiling = class.max.unwrap_or(capacity).min(capacity);
+    (compile::queue(class.queue, ceiling, direction, plane) / 2).max(send_buffer_bytes(BitRate::ZERO))
 }
 
 /// Where a pool's queues are: all on an IFB if one of its interfaces needs that.

@@ -80,6 +80,9 @@ fn holding_depends_on_card_and_path() {
     assert_eq!(shown(&mut core)[1].2, Some(100_000));
     core.reload(policy(&POLICY.replace("40Mbit\"", "40Mbit\"\nover_max = true"))).unwrap();
     assert_eq!(shown(&mut core)[1].2, Some(125_000));
+    // A queue of 128 KiB has room for half of that and one more packet.
+    core.reload(policy(&POLICY.replace("40Mbit\"", "80Mbit\"\nqueue = \"1ms\""))).unwrap();
+    assert_eq!(shown(&mut core)[1].2, Some(65_536));
 }
 
 #[test]
@@ -204,6 +207,40 @@ fn interface_named_like_a_fixed_member() {
     core.set_interfaces(vec![lost]).unwrap();
     let names: Vec<_> = shown(&mut core).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["host", "default", "name:default"], "one that nobody can hold, too");
+}
+
+/// A manager's addresses are the guest's own, but not all that it may have, and never what the policy gives to another.
+#[test]
+fn addresses_of_policy_and_manager() {
+    let known = |mut found: DiscoveredInterface, all: &[&str]| {
+        found.nic.as_mut().unwrap().place.addresses = all.iter().map(|text| text.parse().unwrap()).collect();
+        found
+    };
+    let there = || {
+        let vnet0 = found(2, "vnet0", "virtio-net", "tap", OPEN);
+        vec![known(held(1, OPEN), &["192.0.2.7", "192.0.2.8"]), known(vnet0, &["192.0.2.9"]), held(3, OPEN)]
+    };
+    let identities = |text: &str| -> Vec<(String, String, bool)> {
+        let core = start(text, there()).unwrap();
+        let seats = core.desired().pools[0].seats.iter().filter(|seat| seat.interface.is_some());
+        let all = |seat: &DesiredMember| {
+            let addresses: Vec<String> = seat.identity.addresses.iter().map(ToString::to_string).collect();
+            (seat.name.clone(), addresses.join(" "), seat.identity.all_known)
+        };
+        seats.map(all).collect()
+    };
+    let wanted = |tap1: &str, vnet0: &str, all_known| {
+        [("tap1", tap1, false), ("tap3", "", false), ("vnet0", vnet0, all_known)]
+            .map(|(name, addresses, all)| (name.to_owned(), addresses.to_owned(), all))
+    };
+    let sorted = |text: &str| {
+        let mut all = identities(text);
+        all.sort();
+        all
+    };
+    assert_eq!(sorted(POLICY), wanted("192.0.2.7 192.0.2.8", "192.0.2.9", false));
+    let listed = POLICY.replace("name = \"vnet0\" }", "name = \"vnet0\" }\naddresses = [\"192.0.2.8\"]");
+    assert_eq!(sorted(&listed), wanted("192.0.2.7", "192.0.2.8", true));
 }
 
 #[test]

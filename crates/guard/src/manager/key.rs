@@ -15,6 +15,10 @@ pub enum Key {
     Priority,
     /// Share of spare.
     Weight,
+    /// How long excess waits on this host.
+    Queue,
+    /// Whether the maximum holds for local traffic.
+    Local,
     /// The guest's share of busy processors.
     CpuWeight,
     /// Most processors' worth of time.
@@ -25,8 +29,17 @@ pub enum Key {
 
 impl Key {
     /// All.
-    pub const ALL: [Key; 7] =
-        [Key::Min, Key::Max, Key::Priority, Key::Weight, Key::CpuWeight, Key::CpuMax, Key::MemoryMax];
+    pub const ALL: [Key; 9] = [
+        Key::Min,
+        Key::Max,
+        Key::Priority,
+        Key::Weight,
+        Key::Queue,
+        Key::Local,
+        Key::CpuWeight,
+        Key::CpuMax,
+        Key::MemoryMax,
+    ];
 
     /// As the policy's files call it.
     pub fn word(self) -> &'static str {
@@ -35,6 +48,8 @@ impl Key {
             Key::Max => "max",
             Key::Priority => "priority",
             Key::Weight => "weight",
+            Key::Queue => "queue",
+            Key::Local => "local",
             Key::CpuWeight => GroupKey::CpuWeight.word(),
             Key::CpuMax => GroupKey::CpuMax.word(),
             Key::MemoryMax => GroupKey::MemoryMax.word(),

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmio_model::policy::Direction;
 
 use super::*;
-use crate::manager::document::{Appeared, Bucket, ExcessDocument, LoopStatus, PolicyStatus, StageDocument};
+use crate::manager::document::{
+    Appeared, Bucket, ExcessDocument, LocalDocument, LoopStatus, PolicyStatus, StageDocument,
+};
 
 const ALERTS: &str = include_str!("../../../../packaging/monitoring/vmio-guard.rules.yml");
 const DASHBOARD: &str = include_str!("../../../../packaging/monitoring/vmio-guard.grafana.json");
@@ -33,7 +35,17 @@ fn member(name: &str, min: u64) -> MemberDocument {
         breached_seconds: Some(2.5),
         flooded_seconds_total: 5.0,
         flooded_seconds: Some(3.0),
+        spoofed_packets_total: 9,
+        spoofed_dropped_packets_total: 8,
+        resolution_dropped_packets_total: 5,
         excess: Some(ExcessDocument { waits: "held".into(), send_buffer_bytes: Some(9000), reason: String::new() }),
+        local: Some(LocalDocument {
+            limited: true,
+            rate_bps: Some(BitRate::ONE),
+            bytes_total: 11,
+            waiting_bytes: 12,
+            dropped_packets_total: 13,
+        }),
     }
 }
 
@@ -70,6 +82,8 @@ fn status(members: Vec<MemberDocument>) -> Status {
             direction: Direction::GuestTx,
             capacity_bps: BitRate::new(100_000_000),
             shared_bps: BitRate::new(98_000_000),
+            not_in_force: None,
+            interruptions_total: 1,
             stage: Some(StageDocument {
                 shared_bps: BitRate::new(97_000_000),
                 waiting_bytes: 1,

@@ -50,6 +50,7 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Survey {
             limit_bps: None,
             count: Count { passed_bytes: bytes, ..Count::default() },
             held: None,
+            local: None,
         };
         let pool = PoolStatus {
             key: PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx },
@@ -58,6 +59,7 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Survey {
             stage: None,
             arrived_bytes: None,
             capacity_bps: 100 * M,
+            interruptions: crate::planes::Interruptions::default(),
             members: vec![member("tap1", "gold", 40 * M, sum[0]), member("tap2", "rest", BitRate::ZERO, sum[1])],
         };
         survey.second(start + Duration::from_secs(n as u64), links, &all, &[pool], &policy);

@@ -122,14 +122,30 @@ pub struct Observation {
     pub counts: Vec<Count>,
     /// [`Scope::Counts`]: the stage's backlog at the uplink; `None` of a pool without one.
     pub backlog: Option<StageBacklog>,
+    /// [`Scope::Counts`]: how often the pool was not in force any more; while it is not, its counters stand still.
+    pub interruptions: Interruptions,
     /// [`Scope::Pool`]: where each member's excess waits, by the index of its interface; empty where a plane has no
     /// queues.
     pub queues: BTreeMap<u32, MemberQueue>,
+    /// [`Scope::Pool`]: what members send or receive beside the uplink, by the index of their interface; empty where a
+    /// plane does not count it.
+    pub local: BTreeMap<u32, LocalCount>,
     /// [`Scope::Pool`]: bytes on the wire that arrived at the uplink, of a pool of received traffic; `None` of others,
     /// and where they are not counted.
     pub arrived_bytes: Option<u64>,
     /// [`Scope::Pool`]: counters of each virtual function that the card limits, or why its limit is not in force.
     pub cards: BTreeMap<u32, Result<Count, Arc<NotHeld>>>,
+}
+
+/// Times that a pool that had been put in force was not any more.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Interruptions {
+    /// How often.
+    pub total: u64,
+    /// Why it is not in force now, and what to do.
+    pub now: Option<String>,
+    /// What was in its way last and was removed at once.
+    pub put_right: Option<String>,
 }
 
 /// Where the excess of a member waits.
@@ -139,6 +155,19 @@ pub struct MemberQueue {
     pub held: Option<Result<u32, Arc<NotHeld>>>,
     /// Why one flow may take another's room in the member's queue, as a clause; `None` where it cannot.
     pub crowds: Option<&'static str>,
+}
+
+/// Traffic of a member beside the uplink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LocalCount {
+    /// Bytes, as they would count on the wire, since the plane counts.
+    pub bytes: u64,
+    /// Whether its maximum holds for all that it sends.
+    pub limited: bool,
+    /// Bytes of all that it sends that wait at its own interface.
+    pub waiting_bytes: u64,
+    /// Packets of all that it sends that were dropped there.
+    pub dropped_packets: u64,
 }
 
 /// Counters of a member's limit since it exists.
@@ -152,6 +181,19 @@ pub struct Count {
     pub waiting_bytes: u64,
     /// Bytes on the wire that came in at the member's interface, whatever their destination; `None` where not counted.
     pub arrived_bytes: Option<u64>,
+    /// What it claimed to be and is not.
+    pub claimed: Claimed,
+}
+
+/// Packets of a guest that claimed an address of another, or that are too many of the kind that asks for addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Claimed {
+    /// Packets with another's Ethernet address, and those of ARP and neighbour discovery that claim one.
+    pub packets: u64,
+    /// Of those, how many were dropped.
+    pub dropped: u64,
+    /// Further packets of ARP and neighbour discovery that were dropped since they were too many.
+    pub floods: u64,
 }
 
 impl Count {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open, openat};
 use vmio_look::{HostView, kinds, managers};
@@ -17,6 +18,9 @@ use super::cards::{self, AssignedVf};
 
 /// Namespaces that have a name, which are looked at.
 const MOST_NAMESPACES: usize = 16_384;
+/// Time after which managers are asked although no guest has come or gone: guests are given other addresses while they
+/// run.
+const ASK_AGAIN: Duration = Duration::from_secs(600);
 
 /// A guest's identity, its processes, and its network devices.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,11 +52,16 @@ pub trait Guests: Send {
 }
 
 /// The guests of this host, by the kinds and managers of `vmio scan`. Managers are asked in a thread when a guest has
-/// come or gone, since some are slow programs; a later look has their answers.
+/// come or gone, and each ten minutes, since some are slow programs; a later look has their answers.
 #[derive(Default)]
 pub struct Here {
     processes: BTreeMap<u32, KnownProcess>,
     asked: Option<JoinHandle<Vec<Guest>>>,
+    asked_at: Option<Instant>,
+    /// Whether a guest has come or gone since they were asked last,
+    changed: bool,
+    /// or had when they were.
+    awaited: bool,
 }
 
 /// A guest's process, with its manager's answer and its taps.
@@ -73,22 +82,29 @@ impl Guests for Here {
             guests.iter().filter_map(|g| g.pid).map(|pid| (pid, start_ticks(pid))).collect();
         let before = self.processes.len();
         self.processes.retain(|pid, known| now.get(pid) == Some(&known.start));
-        let mut changed = self.processes.len() != before;
+        self.changed |= self.processes.len() != before;
         for (pid, start) in now {
             let new = || KnownProcess { start, configured: None, taps: BTreeSet::new() };
             self.processes.entry(pid).or_insert_with(|| {
-                changed = true;
+                self.changed = true;
                 new()
             });
         }
         self.collect_answers(&guests);
-        if changed && self.asked.is_none() {
+        let again = self.asked_at.is_none_or(|at| at.elapsed() >= ASK_AGAIN) && !self.processes.is_empty();
+        if (self.changed || again) && self.asked.is_none() {
+            (self.asked_at, self.awaited) = (Some(Instant::now()), self.changed);
+            self.changed = false;
             let ask = || managers::ALL.iter().flat_map(|m| m.guests(&HostView::new(&Local::new())).guests).collect();
             self.asked = thread::Builder::new().name("guard-managers".into()).spawn(ask).ok();
         }
         for guest in &mut guests {
             let known = guest.pid.and_then(|pid| self.processes.get(&pid));
-            if let Some(asked) = known.and_then(|k| k.configured.clone()) {
+            if let Some(mut asked) = known.and_then(|k| k.configured.clone()) {
+                if asked.pid != guest.pid {
+                    // Any process can bear a guest's UUID, and is to have no addresses by it.
+                    asked.nics.iter_mut().for_each(|nic| nic.place.addresses.clear());
+                }
                 guest.configured(asked);
             }
         }
@@ -96,7 +112,7 @@ impl Guests for Here {
     }
 
     fn awaits(&self) -> bool {
-        self.asked.is_some()
+        self.changed || (self.awaited && self.asked.is_some())
     }
 }
 
@@ -153,8 +169,9 @@ impl Here {
         let answers = self.asked.take().and_then(|asked| asked.join().ok()).unwrap_or_default();
         for (guest, pid) in guests.iter().filter_map(|g| Some((g, g.pid?))) {
             let own = |g: &&Guest| g.pid == Some(pid) || (g.uuid.is_some() && g.uuid == guest.uuid);
-            if let Some(known) = self.processes.get_mut(&pid) {
-                known.configured = answers.iter().find(own).cloned();
+            // A manager that did not answer this time may not take away what it said before.
+            if let (Some(known), Some(answer)) = (self.processes.get_mut(&pid), answers.iter().find(own)) {
+                known.configured = Some(answer.clone());
             }
         }
     }

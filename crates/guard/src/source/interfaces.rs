@@ -98,7 +98,8 @@ pub fn assigned_vfs(
     guests.iter().flat_map(of_guest).collect()
 }
 
-fn text(address: &[u8; 6]) -> String {
+/// As it is written.
+pub(super) fn text(address: &[u8; 6]) -> String {
     let [a, b, c, d, e, f] = address;
     format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }

@@ -50,6 +50,8 @@ pub struct Source {
     known_guests: Vec<GuestNetwork>,
     /// Addresses of the other ends of veth pairs by the index of this end, with this end's link as it was when asked.
     asked: BTreeMap<u32, (Link, Option<[u8; 6]>)>,
+    /// These addresses as of the last look or glance.
+    last: BTreeMap<u32, [u8; 6]>,
 }
 
 impl Source {
@@ -58,7 +60,8 @@ impl Source {
     /// # Errors
     /// When the kernel gives no netlink socket.
     pub fn open(guests: Box<dyn Guests>) -> Result<Source, Error> {
-        Ok(Source { netlink: Netlink::open()?, guests, known_guests: Vec::new(), asked: BTreeMap::new() })
+        let netlink = Netlink::open()?;
+        Ok(Source { netlink, guests, known_guests: Vec::new(), asked: BTreeMap::new(), last: BTreeMap::new() })
     }
 
     /// Whether an answer is awaited that no event reports.
@@ -87,6 +90,7 @@ impl Source {
         let namespaces = self.namespaces(&links, &guests);
         self.known_guests = guests;
         let (namespaces, addresses) = (namespaces?, self.addresses(&links)?);
+        let addresses = self.without_taken(&links, addresses);
         let functions = self.functions(&links)?;
         let mut all =
             interfaces::found(&links, &self.known_guests, &namespaces, &addresses, &packet_path::Host::here(), uplinks);
@@ -139,6 +143,24 @@ impl Source {
             self.asked.insert(link.device.index, asked);
         }
         Ok(self.asked.iter().filter_map(|(index, (_, address))| Some((*index, (*address)?))).collect())
+    }
+
+    /// A container may change its address, but not to one that another guest or this host has: it keeps the one before.
+    fn without_taken(&mut self, links: &[Link], mut now: BTreeMap<u32, [u8; 6]>) -> BTreeMap<u32, [u8; 6]> {
+        for (index, address) in &mut now {
+            let claimed = *address;
+            let Some(before) = self.last.get(index).copied().filter(|before| *before != claimed) else { continue };
+            let of_end = self.last.iter().any(|(other, its)| other != index && *its == claimed);
+            let of_host = links.iter().any(|link| link.address == Some(claimed));
+            let text = interfaces::text(&claimed);
+            let mut nics = self.known_guests.iter().flat_map(|guest| &guest.nics);
+            let is_given = |given: &String| given.eq_ignore_ascii_case(&text);
+            if of_end || of_host || nics.any(|nic| nic.place.target.as_ref().is_some_and(is_given)) {
+                *address = before;
+            }
+        }
+        self.last.clone_from(&now);
+        now
     }
 
     fn address(&mut self, namespace: i32, index: u32) -> Result<Option<[u8; 6]>, Error> {
@@ -195,13 +217,20 @@ impl Watch {
                 if reported_at.is_some() {
                     // Interfaces that are matched by name or namespace need not wait for the look at guests.
                     let found = source.glance(&uplinks);
+                    if matches!(found, Err(Error::Changing { .. })) {
+                        // Interfaces come and go too fast to be listed: the event is still pending.
+                        thread::sleep(AGAIN);
+                        continue;
+                    }
                     uplinks = tell(found.map(|interfaces| Discovery { interfaces, reported_at }));
                 }
                 if reported_at.is_some() || pace.is_due() {
                     let began = Instant::now();
                     let found = source.look(&uplinks);
                     pace.looked(began.elapsed(), found.as_ref().ok(), reported_at.is_some() || source.awaits());
-                    uplinks = tell(found.map(|interfaces| Discovery { interfaces, reported_at }));
+                    if !matches!(found, Err(Error::Changing { .. })) {
+                        uplinks = tell(found.map(|interfaces| Discovery { interfaces, reported_at }));
+                    }
                 }
                 reported_at = match events.wait(pace.rests(), ended.as_fd()) {
                     Ok(None) => None,

@@ -61,15 +61,21 @@ pub fn flood(to: &str, bytes: usize, buffer_bytes: usize, done: &AtomicBool) {
 
 /// A TCP connection on which the first tenant sends the sink what it can, and the sink reads it.
 pub fn stream(host: &TestHost) -> [Load<'_>; 2] {
-    let listener = host.sink.inside(|| TcpListener::bind((SINK, 9)).unwrap());
+    stream_of(host, 0, 9)
+}
+
+/// As [`stream`], of any tenant, to a port. Less than a megabyte is left to be sent when it ends.
+pub fn stream_of(host: &TestHost, tenant: usize, port: u16) -> [Load<'_>; 2] {
+    let listener = host.sink.inside(|| TcpListener::bind((SINK, port)).unwrap());
     let receive = move |_: &AtomicBool| {
         let (mut stream, _) = listener.accept().unwrap();
         let mut buffer = vec![0; 1 << 20];
         while stream.read(&mut buffer).unwrap() > 0 {}
     };
-    let send = |done: &AtomicBool| {
-        host.tenants[0].namespace.inside(|| {
-            let mut stream = TcpStream::connect((SINK, 9)).unwrap();
+    let send = move |done: &AtomicBool| {
+        host.tenants[tenant].namespace.inside(|| {
+            let mut stream = TcpStream::connect((SINK, port)).unwrap();
+            rustix::net::sockopt::set_socket_send_buffer_size_force(&stream, 1 << 18).unwrap();
             while !done.load(Ordering::Relaxed) {
                 stream.write_all(&[7; 1 << 17]).unwrap();
             }

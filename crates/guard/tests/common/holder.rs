@@ -15,6 +15,7 @@ const MARK: &str = "holder: ";
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 const TUNSETQUEUE: libc::c_ulong = 0x4004_54d9;
 const TUNGETSNDBUF: libc::c_ulong = 0x8004_54d3;
+const TUNSETSNDBUF: libc::c_ulong = 0x4004_54d4;
 const TAP: u16 = 0x0002;
 const NO_PI: u16 = 0x1000;
 const MULTI_QUEUE: u16 = 0x0100;
@@ -130,6 +131,10 @@ pub fn live() {
             "sizes" => held.iter().map(size).collect::<Vec<_>>().join(" "),
             "flood" => flood(&held, &strange(), Duration::from_millis(number as u64)),
             "flood-ip" => flood(&held, &ip(), Duration::from_millis(number as u64)),
+            "widen" => {
+                held.iter().for_each(widen);
+                "widened".to_owned()
+            }
             "open" => {
                 held.push(open(tap, kind));
                 "opened".to_owned()
@@ -171,6 +176,13 @@ fn size(tun: &File) -> String {
     // SAFETY: the call fills one `int`.
     assert_eq!(unsafe { libc::ioctl(tun.as_raw_fd(), TUNGETSNDBUF, &raw mut bytes) }, 0);
     bytes.to_string()
+}
+
+/// As a hypervisor that wants no limit.
+fn widen(tun: &File) {
+    let bytes = libc::c_int::MAX;
+    // SAFETY: the call reads one `int`.
+    assert_eq!(unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETSNDBUF, &raw const bytes) }, 0);
 }
 
 /// To the sink, of a kind that nobody listens to (IEEE 802 local experimental) and no firewall on a bridge takes off

@@ -10,6 +10,7 @@ pub use vmio_model::rate::MBIT as M;
 use vmio_testbed::net::run;
 
 pub mod flood;
+pub mod frames;
 mod hierarchy;
 pub mod holder;
 pub mod state;

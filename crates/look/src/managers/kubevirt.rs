@@ -61,6 +61,8 @@ fn guest(host: &HostView<'_>, process: &ProcessInfo) -> Option<Guest> {
         }
         Err(why) => unread(host, &root.join(RECORDS[0]).join(format!("{name}.xml")), why.to_string()),
     };
+    // Who owns the pod could write others' addresses there.
+    guest.nics.iter_mut().for_each(|nic| nic.place.addresses.clear());
     let host_name = host.reader().read_foreign_text(&root.join("etc/hostname")).unwrap_or_default();
     let host_name = host_name.trim();
     let is_name = host_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');

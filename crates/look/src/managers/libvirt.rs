@@ -209,6 +209,10 @@ impl Daemon {
                 Some(next) => with_next(guest, next, seen),
                 None => guest,
             };
+            if matches!(self.of, Owner::User(_)) {
+                // A user could write others' addresses there.
+                guest.nics.iter_mut().for_each(|nic| nic.place.addresses.clear());
+            }
             guest.manager = Some(Libvirt.name().to_owned());
             guest.pid = self.pid(host, &guest.name, uuid);
             if let (Owner::User(uid), None) = (&self.of, guest.pid) {

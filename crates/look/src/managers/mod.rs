@@ -11,6 +11,7 @@ use crate::host_view::{HostView, Managed};
 pub const ALL: &[&dyn Manager] =
     &[&kubevirt::KubeVirt, &proxmox::Proxmox, &incus::INCUS, &incus::LXD, &libvirt::Libvirt];
 
+mod addresses;
 mod incus;
 mod kubevirt;
 pub(crate) mod libvirt;

@@ -15,6 +15,7 @@ use crate::host_view::HostView;
 use crate::require::Fix;
 use storages::{Storage, storages};
 
+mod addresses;
 mod conf;
 mod devices;
 pub mod storages;
@@ -101,6 +102,12 @@ fn guest(host: &HostView<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Gues
             let sections = conf::sections(&text);
             let from = |name: &str| host.from(name, path.display().to_string());
             let mut guest = devices::guest(vmid, &sections.now, storages, &from);
+            let firewall = Path::new(addresses::FIREWALL).join(format!("{vmid}.fw"));
+            let firewall = host.reader().read_text(&firewall).unwrap_or_default();
+            for place in guest.nics.iter_mut().map(|nic| &mut nic.place) {
+                let slot = place.slot.as_deref().unwrap_or_default();
+                place.addresses = addresses::of(slot, &sections.now, &firewall);
+            }
             if let Some(next) = sections.next {
                 let from = |name: &str| host.from(name, format!("{} [PENDING]", path.display()));
                 guest.configured(devices::only_compared(devices::guest(vmid, &next, storages, &from)));

@@ -111,10 +111,14 @@ fn share(guests: &mut [Guest]) {
     let bound: Vec<BTreeSet<u32>> =
         guests.iter().map(|g| g.processors.as_ref().map(bound).unwrap_or_default()).collect();
     let names: Vec<String> = guests.iter().map(|g| g.name.clone()).collect();
+    let mut on: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (i, cpus) in bound.iter().enumerate() {
+        cpus.iter().for_each(|cpu| on.entry(*cpu).or_default().push(i));
+    }
     for (i, guest) in guests.iter_mut().enumerate() {
         let Some(own) = guest.processors.as_mut().filter(|_| !bound[i].is_empty()) else { continue };
-        let others = (0..names.len()).filter(|j| *j != i && !bound[*j].is_disjoint(&bound[i]));
-        own.shares_cpus_with = others.map(|j| names[j].clone()).collect();
+        let there: BTreeSet<usize> = bound[i].iter().filter_map(|cpu| on.get(cpu)).flatten().copied().collect();
+        own.shares_cpus_with = there.into_iter().filter(|j| *j != i).map(|j| names[j].clone()).collect();
     }
 }
 

@@ -37,7 +37,7 @@ fn upper(disk: &mut Disk, own: &[Mount]) {
     }
 }
 
-/// Finds disks on one ext4 whose commits write the data of all its files that grew (`data=ordered`, its default).
+/// Finds disks on one ext4 with `data=ordered`, its default: commits may write the data of files that grew.
 fn journals(host: &HostView<'_>, guests: &mut [Guest]) {
     let mut shared: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for guest in guests.iter() {
@@ -50,12 +50,12 @@ fn journals(host: &HostView<'_>, guests: &mut [Guest]) {
         let name = device::parse(&number).and_then(|n| Device::numbered(host.reader(), n).node_name().ok().flatten());
         let Some((figures, file)) = name.and_then(|name| journal::of(host.reader(), &name)) else { continue };
         for guest in guests.iter_mut() {
-            let others = || names.iter().filter(|name| **name != guest.name);
+            let others = names.iter().filter(|name| **name != guest.name).take(NAMED);
             for disk in &mut guest.disks {
                 if ordered(disk).is_some_and(|mounted| mounted.device == number) {
                     let journal = SharedJournal {
-                        shared_with: others().take(NAMED).cloned().collect(),
-                        others: others().count(),
+                        shared_with: others.clone().cloned().collect(),
+                        others: names.len() - 1,
                         commit_microseconds: figures.commit_us,
                         requested_percent: figures.requested.saturating_mul(100) / figures.transactions.max(1),
                     };

@@ -44,13 +44,17 @@ pub fn scan(host: &HostView<'_>) -> Scan {
         }
         guest
     });
+    let mut known = Known::default();
+    scan.guests.iter().enumerate().for_each(|(at, guest)| known.add(at, guest));
     for managed in parallel::map(managers::ALL.to_vec(), |manager| manager.guests(host)) {
         scan.unread.extend(managed.unread);
         for asked in managed.guests {
-            match scan.guests.iter_mut().find(|g| same(g, &asked)) {
+            let at = known.find(&scan.guests, &asked).unwrap_or(scan.guests.len());
+            match scan.guests.get_mut(at) {
                 Some(guest) => guest.configured(asked),
                 None => scan.guests.push(asked),
             }
+            known.add(at, &scan.guests[at]);
         }
     }
     let groups = Hierarchies::of(host.reader()).ok();
@@ -105,6 +109,42 @@ fn same(a: &Guest, b: &Guest) -> bool {
     a.kind == b.kind && a.name == b.name
 }
 
+/// What a guest may be known by.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Domain(String),
+    Process(u32),
+    Uuid(String),
+    Name(String, String),
+}
+
+impl Key {
+    fn all(guest: &Guest) -> impl Iterator<Item = Key> {
+        let domain = guest.ids.get("domid").cloned().map(Key::Domain);
+        let uuid = guest.uuid.clone().map(Key::Uuid);
+        let name = Key::Name(guest.kind.clone(), guest.name.clone());
+        [domain, guest.pid.map(Key::Process), uuid, Some(name)].into_iter().flatten()
+    }
+}
+
+/// Places of guests by all that they were ever known by: a thousand need not be gone through for each.
+#[derive(Debug, Default)]
+struct Known(BTreeMap<Key, BTreeSet<usize>>);
+
+impl Known {
+    fn add(&mut self, at: usize, guest: &Guest) {
+        for key in Key::all(guest) {
+            self.0.entry(key).or_default().insert(at);
+        }
+    }
+
+    /// The place of the first that is the same.
+    fn find(&self, guests: &[Guest], asked: &Guest) -> Option<usize> {
+        let places = Key::all(asked).filter_map(|key| self.0.get(&key)).flatten().copied();
+        places.filter(|at| same(&guests[*at], asked)).min()
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -136,6 +176,24 @@ mod tests {
             |kind: &str, pid: Option<u32>| Guest { name: "102".into(), kind: kind.into(), pid, ..Guest::default() };
         assert!(same(&guest("qemu", Some(9)), &guest("qemu", None)));
         assert!(!same(&guest("qemu", Some(9)), &guest("container", None)));
+    }
+
+    #[test]
+    fn a_guest_is_found_by_what_it_is_known_by() {
+        let guest = |pid: Option<u32>, uuid: Option<&str>| Guest {
+            name: "web".into(),
+            kind: "qemu".into(),
+            pid,
+            uuid: uuid.map(str::to_owned),
+            ..Guest::default()
+        };
+        let guests = [guest(Some(8), Some("a")), guest(Some(9), None), guest(None, Some("b"))];
+        let mut known = Known::default();
+        guests.iter().enumerate().for_each(|(at, guest)| known.add(at, guest));
+        let of = |pid, uuid| known.find(&guests, &guest(pid, uuid));
+        // By the process where both have one, then by the UUID, then by the name; the first.
+        assert_eq!((of(Some(9), Some("a")), of(None, Some("b")), of(None, None)), (Some(1), Some(1), Some(0)));
+        assert_eq!((of(Some(7), Some("b")), of(None, Some("a"))), (Some(2), Some(0)));
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) {
     let table = table(reader, guests);
     let here = Interfaces::here(reader);
     let up = system::uptime_seconds(reader).map(|seconds| seconds as u64);
-    // By card, since a thousand guests may be behind one.
-    let mut known: BTreeMap<String, Uplink> = BTreeMap::new();
+    // By card, since a thousand guests may be behind one; `None` of one without a wire.
+    let mut known: BTreeMap<String, Option<Uplink>> = BTreeMap::new();
     for guest in guests {
         // The host's end of a container's interface is here, wherever the container is.
         let is_here = |pid| process::same_namespace(reader, pid, "net");
@@ -30,14 +30,14 @@ pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) {
             if !nic.interface.as_ref().is_some_and(|name| here.has_interface(name)) {
                 continue;
             }
-            let card = nic
-                .way
-                .iter()
-                .find(|hop| hop.here && hop.kind == HopKind::Card && here.is_ethernet_port(&hop.interface));
-            if let Some(card) = card {
-                let uplink = known.entry(card.interface.clone()).or_insert_with(|| uplink(host, &here, card, up));
+            let mut cards = nic.way.iter().filter(|hop| hop.here && hop.kind == HopKind::Card);
+            let uplink = cards.find_map(|card| {
+                let look = || here.is_ethernet_port(&card.interface).then(|| uplink(host, &here, card, up));
+                known.entry(card.interface.clone()).or_insert_with(look).clone()
+            });
+            if let Some(uplink) = uplink {
                 let from = here.dir.join(&uplink.name).display().to_string();
-                nic.uplink = Fact::read(Some(uplink.clone()), from);
+                nic.uplink = Fact::read(Some(uplink), from);
             }
             if nic.tap_header.is_some() {
                 offloads(host, nic);

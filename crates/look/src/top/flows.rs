@@ -1,9 +1,11 @@
 //! Per-process disk traffic from block tracing, behind a trait so that tests can script it.
 
 use vmio_model::top::Flow;
+use vmio_model::top::load::JournalFlow;
 
 use vmio_node::Reader;
 
+use crate::trace::syncs::SyncTrace;
 use crate::trace::{self, BlockTrace};
 
 /// Result of this module.
@@ -34,6 +36,14 @@ pub trait FlowSource: Send {
     fn lost(&mut self) -> u64 {
         0
     }
+    /// What was done on file systems with a journal since the last call, or since the start.
+    fn journals(&mut self) -> Vec<JournalFlow> {
+        Vec::new()
+    }
+    /// What of that is not seen, in words.
+    fn journals_unseen(&mut self) -> Option<String> {
+        None
+    }
     /// Name of the source.
     fn about(&self) -> String;
 }
@@ -42,15 +52,30 @@ pub trait FlowSource: Send {
 pub struct Blocks {
     trace: BlockTrace,
     lost: u64,
+    /// `None` where the kernel has no ext4, or it is not seen.
+    syncs: Option<SyncTrace>,
+    /// Why it is not seen.
+    unseen: Option<String>,
+    syncs_lost: u64,
+}
+
+/// Words for waits in fsync that are not seen.
+fn unseen(why: &trace::syncs::Error) -> String {
+    format!("waits in fsync are not seen: {why}")
 }
 
 impl Blocks {
     /// Loads the programs. They end when this is dropped or its process ends.
     ///
     /// # Errors
-    /// When they cannot be loaded.
+    /// When those of the block layer cannot be loaded. Those of ext4 may be missing, which is told.
     pub fn start(here: &dyn Reader) -> Result<Blocks> {
-        Ok(Blocks { trace: BlockTrace::start(here)?, lost: 0 })
+        let trace = BlockTrace::start(here)?;
+        let (syncs, unseen) = match SyncTrace::start(here) {
+            Ok(syncs) => (syncs, None),
+            Err(why) => (None, Some(unseen(&why))),
+        };
+        Ok(Blocks { trace, lost: 0, syncs, unseen, syncs_lost: 0 })
     }
 }
 
@@ -61,6 +86,22 @@ impl FlowSource for Blocks {
     fn lost(&mut self) -> u64 {
         let all = self.trace.lost();
         all.saturating_sub(std::mem::replace(&mut self.lost, all))
+    }
+    fn journals(&mut self) -> Vec<JournalFlow> {
+        match self.syncs.as_mut().map(SyncTrace::take) {
+            Some(Ok(flows)) => flows,
+            Some(Err(why)) => {
+                (self.syncs, self.unseen) = (None, Some(unseen(&why)));
+                Vec::new()
+            }
+            None => Vec::new(),
+        }
+    }
+    fn journals_unseen(&mut self) -> Option<String> {
+        let all = self.syncs.as_ref().map_or(0, SyncTrace::lost);
+        let lost = all.saturating_sub(std::mem::replace(&mut self.syncs_lost, all));
+        let full = || format!("{lost} writes or fsyncs were not counted: too many processes use file systems at once");
+        self.unseen.clone().or_else(|| (lost > 0).then(full))
     }
     fn about(&self) -> String {
         "disks by eBPF".into()

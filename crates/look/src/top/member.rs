@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use vmio_model::facts::{Disk, Guest, Source};
-use vmio_model::top::load::{Memory, Packets};
+use vmio_model::top::load::{Device, Memory, Packets};
 use vmio_model::top::reading::{GuestReading, Interface, Part, ThreadReading};
 
 use vmio_node::Reader;
 use vmio_node::linux::cgroup::{self, Hierarchies, dir_of};
 use vmio_node::linux::{mounts, process};
 
+use super::file_systems::images;
 use super::files::{Files, PolledFile};
 use super::memory::MemorySource;
 use super::parse;
@@ -33,8 +34,9 @@ pub(super) struct Member {
     /// Readings since then.
     unlisted: u32,
     memory_source: MemorySource,
-    /// Its memory, as it was read last.
+    /// Its memory, as it was read last, and how much of the time it waited for memory before.
     memory: Option<Memory>,
+    memory_stalled_ratio: Option<f64>,
     /// `cpu.stat` of the control groups that have its CPU quota: one, or libvirt's of each vCPU.
     quota: Vec<PolledFile>,
     group_cpu: Option<(PolledFile, bool)>,
@@ -43,6 +45,8 @@ pub(super) struct Member {
     interfaces: Vec<String>,
     /// Id of its control group, where no other guest is in it.
     pub group_id: Option<u64>,
+    /// Images that a thread of the kernel may flush for it.
+    pub images: Vec<(Device, u64)>,
     /// Whether block tracing attributes the requests of all its disks.
     pub traceable: bool,
     /// Whether it has ended.
@@ -68,6 +72,14 @@ pub(super) fn groups(files: &Files<'_>, pid: u32) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// The group of a whole container: systemd goes into one below it (systemd src/core/cgroup.c, `manager_setup_cgroup`).
+pub(super) fn of_container(path: &mut String) {
+    let above = path.strip_suffix("/init.scope").filter(|above| !above.is_empty()).map(str::to_owned);
+    if let Some(above) = above {
+        *path = above;
+    }
+}
+
 /// A newly found guest. `vhost` lists the kernel's vhost threads by guest.
 pub(super) fn member(
     guest: Guest,
@@ -76,7 +88,10 @@ pub(super) fn member(
     vhost: &HashMap<u32, Vec<u32>>,
 ) -> Member {
     let pid = guest.pid.unwrap_or(0);
-    let groups = groups(files, pid);
+    let mut groups = groups(files, pid);
+    if guest.shares_kernel() {
+        groups.values_mut().for_each(of_container);
+    }
     let elsewhere = !process::same_namespace(files.reader(), pid, "net");
     let group_cpu = guest.shares_kernel().then(|| group_cpu(&groups, hierarchies)).flatten();
     let threads = vhost.get(&pid).into_iter().flatten().map(|tid| Thread {
@@ -88,8 +103,9 @@ pub(super) fn member(
     });
     let traceable = traceable(files.reader(), &guest);
     Member {
-        memory_source: MemorySource::of(&guest, &groups, hierarchies),
+        memory_source: MemorySource::of(&guest, &groups, hierarchies, files.reader()),
         memory: None,
+        memory_stalled_ratio: None,
         quota: quota(files.reader(), &guest),
         links: None,
         unlisted: 0,
@@ -101,6 +117,7 @@ pub(super) fn member(
         net: elsewhere.then(|| PolledFile::new(process::file(pid, "net/dev"))),
         interfaces: guest.nics.iter().filter_map(|n| n.interface.value().clone()).collect(),
         group_id: None,
+        images: images(files.reader(), &guest),
         traceable,
         gone: false,
         limits_asked: false,
@@ -178,6 +195,8 @@ impl Member {
             file.resume(old);
         }
         self.memory = old.memory;
+        self.memory_stalled_ratio = old.memory_stalled_ratio;
+        self.memory_source.resume(&old.memory_source);
         for thread in old.threads {
             if let Some(own) = self.threads.iter_mut().find(|t| t.tid == thread.tid) {
                 own.file.resume(thread.file);
@@ -199,6 +218,7 @@ impl Member {
             traceable: self.traceable,
             vcpus: self.guest.processors.as_ref().filter(|_| !self.guest.shares_kernel()).and_then(|p| *p.vcpus),
             memory: self.memory,
+            memory_stalled_ratio: self.memory_stalled_ratio,
             ..GuestReading::default()
         };
         let each = self.quota.iter_mut().filter_map(|file| files.read(file).and_then(cgroup::throttled_periods));
@@ -219,6 +239,7 @@ impl Member {
     /// Reads its memory, which takes more than the other counters, so it is done in turn.
     pub fn read_memory(&mut self, files: &Files<'_>) {
         self.memory = self.memory_source.read(files.reader());
+        self.memory_stalled_ratio = self.memory_source.stalled_ratio(files.reader());
     }
 
     /// Whether its memory was never read.

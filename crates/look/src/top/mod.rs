@@ -9,7 +9,9 @@ use vmio_model::facts::Guest;
 use vmio_model::rate::BitRate;
 use vmio_model::top::Flow;
 use vmio_model::top::cpu_users::{ProcessLoad, Processes, estimated, grouped, ran};
+use vmio_model::top::journal;
 use vmio_model::top::load::{CpuLoad, Device, Interval, Packets, ThreadLoad};
+use vmio_model::top::load::{JournalFlow, JournalLoad};
 use vmio_model::top::reading::{Interface, Reading, Traced, between, busiest};
 use vmio_node::Questions;
 use vmio_node::linux::net::Interfaces;
@@ -17,6 +19,7 @@ use vmio_node::linux::{block, process, system};
 
 mod disks;
 mod domstats;
+mod file_systems;
 mod files;
 pub mod flows;
 mod member;
@@ -30,6 +33,7 @@ mod tests;
 use crate::host_view::HostView;
 use disks::Groups;
 use domstats::Libvirt;
+use file_systems::FileSystems;
 use files::{Files, PolledFile};
 pub use flows::{Blocks, FlowSource};
 use roster::{Roster, search};
@@ -56,6 +60,7 @@ pub struct Sampler<'a> {
     untraced: Option<flows::Error>,
     groups: Groups,
     libvirt: Libvirt,
+    file_systems: FileSystems,
     hardware: Hardware,
     diskstats: PolledFile,
     stat: PolledFile,
@@ -97,6 +102,7 @@ impl<'a> Sampler<'a> {
             untraced,
             groups: Groups::default(),
             libvirt: Libvirt::default(),
+            file_systems: FileSystems::default(),
             hardware: Hardware::default(),
             diskstats: PolledFile::new("/proc/diskstats"),
             stat: PolledFile::new("/proc/stat"),
@@ -137,7 +143,7 @@ impl<'a> Sampler<'a> {
 
     /// The counts since the last tick; `None` at the first one.
     pub fn tick(&mut self) -> Option<Interval> {
-        let (reading, taken) = self.read();
+        let (reading, taken, journals) = self.read();
         let mut before = self.last.replace(reading)?;
         let after = self.last.as_ref()?;
         let mut interval = match taken {
@@ -154,11 +160,21 @@ impl<'a> Sampler<'a> {
         };
         let both = own(&before).zip(own(after));
         self.threads = both.map_or(Vec::new(), |(was, now)| busiest(&was, &now, interval.seconds, THREADS));
+        interval.journals = self.journals(&journals, &interval);
         if let Some(processes) = before.processes.take() {
             self.processes = Some((before.at_seconds, processes));
         }
         self.name_processes(&mut interval);
         Some(interval)
+    }
+
+    /// The file systems with a journal that were used.
+    fn journals(&mut self, flows: &[JournalFlow], interval: &Interval) -> Vec<JournalLoad> {
+        let owners: Vec<Option<usize>> = flows.iter().map(|flow| self.roster.user(&self.files, flow)).collect();
+        let mut loads = journal::loads(flows, &owners, interval);
+        let now = self.last.as_ref().map_or(0.0, |last| last.at_seconds);
+        self.file_systems.settle(self.files.reader(), &mut loads, now);
+        loads
     }
 
     /// Leaves the processes that are no guest's, by name. Where they were not read at the beginning of the interval they
@@ -184,7 +200,7 @@ impl<'a> Sampler<'a> {
         Some((after.at_seconds - at, ran(old, after.processes.as_ref()?)))
     }
 
-    fn read(&mut self) -> (Reading, Option<Vec<Flow>>) {
+    fn read(&mut self) -> (Reading, Option<Vec<Flow>>, Vec<JournalFlow>) {
         let reader = self.node;
         let mut reading = Reading { at_seconds: reader.clock_seconds().unwrap_or(0.0), ..Reading::default() };
         let now = reading.at_seconds;
@@ -196,6 +212,7 @@ impl<'a> Sampler<'a> {
         self.hardware.refresh(&self.files, now);
         // The counters are read together, with nothing slow in between.
         let taken = self.take();
+        let journals = self.flows.as_mut().map_or_else(Vec::new, |flows| flows.journals());
         let files = &mut self.files;
         reading.at_seconds = reader.clock_seconds().unwrap_or(now);
         let wanted = &self.hardware.disks;
@@ -217,8 +234,9 @@ impl<'a> Sampler<'a> {
         if lost > 0 {
             reading.notes.push(format!("{lost} requests could not be traced: too many were in flight at once"));
         }
+        reading.notes.extend(self.flows.as_mut().and_then(|flows| flows.journals_unseen()));
         self.notes(&mut reading);
-        (reading, taken)
+        (reading, taken, journals)
     }
 
     /// Whether the processors were busy enough since the last reading to read single processes. That takes a file a
@@ -254,7 +272,8 @@ impl<'a> Sampler<'a> {
     fn notes(&self, reading: &mut Reading) {
         if self.flows.is_none() {
             let why = self.untraced.as_ref().map_or_else(|| "not asked for".to_owned(), ToString::to_string);
-            reading.notes.push(format!("no eBPF, so no latency percentiles by guest and no other processes: {why}"));
+            let lacks = "no latency percentiles by guest, no waits in fsync and no other processes";
+            reading.notes.push(format!("no eBPF, so {lacks}: {why}"));
         }
         if reading.disks.is_empty() {
             reading.notes.push("no disk can be seen in /proc/diskstats".into());

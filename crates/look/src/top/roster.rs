@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use vmio_model::facts::{Guest, Nic, Subject, Unread, tell_apart};
 use vmio_model::top::Flow;
 use vmio_model::top::cpu_users::ProcessLoad;
-use vmio_model::top::load::Packets;
+use vmio_model::top::load::JournalFlow;
+use vmio_model::top::load::{Device, Packets};
 use vmio_model::top::process::{OtherKind, kind_of};
 use vmio_model::top::reading::GuestReading;
 
@@ -30,6 +31,9 @@ const LIST_SECONDS: f64 = 5.0;
 const TURNS: usize = 10;
 /// Share of one processor that searches may take.
 const SHARE: f64 = 0.01;
+/// Below both of these the owner of a process on a file system is not looked up, which reads a file.
+const SHORT_SECONDS: f64 = 0.001;
+const FEW_BYTES: u64 = 1 << 20;
 
 /// All guests.
 #[derive(Default)]
@@ -49,6 +53,7 @@ pub(super) struct Roster {
     /// Guest by process, for processes that were looked up.
     owners: HashMap<u32, Option<usize>>,
     by_group: HashMap<u64, usize>,
+    by_image: HashMap<(Device, u64), usize>,
 }
 
 impl Roster {
@@ -165,24 +170,46 @@ impl Roster {
     /// Rebuilds the index by control group.
     fn index(&mut self) {
         self.by_group = self.members.iter().enumerate().filter_map(|(i, m)| Some((m.group_id?, i))).collect();
+        let images = |(i, m): (usize, &Member)| m.images.iter().map(move |image| (*image, i)).collect::<Vec<_>>();
+        self.by_image = self.members.iter().enumerate().flat_map(images).collect();
         self.owners.clear();
     }
 
-    /// The guest of a flow: by process, then by control group.
+    /// The guest of a flow.
     pub fn owner(&mut self, files: &Files<'_>, flow: &Flow) -> Option<usize> {
+        self.owner_of(files, flow.pid, &flow.comm, flow.cgroup)
+    }
+
+    /// The guest that used a file system. What a thread of the kernel flushes for a hypervisor (Linux fs/aio.c,
+    /// `aio_fsync_work`) is known by its file.
+    pub fn user(&mut self, files: &Files<'_>, flow: &JournalFlow) -> Option<usize> {
+        if flow.pid == 0 {
+            return self.by_image.get(&(flow.device, flow.inode)).copied();
+        }
+        // As many processes as a guest starts cost nothing here where it has a control group.
+        let known = self.by_group.get(&flow.cgroup).copied();
+        let known = known.or_else(|| self.members.iter().position(|m| m.pid() == flow.pid));
+        if known.is_some() || (flow.worst_seconds < SHORT_SECONDS && flow.dirtied_bytes < FEW_BYTES) {
+            return known;
+        }
+        self.owner_of(files, flow.pid, &flow.comm, flow.cgroup)
+    }
+
+    /// By process, then by control group.
+    fn owner_of(&mut self, files: &Files<'_>, pid: u32, comm: &str, cgroup: u64) -> Option<usize> {
         // A loop device's workers have the control group of the process they serve, whose requests were already counted
         // at the loop device.
-        if flow.pid == 0 && kind_of(&flow.comm, true) == OtherKind::Loop {
+        if pid == 0 && kind_of(comm, true) == OtherKind::Loop {
             return None;
         }
-        if flow.pid != 0 {
+        if pid != 0 {
             let members = &self.members;
-            let found = self.owners.entry(flow.pid).or_insert_with(|| by_process(members, files, flow.pid));
+            let found = self.owners.entry(pid).or_insert_with(|| by_process(members, files, pid));
             if found.is_some() {
                 return *found;
             }
         }
-        self.by_group.get(&flow.cgroup).copied()
+        self.by_group.get(&cgroup).copied()
     }
 }
 

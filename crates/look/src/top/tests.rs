@@ -12,7 +12,9 @@ use vmio_node::fake::Fake;
 use super::flows::{Error, FlowSource, Result};
 use super::*;
 
+mod journals;
 mod libvirt;
+mod memory;
 mod opened;
 
 /// Returns its flows tick by tick, then fails.

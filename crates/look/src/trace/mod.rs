@@ -20,6 +20,7 @@ use loader::Aligned;
 
 pub mod loader;
 mod read;
+pub mod syncs;
 
 /// Type information of the running kernel (Documentation/bpf/btf.rst).
 const BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -190,7 +191,7 @@ impl BlockTrace {
                 .filter(|p| tracepoints.want(&p.name().to_string_lossy()))
                 .map(|p| p.attach_trace())
                 .collect::<libbpf_rs::Result<_>>()?;
-            let buffer = read::Buffer::new(libbpf_rs::num_possible_cpus()?);
+            let buffer = read::Buffer::new(libbpf_rs::num_possible_cpus()?, read::KEY, read::VALUE);
             Ok(Self { object, tracepoints, _links: links, buffer })
         })
         .map_err(|(source, log)| Error::Kernel { source, log })
@@ -203,16 +204,14 @@ impl BlockTrace {
     /// When the kernel does not return the counts.
     pub fn take(&mut self) -> Result<Vec<Flow>> {
         let map = map(&self.object, "flows");
-        self.buffer.take(&map).map_err(Error::Read)
+        self.buffer.take(&map, read::flow).map_err(Error::Read)
     }
 
     /// Requests since the start that could not be counted: more were in flight, or more processes active, than the maps
     /// have room for, or a request completed in an interrupt while a program ran (the kernel runs a program once at a
     /// time on each CPU, and counts the skipped runs).
     pub fn lost(&self) -> u64 {
-        let bss = map(&self.object, ".bss");
-        let value = bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-        let full = value.and_then(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?))).unwrap_or(0);
+        let full = not_counted(&self.object);
         let attached = self.object.progs().filter(|p| self.tracepoints.want(&p.name().to_string_lossy()));
         let left_out = |descriptor: i32| {
             let info = std::fs::read_to_string(process::file("self", &format!("fdinfo/{descriptor}"))).ok()?;
@@ -220,6 +219,12 @@ impl BlockTrace {
         };
         full + attached.filter_map(|p| left_out(p.as_fd().as_raw_fd())).sum::<u64>()
     }
+}
+
+/// The variable `lost` of the object, its only one.
+fn not_counted(object: &Object) -> u64 {
+    let value = map(object, ".bss").lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+    value.and_then(|v| Some(u64::from_ne_bytes(v.get(..8)?.try_into().ok()?))).unwrap_or(0)
 }
 
 /// A map of the object. The kernel prefixes those of variables with a part of the object's name.

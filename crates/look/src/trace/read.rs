@@ -1,5 +1,5 @@
-//! Reads `flows`, the map of the eBPF programs. The layout is that of `struct key` and
-//! `struct counts` in `bpf/blocktrace.bpf.c`; a test compares the sizes.
+//! Reads maps of the eBPF programs that have a value for each CPU, and `flows` among them. Its layout is that of
+//! `struct key` and `struct counts` in `bpf/blocktrace.bpf.c`; a test compares the sizes.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -22,20 +22,22 @@ const BATCH: usize = 128;
 
 /// Memory for a batch, kept, since it is large on machines with many CPUs.
 pub(super) struct Buffer {
-    cpus: usize,
+    /// Bytes of a key, and of its values on all CPUs.
+    sizes: [usize; 2],
     keys: Vec<u8>,
     values: Vec<u8>,
 }
 
 impl Buffer {
-    pub(super) fn new(cpus: usize) -> Self {
-        Self { cpus, keys: vec![0; BATCH * KEY], values: vec![0; BATCH * VALUE * cpus] }
+    /// For a map whose keys and values (aligned to 8) have so many bytes.
+    pub(super) fn new(cpus: usize, key: usize, value: usize) -> Self {
+        Self { sizes: [key, value * cpus], keys: vec![0; BATCH * key], values: vec![0; BATCH * value * cpus] }
     }
 
-    /// Reads and removes all entries.
-    pub(super) fn take(&mut self, map: &Map<'_>) -> io::Result<Vec<Flow>> {
+    /// Reads and removes all entries; `parse` makes something of a key and its values.
+    pub(super) fn take<T>(&mut self, map: &Map<'_>, parse: impl Fn(&[u8], &[u8]) -> Option<T>) -> io::Result<Vec<T>> {
         let options = bpf_map_batch_opts { sz: size_of::<bpf_map_batch_opts>() as _, ..Default::default() };
-        let mut flows = Vec::new();
+        let mut all = Vec::new();
         // Where the kernel continues: the number of a bucket.
         let mut position: Option<u32> = None;
         loop {
@@ -65,11 +67,11 @@ impl Buffer {
                 }
                 return Err(error);
             }
-            let keys = self.keys.chunks_exact(KEY);
-            let values = self.values.chunks_exact(VALUE * self.cpus);
-            flows.extend(keys.zip(values).take(count as usize).filter_map(|(k, v)| flow(k, v)));
+            let keys = self.keys.chunks_exact(self.sizes[0]);
+            let values = self.values.chunks_exact(self.sizes[1]);
+            all.extend(keys.zip(values).take(count as usize).filter_map(|(k, v)| parse(k, v)));
             if last {
-                return Ok(flows);
+                return Ok(all);
             }
             position = Some(next);
         }
@@ -86,16 +88,16 @@ pub(super) fn flow(key: &[u8], values: &[u8]) -> Option<Flow> {
         bytes += u64_at(one, 0);
         device_ns += u64_at(one, 8);
         queued_ns += u64_at(one, 16);
+        let mut counted = false;
         for (count, at) in latency.counts.iter_mut().zip((LATENCY..).step_by(4)) {
-            *count += u64::from(u32_at(one, at));
+            let more = u32_at(one, at);
+            *count += u64::from(more);
+            counted |= more > 0;
         }
-        // Only CPUs that counted have the name.
-        named = named.or(Some(one).filter(|v| v[36] != 0));
+        // Only CPUs that counted have the name, which a process may have emptied.
+        named = named.or(Some(one).filter(|_| counted));
     }
     let (named, requests) = (named?, latency.requests());
-    if requests == 0 {
-        return None;
-    }
     let (kernel, comm, work) = (u32_at(named, 32) != 0, text(&named[36..52]), text(&named[52..76]));
     Some(Flow {
         pid: if kernel { 0 } else { pid },
@@ -111,16 +113,16 @@ pub(super) fn flow(key: &[u8], values: &[u8]) -> Option<Flow> {
     })
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// The text up to the first zero.
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

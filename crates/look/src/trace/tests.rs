@@ -100,6 +100,9 @@ fn cpus_are_added_up_and_kernel_threads_have_no_pid() {
     let resync = value(4096, b"md0_resync\0garbage"[..16].try_into().unwrap(), b"", 1, &[(0, 1)]);
     assert_eq!(read::flow(&key(9, (9, 0), 0), &resync).unwrap().comm, "md0_resync");
     assert_eq!(read::flow(&key(9, (9, 0), 0), &value(0, b"", b"", 0, &[])), None, "nothing counted");
+    // PR_SET_NAME takes an empty name.
+    let nameless = read::flow(&key(42, (254, 0), 1), &value(4096, b"", b"", 0, &[(7, 1)])).unwrap();
+    assert_eq!((nameless.pid, nameless.comm.as_str(), nameless.requests), (42, "", 1));
 }
 
 /// `bpf/bucket.h` is compiled for this machine and asked for the buckets.

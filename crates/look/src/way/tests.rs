@@ -73,6 +73,39 @@ fn bonds_and_vlans_are_followed_to_their_cards() {
     assert_eq!(way(&fake, "tap0"), "tap0 1500, br0 1500, bond0.5 1500, bond0 9000, eth0 9000");
 }
 
+#[test]
+fn speed_of_all_that_a_bridge_sends_by() {
+    let with = |fake: Fake, name: &str, file: &str, said: &str| fake.file(format!("{HERE}/{name}/{file}"), said);
+    let of = |fake: &Fake| *settled(fake, HERE, "tap0").uplink_bps;
+    let plain = || port(card(tap(bridge(Fake::new("fake"), "br0"), "tap0", "br0"), "eth0", 1500), HERE, "eth0", "br0");
+    assert_eq!((of(&plain()), of(&with(plain(), "eth0", "speed", "-1\n"))), (None, None));
+    let one = || with(plain(), "eth0", "speed", "1000\n");
+    assert_eq!(of(&one()), Some(BitRate::new(1_000_000_000)));
+    // Another one whose speed is not known may carry anything; one without a link carries nothing.
+    let two = || port(card(one(), "eth1", 1500), HERE, "eth1", "br0");
+    assert_eq!((of(&two()), of(&with(two(), "eth1", "speed", "4294967295\n"))), (None, None));
+    assert_eq!(of(&with(two(), "eth1", "speed", "10000\n")), Some(BitRate::new(11_000_000_000)));
+    assert_eq!(of(&with(two(), "eth1", "carrier", "0\n")), Some(BitRate::new(1_000_000_000)));
+    // A bond has a speed of its own; its members' are not added.
+    let bond = || tap(bridge(Fake::new("fake"), "br0"), "tap0", "br0");
+    let bond = || port(interface(bond(), HERE, "bond0", 1500, &[("uevent", "DEVTYPE=bond\n")]), HERE, "bond0", "br0");
+    let bond = || port(card(with(bond(), "bond0", "speed", "2000\n"), "eth0", 1500), HERE, "eth0", "bond0");
+    assert_eq!(of(&with(bond(), "eth0", "speed", "1000\n")), Some(BitRate::new(2_000_000_000)));
+    // It leaves out members whose speed is not known, and a bridge tells that of a tap.
+    assert_eq!((of(&bond()), of(&with(bond(), "eth0", "carrier", "0\n"))), (None, Some(BitRate::new(2_000_000_000))));
+    let vlan = || {
+        let vlan = bridge(tap(bridge(Fake::new("fake"), "br5"), "tap0", "br5"), "br0");
+        port(
+            interface(vlan, HERE, "br0.5", 1500, &[("uevent", "DEVTYPE=vlan\n"), ("speed", "10\n")]),
+            HERE,
+            "br0.5",
+            "br5",
+        )
+    };
+    assert_eq!(of(&vlan()), Some(BitRate::new(10_000_000)));
+    assert_eq!(of(&vlan().symlink(format!("{HERE}/br0.5/lower_br0"), "../br0")), None);
+}
+
 /// PVE/Network.pm, `create_firewall_bridge_linux`: a bridge of its own for each card, joined by a pair.
 #[test]
 fn proxmoxs_firewall_is_followed_and_other_guests_are_not() {
@@ -112,18 +145,27 @@ fn a_pods_way_goes_on_in_the_hosts_namespace() {
 
 #[test]
 fn ports_of_open_vswitch_go_on_by_patch_ports() {
-    let fake = interface(Fake::new("fake"), HERE, "tap0", 1500, TAP)
-        .file("/sys/class/net/tap0/statistics/tx_errors", "7\n")
-        .symlink("/sys/class/net/tap0/master", "../ovs-system");
-    let unasked = settled(&fake, HERE, "tap0");
+    let port = || {
+        interface(Fake::new("fake"), HERE, "tap0", 1500, TAP)
+            .file("/sys/class/net/tap0/statistics/tx_errors", "7\n")
+            .symlink("/sys/class/net/tap0/master", "../ovs-system")
+    };
+    let unasked = settled(&port(), HERE, "tap0");
     assert_eq!((way_shown(&unasked.way).as_str(), *unasked.tap_errors), ("tap0 1500, ovs-system", Some(7)));
     assert_eq!(unasked.way[1].kind, HopKind::OvsBridge);
-    let fake = card(fake, "eth0", 1500)
-        .symlink("/sys/class/net/eth0/master", "../ovs-system")
-        .file("/run/openvswitch/db.sock", "")
-        .installed("ovs-vsctl")
-        .program("ovs-vsctl", says(crate::ovs::tests::SAID));
-    let asked = settled(&fake, HERE, "tap0");
+    let fake = |said: &str| {
+        card(port(), "eth0", 1500)
+            .symlink("/sys/class/net/eth0/master", "../ovs-system")
+            .file("/sys/class/net/eth0/speed", "1000\n")
+            .file("/run/openvswitch/db.sock", "")
+            .installed("ovs-vsctl")
+            .program("ovs-vsctl", says(said))
+    };
+    // What goes by a tunnel does not leave by that card.
+    let tunnel = crate::ovs::tests::SAID.replacen(r#""tap1","system""#, r#""vx","vxlan""#, 1);
+    assert_eq!(*settled(&fake(&tunnel), HERE, "tap0").uplink_bps, None);
+    let asked = settled(&fake(crate::ovs::tests::SAID), HERE, "tap0");
+    assert_eq!(*asked.uplink_bps, Some(BitRate::new(1_000_000_000)));
     assert_eq!(way_shown(&asked.way), "tap0 1500, br-int, br-ex, eth0 1500");
     assert_eq!((asked.bridge.as_deref(), asked.read()["bridge"].as_str()), (Some("br-int"), "ovs-vsctl list Bridge"));
 }

@@ -39,6 +39,8 @@ pub struct Guest {
     pub nics: Vec<Nic>,
     /// Its processors and memory.
     pub processors: Option<Processors>,
+    /// How long its monitor's connection was held to ask, in which its manager cannot; `None` where it was not asked.
+    pub monitor_held_seconds: Option<f64>,
     /// What could not be read.
     pub unread: Vec<Unread>,
 }

@@ -94,6 +94,7 @@ impl Guest {
         self.uuid = self.uuid.take().or(other.uuid);
         self.version = self.version.take().or(other.version);
         self.os = self.os.take().or(other.os);
+        self.monitor_held_seconds = self.monitor_held_seconds.or(other.monitor_held_seconds);
         for (key, value) in other.ids {
             self.ids.entry(key).or_insert(value);
         }
@@ -133,6 +134,9 @@ impl Place {
         self.qom = self.qom.take().or(other.qom);
         self.monitor = self.monitor.take().or(other.monitor);
         self.boots_as_first = self.boots_as_first.or(other.boots_as_first);
+        if self.addresses.is_empty() {
+            self.addresses = other.addresses;
+        }
         for name in other.taken {
             if !self.taken.contains(&name) {
                 self.taken.push(name);
@@ -237,11 +241,11 @@ impl Device for Nic {
             guest_mtu_bytes,
             bridge_mtu_bytes,
             way,
+            uplink_bps,
             tap_errors,
             bridge_netfilter,
             send_buffer_bytes,
             offloads_off,
-            limits,
             rate_limits,
         );
         self.overridden.extend(other.overridden);

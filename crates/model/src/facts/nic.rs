@@ -2,6 +2,7 @@
 
 use super::fact::device;
 use super::{Conntrack, Fact, Hop, Overridden, Place, Provenance, RateLimit, Subject, ToGuest, Uplink};
+use crate::rate::BitRate;
 
 device! {
     /// A guest's network device.
@@ -53,6 +54,9 @@ device! {
         pub bridge_mtu_bytes: Fact<Option<u64>>,
         /// The way of its packets on the host: the interface, the bridge, and the ports by which they go on.
         pub way: Fact<Vec<Hop>>,
+        /// Speed in bit/s of what its packets leave the host by: all that its bridge sends by, a bond's as the kernel
+        /// tells it.
+        pub uplink_bps: Fact<Option<BitRate>>,
         /// Packets that Open vSwitch could not send by the interface since it was made: most often they are larger than
         /// its MTU.
         pub tap_errors: Fact<Option<u64>>,
@@ -60,9 +64,7 @@ device! {
         pub bridge_netfilter: Fact<Option<bool>>,
         /// Send buffer of the tap in bytes; `None` where unknown.
         pub send_buffer_bytes: Fact<Option<u64>>,
-        /// Limits in force, in words: `10 MB/s out by tc`.
-        pub limits: Fact<Vec<String>>,
-        /// The same in figures, as far as its manager has them.
+        /// Rate limits: of its manager's configuration, of Open vSwitch, and what the kernel has.
         pub rate_limits: Fact<Vec<RateLimit>>,
         /// Settings that are configured and not in force.
         pub overridden: Vec<Overridden>,
@@ -74,6 +76,17 @@ device! {
 }
 
 impl Nic {
+    /// Its rate limits in words, those that the uplink never reaches marked.
+    pub fn limits_shown(&self) -> Vec<String> {
+        let one = |limit: &RateLimit| {
+            let above = self.uplink_bps.filter(|uplink| limit.is_above(*uplink));
+            let above =
+                above.map_or_else(String::new, |uplink| format!(", not reached through the uplink of {uplink}"));
+            format!("{}{above}", limit.words())
+        };
+        self.rate_limits.iter().map(one).collect()
+    }
+
     /// A network device of which only the name is known.
     pub fn unknown(subject: Subject, from: Provenance) -> Self {
         Nic {
@@ -99,10 +112,10 @@ impl Nic {
             guest_mtu_bytes: Fact::default(),
             bridge_mtu_bytes: Fact::default(),
             way: Fact::default(),
+            uplink_bps: Fact::default(),
             tap_errors: Fact::default(),
             bridge_netfilter: Fact::default(),
             send_buffer_bytes: Fact::default(),
-            limits: Fact::default(),
             rate_limits: Fact::default(),
             overridden: Vec::new(),
             place: Place::default(),

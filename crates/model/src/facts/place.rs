@@ -1,5 +1,7 @@
 //! Names of a device in its owner's configuration, on QEMU's command line and in QMP.
 
+use std::net::IpAddr;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +53,10 @@ facts! {
         /// Whether libvirt lets the guest boot from it only because it is the first disk.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub boots_as_first: Option<bool>,
+        /// IP addresses that the manager's configuration names for a network device; not all that it may have. Not in
+        /// results.
+        #[serde(skip)]
+        pub addresses: Vec<IpAddr>,
     }
 }
 

@@ -15,7 +15,7 @@ pub struct RateLimit {
     pub by: String,
     /// Average rate, in bit/s.
     pub rate_bps: BitRate,
-    /// Peak rate while capacity is free, in bit/s; null where it is not higher.
+    /// Configured rate within a burst, in bit/s; null where there is none.
     pub peak_bps: Option<BitRate>,
     /// Burst, in bytes; null for a default.
     pub burst_bytes: Option<u64>,
@@ -36,6 +36,10 @@ pub struct RateLimit {
     /// The platform behind its owner: `cloudstack`, `nova`, `kubevirt`; null where none is known.
     #[serde(default)]
     pub platform: Option<String>,
+    /// The interface that the kernel has it at, where that is not the card's own: the end of a pod's veth pair on the
+    /// host.
+    #[serde(default)]
+    pub interface: Option<String>,
 }
 
 /// Where the kernel limits the packets of an interface, which is where tc(8) takes the limit away.
@@ -74,12 +78,20 @@ impl RateLimit {
             part: false,
             missing: false,
             platform: None,
+            interface: None,
         }
     }
 
-    /// The highest rate for longer than a burst.
+    /// The highest rate for longer than a burst. The peak is none: libvirt's class is at the root of htb, and has nothing
+    /// to borrow up to it (net/sched/sch_htb.c, `htb_activate_prios`).
     pub fn most(&self) -> BitRate {
-        self.peak_bps.map_or(self.rate_bps, |peak| peak.max(self.rate_bps))
+        self.rate_bps
+    }
+
+    /// Whether an uplink of this speed never carries as much. What stays on this host may be faster: a limit that has
+    /// dropped packets did hold something back.
+    pub fn is_above(&self, uplink: BitRate) -> bool {
+        self.most() >= uplink && self.dropped_packets.unwrap_or(0) == 0
     }
 
     /// For how long its burst lasts at its rate.
@@ -105,7 +117,7 @@ impl RateLimit {
         }
     }
 
-    /// In words: `204.8 Mbit/s to the guest by libvirt`.
+    /// In words: `204.8 Mbit/s to the guest by libvirt`, `100 Mbit/s to the guest by a CNI plugin at cali9`.
     pub fn words(&self) -> String {
         let way = match self.direction {
             Direction::GuestRx => "to the guest",
@@ -113,7 +125,8 @@ impl RateLimit {
         };
         let part = if self.part { ", of a part of its packets" } else { "" };
         let missing = if self.missing { ", configured only" } else { "" };
-        format!("{} {way} by {}{part}{missing}", self.most(), self.shown_by())
+        let at = self.interface.as_ref().map_or_else(String::new, |interface| format!(" at {interface}"));
+        format!("{} {way} by {}{at}{part}{missing}", self.most(), self.shown_by())
     }
 }
 
@@ -130,5 +143,15 @@ mod tests {
         assert!(!limit(Some(12_500_000)).hurts_tcp() && limit(Some(1 << 20)).hurts_tcp() && limit(None).hurts_tcp());
         assert!(!RateLimit { drops: false, ..limit(Some(1)) }.hurts_tcp());
         assert_eq!(limit(None).words(), "100 Mbit/s from the guest by libvirt");
+        let at = RateLimit { interface: Some("cali9".into()), missing: true, ..limit(None) };
+        assert_eq!(at.words(), "100 Mbit/s from the guest by libvirt at cali9, configured only");
+    }
+
+    #[test]
+    fn what_an_uplink_never_reaches() {
+        let limit = RateLimit::new("tc", Direction::GuestRx, 1000 * M, false);
+        assert!(limit.is_above(1000 * M) && limit.is_above(100 * M) && !limit.is_above(1001 * M));
+        assert!(!RateLimit { peak_bps: Some(2000 * M), ..limit.clone() }.is_above(1500 * M));
+        assert!(!RateLimit { dropped_packets: Some(1), ..limit }.is_above(100 * M));
     }
 }

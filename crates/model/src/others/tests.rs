@@ -120,6 +120,13 @@ fn each_has_its_command() {
         command("openvswitch", "vnet0", "web1", &[Direction::GuestTx]),
         "ovs-vsctl set interface vnet0 ingress_policing_rate=0 ingress_policing_burst=0"
     );
+    let queue = RateLimit {
+        at: Some(crate::facts::LimitedAt::Root),
+        ..RateLimit::new("openvswitch", Direction::GuestRx, BitRate::new(10), false)
+    };
+    let off = conflicts(&policy(), &[limited(1, "vnet0", "web1", vec![queue])])[0].take_off.clone();
+    let command = "\nqos=$(ovs-vsctl get port vnet0 qos) && ovs-vsctl clear port vnet0 qos && ";
+    assert!(off.contains(command) && !off.contains("policing"), "{off}");
 }
 
 #[test]

@@ -184,11 +184,10 @@ fn fill(trial: &mut Trial<'_>, run: &Run, summary: &Summary) -> Result<(), Undec
     let effect = trial.effect;
     let found = trial.found.insert(find(effect, summary)?);
     let of = |s: &Sample| figure(effect.measure, s);
-    let all: Vec<_> =
-        pairs(&run.samples, &found.denominator, &found.numerator, of).into_iter().map(|(_, p)| p).collect();
+    let (cells, rule) = ((&found.denominator, &found.numerator), &summary.convergence);
+    let all: Vec<_> = pairs(&run.samples, cells, rule, of).into_iter().map(|(_, p)| p).collect();
     let ratio = paired_ratio(&all).ok_or(Undecided::NoPair)?;
     trial.ratio = Some(ratio);
-    let rule = &summary.convergence;
     let least = (rule.min_pairs, rule.min_boots);
     if ratio.pairs < least.0 || ratio.boots < least.1 {
         return Err(Undecided::TooFew { pairs: ratio.pairs, boots: ratio.boots, least });

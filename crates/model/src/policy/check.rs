@@ -89,6 +89,8 @@ impl Check<'_> {
         let guard = Guard {
             period: draft.guard.period.as_ref().map_or(guard.period, |p| p.value),
             allow_unenforced: draft.guard.allow_unenforced.as_ref().map_or(guard.allow_unenforced, |a| a.value),
+            on_conflict: draft.guard.on_conflict.as_ref().map_or(guard.on_conflict, |o| o.value),
+            spoofing: draft.guard.spoofing.as_ref().map_or(guard.spoofing, |s| s.value),
         };
         Policy { uplinks, classes, entries, guard }
     }
@@ -101,6 +103,11 @@ impl Check<'_> {
             self.problem(min, &format!("class.{name}.min"), what);
         }
         self.has_a_group(name, &written.group);
+        if let Some(local) = written.local.as_ref().filter(|local| local.value && [HOST, DEFAULT].contains(&name)) {
+            let what = "limits nothing: only interfaces have local traffic of their own";
+            let warning = self.at(local, &format!("class.{name}.local"), what);
+            self.warnings.push(warning);
+        }
         let class = Class::named(name);
         Class {
             priority: written.priority.as_ref().map_or(class.priority, |p| p.value),
@@ -109,6 +116,8 @@ impl Check<'_> {
             weight: written.weight.as_ref().map_or(class.weight, |w| w.value),
             hard: written.reserve.as_ref().map_or(class.hard, |r| r.value),
             over_max: written.over_max.as_ref().map_or(class.over_max, |o| o.value),
+            queue: written.queue.as_ref().map(|q| q.value),
+            limit_local: written.local.as_ref().map_or(class.limit_local, |l| l.value),
             group: written.group.limits(),
         }
     }
@@ -178,6 +187,8 @@ impl Check<'_> {
             class: known(&e.class),
             rx_class: known(&e.rx_class),
             uplink: uplink?,
+            addresses: e.addresses.as_ref().map(|a| a.value.clone()).unwrap_or_default(),
+            router: e.router.as_ref().is_some_and(|r| r.value),
             place: self.place(matcher),
             matcher: matcher.value.clone(),
         })

@@ -15,10 +15,12 @@
 //! A leaf's rate cannot be 0: the plane's least rate replaces a minimum of 0. Where minima fill the capacity, that is
 //! subtracted from the least important of them, and a note says how much.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::pool::{MemberKind, Pool, PoolMember};
-use super::program::{Hierarchy, Leaf, Limit, Limits, PoolProgram, Program};
+use super::program::{Framing, Hierarchy, Leaf, Limit, Limits, PoolProgram, Program};
 use super::{Abilities, Direction, Form, effective_minima};
 use crate::allocate::{Demand, Grant, Member, cap, exact};
 use crate::rate::BitRate;
@@ -32,6 +34,15 @@ const RECEIVE_PERCENT: u64 = 95;
 
 /// A full Ethernet frame as the kernel counts it (header and payload), in bytes.
 const FULL_FRAME: u32 = 1514;
+
+/// Length of a queue, at least, where none is written.
+const QUEUE: Duration = Duration::from_millis(50);
+
+/// Bytes of the longest queue.
+const MOST_QUEUE: u32 = 16 << 20;
+
+/// TCP connections of one sender for which a queue has room where no length is written.
+const CONNECTIONS: u32 = 4;
 
 /// Largest ratio of weights within one priority; larger ones are reduced to it, since a quantum delays all others.
 const WEIGHTS: u32 = 256;
@@ -100,6 +111,30 @@ pub fn capped(pool: &Pool, plane: &Abilities) -> Hierarchy {
     hierarchy
 }
 
+/// A limit of its own for each of these members, of which none borrows, on what they send.
+pub fn apart<'a>(
+    framing: Framing,
+    limits: impl IntoIterator<Item = (&'a PoolMember, BitRate)>,
+    plane: &Abilities,
+) -> Hierarchy {
+    let leaf = |(seat, limit): (&PoolMember, BitRate)| {
+        let mut leaf = Leaf {
+            name: seat.name.clone(),
+            rate_bps: limit,
+            ceil_bps: limit,
+            priority: 0,
+            quantum_bytes: plane.packet_bytes,
+            burst_bytes: burst(limit, plane),
+            queue_bytes: queue(seat.queue, limit, Direction::GuestTx, plane),
+        };
+        leaf.cap(limit, plane);
+        leaf
+    };
+    let leaves: Vec<Leaf> = limits.into_iter().map(leaf).collect();
+    let rate_bps = leaves.iter().map(|leaf| leaf.rate_bps).sum::<BitRate>().min(plane.most_bps);
+    Hierarchy { rate_bps, burst_bytes: burst(rate_bps, plane), framing, leaves }
+}
+
 /// The capacity that the members share: a receiving pool leaves a part free, and a sending one what [`unframed`]
 /// returns.
 pub fn shared(pool: &Pool, plane: &Abilities) -> BitRate {
@@ -118,6 +153,34 @@ fn unframed(pool: &Pool, plane: &Abilities) -> BitRate {
     }
     let more = u128::from(pool.framing.overhead_bytes);
     BitRate::of_sum((u128::from(pool.capacity) * more).div_ceil(u128::from(FULL_FRAME) + more))
+}
+
+/// Burst in bytes: a millisecond's worth, and two of the largest packets. With less, classes with ceilings below the
+/// link's rate get wrong shares of packets that are segmented late.
+fn burst(rate: BitRate, plane: &Abilities) -> u32 {
+    let millisecond = rate.bytes().bytes() / 1000;
+    u32::try_from(millisecond).unwrap_or(u32::MAX / 2).max(plane.packet_bytes.saturating_mul(2))
+}
+
+/// Queue length: as many bytes as the ceiling passes in the class's `queue`, else in 50 ms; at least two of the largest
+/// packets, else 20 of what is sent and 4 of what is received, and at most 16 MiB.
+pub fn queue(written: Option<Duration>, ceiling: BitRate, direction: Direction, plane: &Abilities) -> u32 {
+    let time = written.unwrap_or(QUEUE);
+    let bytes = u128::from(ceiling.bytes().bytes()) * time.as_nanos() / 1_000_000_000;
+    let least = plane.packet_bytes.saturating_mul(least_packets(written, direction)).min(MOST_QUEUE);
+    u32::try_from(bytes).unwrap_or(u32::MAX).clamp(least, MOST_QUEUE)
+}
+
+/// Least room of a queue in packets. A TCP connection of this host waits with up to four large packets in it
+/// (`tcp_small_queue_check` of net/ipv4/tcp_output.c; 256 KiB seen with Linux 6.18) and takes a packet that finds
+/// no room for congestion, so a queue with less room than that for each loses packets, however long it is.
+fn least_packets(written: Option<Duration>, direction: Direction) -> u32 {
+    match (written, direction) {
+        (Some(_), _) => 2,
+        (None, Direction::GuestTx) => 5 * CONNECTIONS,
+        // Their senders are elsewhere.
+        (None, Direction::GuestRx) => 4,
+    }
 }
 
 struct Compiler<'a> {
@@ -219,13 +282,6 @@ impl<'a> Compiler<'a> {
         member.max.min(self.shared).min(self.plane.most_bps).rounded_down(self.plane.step_bps).max(own)
     }
 
-    /// Burst in bytes: a millisecond's worth, and two of the largest packets. With less, classes with ceilings below
-    /// the link's rate get wrong shares of packets that are segmented late.
-    fn burst(&self, rate: BitRate) -> u32 {
-        let millisecond = rate.bytes().bytes() / 1000;
-        u32::try_from(millisecond).unwrap_or(u32::MAX / 2).max(self.plane.packet_bytes.saturating_mul(2))
-    }
-
     fn hierarchy(&self) -> Hierarchy {
         let leaf = |((seat, member), own): ((&PoolMember, &Member), &BitRate)| {
             let ceil_bps = self.ceiling(member, *own);
@@ -235,13 +291,13 @@ impl<'a> Compiler<'a> {
                 ceil_bps,
                 priority: rank(member),
                 quantum_bytes: self.quantum(member),
-                burst_bytes: self.burst(ceil_bps),
-                queue_bytes: self.queue(ceil_bps),
+                burst_bytes: burst(ceil_bps, self.plane),
+                queue_bytes: queue(seat.queue, ceil_bps, self.pool.direction, self.plane),
             }
         };
         Hierarchy {
             rate_bps: self.shared.rounded_down(self.plane.step_bps).max(self.plane.least_bps),
-            burst_bytes: self.burst(self.shared),
+            burst_bytes: burst(self.shared, self.plane),
             framing: self.pool.framing,
             leaves: self.pool.seats.iter().zip(&self.members).zip(&self.own).map(leaf).collect(),
         }
@@ -306,18 +362,12 @@ impl<'a> Compiler<'a> {
         notes
     }
 
-    /// Queue length: 50 ms at the ceiling, at least four of the largest packets, at most 16 MiB.
-    fn queue(&self, ceiling: BitRate) -> u32 {
-        let bytes = ceiling.bytes().bytes() / 20;
-        u32::try_from(bytes).unwrap_or(u32::MAX).clamp(self.plane.packet_bytes.saturating_mul(4), 16 << 20)
-    }
-
     fn limits(&self) -> Limits {
         let demands = vec![Demand::Unbounded; self.members.len()];
         let grants = exact(self.shared, &self.members, &demands);
         let limit = |((seat, member), grant): ((&PoolMember, &Member), &Grant)| {
             let cap_bps = cap(member, grant).max(self.plane.least_bps);
-            Limit { name: seat.name.clone(), cap_bps, burst_bytes: self.burst(cap_bps) }
+            Limit { name: seat.name.clone(), cap_bps, burst_bytes: burst(cap_bps, self.plane) }
         };
         Limits { limits: self.pool.seats.iter().zip(&self.members).zip(&grants).map(limit).collect() }
     }

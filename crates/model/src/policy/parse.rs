@@ -4,6 +4,7 @@ mod groups;
 mod values;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use toml::de::{DeTable, DeValue};
 use super::matcher::{Matcher, interface_name};
 use super::outline::Outline;
 use super::program::Framing;
-use super::{DEFAULT, HOST};
+use super::{DEFAULT, HOST, OnConflict, Spoofing};
 use crate::problem::{Problem, Source};
 use crate::rate::BitRate;
 use crate::toml_reader::{Reader, Section, hint};
 
-use values::{limit, matcher, period, rate, text};
+use values::{addresses, limit, matcher, rate, text, time};
 
 pub use groups::GroupDraft;
 
@@ -39,6 +40,8 @@ pub struct ClassDraft {
     pub weight: Option<At<u32>>,
     pub reserve: Option<At<bool>>,
     pub over_max: Option<At<bool>>,
+    pub queue: Option<At<Duration>>,
+    pub local: Option<At<bool>>,
     pub group: GroupDraft,
 }
 
@@ -56,6 +59,8 @@ pub struct UplinkDraft {
 pub struct GuardDraft {
     pub period: Option<At<Duration>>,
     pub allow_unenforced: Option<At<bool>>,
+    pub on_conflict: Option<At<OnConflict>>,
+    pub spoofing: Option<At<Spoofing>>,
 }
 
 #[derive(Debug)]
@@ -65,6 +70,8 @@ pub struct EntryDraft {
     pub class: Option<At<String>>,
     pub rx_class: Option<At<String>>,
     pub uplink: Option<At<String>>,
+    pub addresses: Option<At<Vec<IpAddr>>>,
+    pub router: Option<At<bool>>,
     /// One of its values is invalid, so a missing one may have been written.
     pub damaged: bool,
 }
@@ -125,7 +132,8 @@ pub fn read_over(draft: &mut Draft, index: usize, source: &Source<'_>, problems:
     draft.clashes.extend(clashes);
     let others = uplinks.values().map(|u| u.first.place()).chain(entries.iter().map(|e| e.here.place()));
     let of_guard = guard.period.iter().map(At::place).chain(guard.allow_unenforced.iter().map(At::place));
-    for at in others.chain(of_guard) {
+    let conduct = guard.on_conflict.iter().map(At::place).chain(guard.spoofing.iter().map(At::place));
+    for at in others.chain(of_guard).chain(conduct) {
         problems.push(source.problem(&at.span, "", "only classes can be changed over the files"));
     }
     for (name, written) in classes {
@@ -144,23 +152,26 @@ impl ClassDraft {
     /// Takes over the keys of another one.
     fn overlay(&mut self, over: ClassDraft) {
         // All keys, so that a new one is not forgotten here.
-        let ClassDraft { priority, min, max, weight, reserve, over_max, group } = over;
+        let ClassDraft { priority, min, max, weight, reserve, over_max, queue, local, group } = over;
         self.priority = priority.or(self.priority.take());
         self.min = min.or(self.min.take());
         self.max = max.or(self.max.take());
         self.weight = weight.or(self.weight.take());
         self.reserve = reserve.or(self.reserve.take());
         self.over_max = over_max.or(self.over_max.take());
+        self.queue = queue.or(self.queue.take());
+        self.local = local.or(self.local.take());
         self.group.overlay(group);
     }
 
     /// Position of its first key.
     fn first(&self) -> Option<At<()>> {
         let rates = self.min.iter().chain(&self.max).map(At::place);
-        let switches = self.reserve.iter().chain(&self.over_max).map(At::place);
+        let switches = self.reserve.iter().chain(&self.over_max).chain(&self.local).map(At::place);
         let numbers = self.priority.iter().map(At::place).chain(self.weight.iter().map(At::place));
+        let times = self.queue.iter().map(At::place);
         let of_group = self.group.places().map(|(_, at)| at);
-        rates.chain(switches).chain(numbers).chain(of_group).min_by_key(|at| at.span.start)
+        rates.chain(switches).chain(times).chain(numbers).chain(of_group).min_by_key(|at| at.span.start)
     }
 }
 
@@ -260,7 +271,8 @@ impl<'a> File<'a, '_> {
             let what = "a class's name has 1 to 64 letters, digits, `-`, `_` or `.`".to_owned();
             self.reader.problem(&s.span, &s.path, what);
         }
-        let known = ["priority", "min", "max", "weight", "reserve", "over_max", "cpu_weight", "cpu_max", "memory_max"];
+        let of_wire = ["priority", "min", "max", "weight", "reserve", "over_max", "queue", "local"];
+        let known = [&of_wire[..], &["cpu_weight", "cpu_max", "memory_max"]].concat();
         self.reader.known_keys(s, &known);
         let part = ClassDraft {
             priority: self.optional(s, "priority", |r, v, path| Some(r.whole_value(v, path, 1, 8)? as u8)),
@@ -269,6 +281,8 @@ impl<'a> File<'a, '_> {
             weight: self.optional(s, "weight", |r, v, path| r.whole_value(v, path, 1, u32::MAX)),
             reserve: self.optional(s, "reserve", |r, v, path| Some(r.word(v, path, &["soft", "hard"])? == 1)),
             over_max: self.optional(s, "over_max", |r, v, path| r.switch_value(v, path)),
+            queue: self.optional(s, "queue", time),
+            local: self.optional(s, "local", |r, v, path| Some(r.word(v, path, &["count", "limit"])? == 1)),
             group: self.group(s),
         };
         let class = self.draft.classes.entry(name.to_owned()).or_default();
@@ -279,30 +293,40 @@ impl<'a> File<'a, '_> {
         add(&mut class.weight, part.weight, s, "weight", clashes);
         add(&mut class.reserve, part.reserve, s, "reserve", clashes);
         add(&mut class.over_max, part.over_max, s, "over_max", clashes);
+        add(&mut class.queue, part.queue, s, "queue", clashes);
+        add(&mut class.local, part.local, s, "local", clashes);
         class.group.add(part.group, s, clashes);
     }
 
     fn guard(&mut self, s: &Section<'_, '_>) {
-        self.reader.known_keys(s, &["period", "allow_unenforced"]);
-        let period = self.optional(s, "period", period);
+        self.reader.known_keys(s, &["period", "allow_unenforced", "on_conflict", "spoofing"]);
+        let period = self.optional(s, "period", time);
         let allow = self.optional(s, "allow_unenforced", |r, v, path| r.switch_value(v, path));
+        let on_conflict =
+            self.optional(s, "on_conflict", |r, v, path| Some(OnConflict::ALL[r.word(v, path, &OnConflict::WORDS)?]));
+        let spoofing =
+            self.optional(s, "spoofing", |r, v, path| Some(Spoofing::ALL[r.word(v, path, &Spoofing::WORDS)?]));
         let (guard, clashes) = (&mut self.draft.guard, &mut self.draft.clashes);
         add(&mut guard.period, period, s, "period", clashes);
         add(&mut guard.allow_unenforced, allow, s, "allow_unenforced", clashes);
+        add(&mut guard.on_conflict, on_conflict, s, "on_conflict", clashes);
+        add(&mut guard.spoofing, spoofing, s, "spoofing", clashes);
     }
 
     fn interface(&mut self, s: &Section<'_, '_>) {
         let before = self.reader.problems.len();
-        self.reader.known_keys(s, &["match", "class", "rx_class", "uplink"]);
+        self.reader.known_keys(s, &["match", "class", "rx_class", "uplink", "addresses", "router"]);
         if s.table.get("match").is_none() {
             let what = "missing; write for example match = { name = \"vnet0\" }".to_owned();
             self.reader.problem(&s.span, "interface.match", what);
         }
         let matcher = self.optional(s, "match", matcher);
         let [class, rx_class, uplink] = ["class", "rx_class", "uplink"].map(|key| self.optional(s, key, text));
+        let addresses = self.optional(s, "addresses", addresses);
+        let router = self.optional(s, "router", |r, v, path| r.switch_value(v, path));
         let here = At { value: (), file: self.index, span: s.span.clone() };
         let damaged = self.reader.problems.len() > before;
-        self.draft.entries.push(EntryDraft { here, matcher, class, rx_class, uplink, damaged });
+        self.draft.entries.push(EntryDraft { here, matcher, class, rx_class, uplink, addresses, router, damaged });
     }
 
     /// An optional value.

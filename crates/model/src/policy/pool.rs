@@ -2,6 +2,7 @@
 //! simulation and daemon use it, so that they agree on a pool's members.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::{DEFAULT, Direction, Entry, Framing, HOST, Policy, Uplink, effective_minima};
 use crate::allocate::Member;
@@ -29,6 +30,8 @@ pub struct PoolMember {
     pub class: String,
     /// The contract of its class, with the class's minimum, whether it fits or not.
     pub contract: Member,
+    /// Length of its queue, where its class has one written.
+    pub queue: Option<Duration>,
 }
 
 /// Name of an interface among members: its own, or with a prefix where it is `host` or `default`. No interface has a
@@ -70,6 +73,7 @@ impl Pool {
             who,
             class: class.to_owned(),
             contract: policy.class(class).member(capacity),
+            queue: policy.class(class).queue,
         };
         let mut seats = vec![seat(HOST, MemberKind::Host, HOST)];
         for (name, entry) in interfaces {

@@ -104,6 +104,8 @@ pub fn from_needs(policy: &Policy, all: &[Needs]) -> Policy {
         class: sent.map(|need| names[&need].clone()),
         rx_class: received.map(|need| names[&need].clone()),
         uplink: needs.uplink.clone(),
+        addresses: Vec::new(),
+        router: false,
         place: String::new(),
     };
     let entries = all.iter().zip(wanted).filter(|(_, ways)| ways.iter().any(Option::is_some)).map(entry).collect();

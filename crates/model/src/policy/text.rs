@@ -9,11 +9,20 @@ use super::{Class, Framing, Guard, Policy};
 /// The whole policy as TOML. Every capacity is written, also one known from the kernel.
 pub fn text(policy: &Policy) -> String {
     let mut out = String::new();
-    let Guard { period, allow_unenforced } = policy.guard;
+    let Guard { period, allow_unenforced, on_conflict, spoofing } = policy.guard;
     if policy.guard != Guard::default() {
         let _ = write!(out, "[guard]\nperiod = \"{}\"\n", show_time(period));
         if allow_unenforced {
             out.push_str("allow_unenforced = true\n");
+        }
+        let guard = Guard::default();
+        for (word, is, other) in [
+            ("on_conflict", on_conflict.word(), guard.on_conflict.word()),
+            ("spoofing", spoofing.word(), guard.spoofing.word()),
+        ] {
+            if is != other {
+                let _ = writeln!(out, "{word} = \"{is}\"");
+            }
         }
     }
     for (name, uplink) in &policy.uplinks {
@@ -38,6 +47,13 @@ pub fn text(policy: &Policy) -> String {
             }
         }
         let _ = writeln!(out, "uplink = {}", quoted(&entry.uplink));
+        if !entry.addresses.is_empty() {
+            let all: Vec<String> = entry.addresses.iter().map(|address| format!("\"{address}\"")).collect();
+            let _ = writeln!(out, "addresses = [{}]", all.join(", "));
+        }
+        if entry.router {
+            out.push_str("router = true\n");
+        }
     }
     out
 }
@@ -60,13 +76,21 @@ fn keys(class: &Class, implicit: &Class) -> String {
     if class.weight != implicit.weight {
         let _ = writeln!(out, "weight = {}", class.weight);
     }
+    if let Some(queue) = class.queue {
+        let _ = writeln!(out, "queue = \"{}\"", show_time(queue));
+    }
     for key in GroupKey::ALL {
         if let Some(value) = class.group.shown(key) {
             let value = if key == GroupKey::CpuWeight { value } else { quoted(&value) };
             let _ = writeln!(out, "{} = {value}", key.word());
         }
     }
-    for (is, line) in [(class.hard, "reserve = \"hard\"\n"), (class.over_max, "over_max = true\n")] {
+    let switches = [
+        (class.hard, "reserve = \"hard\"\n"),
+        (class.over_max, "over_max = true\n"),
+        (class.limit_local, "local = \"limit\"\n"),
+    ];
+    for (is, line) in switches {
         if is {
             out.push_str(line);
         }
@@ -115,6 +139,8 @@ mod tests {
 [guard]
 period = "2500us"
 allow_unenforced = true
+on_conflict = "restore"
+spoofing = "drop"
 [uplink.eth0]
 capacity = "2.5Gbit"
 framing = "ethernet"
@@ -132,6 +158,8 @@ max = "3.5Mbit"
 weight = 3
 reserve = "hard"
 over_max = true
+queue = "25ms"
+local = "limit"
 cpu_weight = 400
 cpu_max = "150.5%"
 memory_max = "4GiB"
@@ -145,6 +173,8 @@ match = { mac = "52:54:00:12:34:56" }
 rx_class = "a.b"
 class = "plain"
 uplink = "eth.1"
+addresses = ["192.0.2.7", "2001:db8::7"]
+router = true
 "#,
         );
         assert_eq!(read(&text(&policy)), policy, "{}", text(&policy));

@@ -4,7 +4,7 @@
 //! (device_utils_network.go, `networkSetupHostVethLimits`) and Open vSwitch (lib/netdev-linux.c, `tc_add_policer`) queue
 //! what goes to the guest and police what comes from it; a CNI plugin (plugins/meta/bandwidth) queues both. Behind a
 //! policer of 100 Mbit/s TCP got 2.3 Mbit/s with a burst of 1 ms and 54 with one of 100 ms; behind a queue 95.7
-//! ([`crate::others`]).
+//! ([`crate::others`]). A limit that the uplink never reaches is told among the settings alone.
 
 use super::change::{
     AppliesAt, Names, set_anew, unlimited_by_libvirt, unlimited_by_ovs, unlimited_by_proxmox, unlimited_by_tc,
@@ -43,16 +43,18 @@ pub(super) fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     Some(finding)
 }
 
-/// The lowest limit of each direction.
+/// The lowest limit of each direction, where the uplink can carry more.
 fn lowest(nic: &Nic) -> Vec<&RateLimit> {
     let of = |way: Direction| {
         let all = nic.rate_limits.iter().filter(|limit| limit.direction == way && !limit.part);
-        all.min_by_key(|limit| limit.most())
+        let reached = all.filter(|limit| !nic.uplink_bps.is_some_and(|uplink| limit.is_above(uplink)));
+        reached.min_by_key(|limit| limit.most())
     };
     [Direction::GuestRx, Direction::GuestTx].into_iter().filter_map(of).collect()
 }
 
 fn cause(limits: &[&RateLimit]) -> String {
+    let none_there = limits.iter().all(|limit| limit.missing);
     let mut who: Vec<&str> = limits.iter().map(|limit| limit.shown_by()).collect();
     who.dedup();
     let one = |limit: &&RateLimit| {
@@ -62,6 +64,7 @@ fn cause(limits: &[&RateLimit]) -> String {
         };
         let own = if limit.by == "libvirt" { format!(" ({} kB/s)", kilobytes(limit)) } else { String::new() };
         let fate = match limit.burst_seconds().filter(|_| limit.drops) {
+            _ if limit.missing && !none_there => "configured, though tc shows none now".to_owned(),
             Some(seconds) => format!("excess is dropped (burst {})", burst_shown(seconds)),
             None if limit.drops => "excess is dropped".to_owned(),
             None => "excess waits".to_owned(),
@@ -70,7 +73,7 @@ fn cause(limits: &[&RateLimit]) -> String {
     };
     let ways: Vec<String> = limits.iter().map(one).collect();
     let who = who.join(" and ");
-    let head = if limits.iter().all(|limit| limit.missing) {
+    let head = if none_there {
         format!("Configured by {who}, though tc shows no limit at the interface now")
     } else {
         format!("Limited by {who}")
@@ -148,10 +151,11 @@ fn taken_off(nic: &Nic, limits: &[&RateLimit], managers: &[&str]) -> String {
     if own.iter().any(|limit| limit.by == "proxmox") {
         lines.push(unlimited_by_proxmox(names));
     }
-    if other.iter().any(|limit| limit.by == "openvswitch") {
-        lines.push(unlimited_by_ovs(interface));
+    let (by_ovs, by_tc): (Vec<&RateLimit>, Vec<&RateLimit>) =
+        other.into_iter().partition(|limit| limit.by == "openvswitch");
+    if !by_ovs.is_empty() {
+        lines.push(unlimited_by_ovs(interface, &by_ovs));
     }
-    let by_tc: Vec<&RateLimit> = other.iter().copied().filter(|limit| limit.by != "openvswitch").collect();
     if !by_tc.is_empty() {
         lines.extend(by_tc.iter().find_map(|limit| set_anew(&limit.by)).map(str::to_owned));
         lines.push(unlimited_by_tc(interface, &by_tc));
@@ -278,8 +282,49 @@ mod tests {
              tc filter del dev vnet0 ingress pref 7    # from the guest"
         );
         assert_eq!(finding.change.qemu, finding.change.libvirt);
+        let end = RateLimit { interface: Some("cali9".into()), ..limit(Direction::GuestRx, LimitedAt::Root) };
+        let text = found(vec![end]).unwrap().change.qemu;
+        assert!(text.ends_with("tc qdisc del dev cali9 root    # to the guest"), "{text}");
+    }
+
+    #[test]
+    fn open_vswitch_takes_off_its_own() {
         let switch = RateLimit::new("openvswitch", Direction::GuestTx, 10 * M, true);
-        assert!(found(vec![switch]).unwrap().change.qemu.starts_with("ovs-vsctl set interface vnet0"));
+        let policer = "ovs-vsctl set interface vnet0 ingress_policing_rate=0 ingress_policing_burst=0";
+        assert_eq!(found(vec![switch.clone()]).unwrap().change.qemu, policer);
+        let queue =
+            RateLimit { at: Some(LimitedAt::Root), ..RateLimit::new("openvswitch", Direction::GuestRx, 10 * M, false) };
+        let off = "qos=$(ovs-vsctl get port vnet0 qos) && ovs-vsctl clear port vnet0 qos && \
+                   ovs-vsctl destroy qos \"$qos\"";
+        let text = found(vec![queue.clone()]).unwrap().change.qemu;
+        assert!(text.starts_with("# to the guest;") && text.ends_with(off) && !text.contains("policing"), "{text}");
+        let both = found(vec![switch, queue]).unwrap().change.qemu;
+        assert!(both.starts_with(policer) && both.ends_with(off), "{both}");
+    }
+
+    #[test]
+    fn what_the_uplink_never_reaches_is_no_finding() {
+        let limit = |direction, dropped| RateLimit {
+            dropped_packets: dropped,
+            ..RateLimit::new("tc", direction, 1000 * M, direction == Direction::GuestTx)
+        };
+        let behind = |uplink: BitRate, limits: Vec<RateLimit>| {
+            let nic = Nic { uplink_bps: Some(uplink).into(), ..nic(limits) };
+            let told = nic.limits_shown();
+            (findings(&of_nic(nic)).into_iter().find(|f| f.rule == "limit-in-force"), told)
+        };
+        let rx = limit(Direction::GuestRx, None);
+        let (silent, told) = behind(1000 * M, vec![rx.clone()]);
+        assert_eq!(silent, None);
+        assert_eq!(
+            told,
+            ["1 Gbit/s to the guest by tc (by hand or a script), not reached through the uplink of 1 Gbit/s"]
+        );
+        assert!(behind(10_000 * M, vec![rx.clone()]).0.is_some() && found(vec![rx.clone()]).is_some());
+        // Only the direction that holds something back is told.
+        let (both, _) = behind(1000 * M, vec![rx, limit(Direction::GuestTx, Some(41))]);
+        let cause = both.unwrap().cause;
+        assert!(cause.contains("from the guest") && !cause.contains("to the guest"), "{cause}");
     }
 
     #[test]
@@ -291,6 +336,12 @@ mod tests {
             "{cause}"
         );
         assert!(cause.len() < 330, "{cause}");
+        let mut limits = cloudstack();
+        limits[1].missing = true;
+        let cause = found(limits).unwrap().cause;
+        let ways = "Limited by libvirt: to the guest 204.8 Mbit/s (25600 kB/s), excess waits; from the guest \
+                    204.8 Mbit/s (25600 kB/s), configured, though tc shows none now.";
+        assert!(cause.starts_with(ways), "{cause}");
     }
 
     #[test]

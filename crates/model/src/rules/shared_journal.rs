@@ -1,7 +1,9 @@
 //! Several guests on one ext4. It has one journal: an fsync waits until the transaction that has the file's last change
-//! is committed (Linux, fs/ext4/fsync.c, `ext4_sync_file`), and with data=ordered, the default, the commit first writes
-//! the data of all files that grew in it (Documentation/filesystems/ext4/journal.rst). An image whose blocks are all
-//! there changes no metadata and waits for nobody.
+//! is committed (Linux, fs/ext4/fsync.c, `ext4_sync_file`), with the metadata that all others changed in it. It waits
+//! for their data only where new blocks count as written before they are: `ext4_map_blocks` (fs/ext4/inode.c) puts such
+//! a file on the transaction's list for data=ordered, and not one with unwritten blocks, as `dioread_nolock` has them
+//! (the default from 5.6, commit 244adf6426ee; not with `nodelalloc`: `ext4_should_dioread_nolock` of
+//! fs/ext4/ext4_jbd2.h). An image whose blocks are all written changes no metadata and waits for nobody.
 
 use super::live::Live;
 use super::{Check, Evidence, Finding, Kinds, Need, Rule, Severity, change};
@@ -11,6 +13,8 @@ use crate::facts::Disk;
 const SLOW_MICROSECONDS: u64 = 20_000;
 /// Flash with a flush takes less.
 const FELT_MICROSECONDS: u64 = 5_000;
+/// Options with which a commit writes the data of files that grew; from Linux 5.17 `dioread_lock` is written otherwise.
+const DATA_FIRST: [&str; 3] = ["dioread_lock", "nodioread_nolock", "nodelalloc"];
 /// Share of the commits that somebody waited for, from which fsync drives them.
 const DRIVEN_PERCENT: u64 = 50;
 /// Guests that are named; the rest is counted.
@@ -23,7 +27,7 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Note,
     references: &[
         "Linux, fs/ext4/fsync.c, ext4_sync_file; fs/jbd2/commit.c, jbd2_journal_commit_transaction",
-        "Linux, Documentation/filesystems/ext4/journal.rst",
+        "Linux, fs/ext4/inode.c, ext4_map_blocks; fs/ext4/ext4_jbd2.h, ext4_should_dioread_nolock",
     ],
     checks: &[Check::Disk(live)],
     kinds: Kinds::Any,
@@ -54,9 +58,14 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
         n => format!(" and {n} more"),
     };
     let more = beyond(named.len());
+    let appended = if mounted.options.split(',').any(|option| DATA_FIRST.contains(&option)) {
+        ", which first writes what they appended"
+    } else {
+        ""
+    };
     let cause = format!(
-        "This disk lies on one ext4 with {}{more}: a flush of it waits for a commit that first writes what the others \
-         appended. A commit takes {:.1} ms on average, {} % of them were asked for.",
+        "This disk lies on one ext4 with {}{more}: while it grows, a flush of it waits for a commit of the journal \
+         that all of them share{appended}. A commit takes {:.1} ms on average, {} % of them were asked for.",
         named.join(", "),
         journal.commit_microseconds as f64 / 1000.0,
         journal.requested_percent
@@ -127,7 +136,16 @@ mod tests {
             (severity(4_000, 71), severity(6_000, 71), severity(34_120, 9)),
             (None, Some(Severity::Note), Some(Severity::Note))
         );
-        assert!(of(34_120, 71).is_some_and(|(_, cause)| cause.contains("with db2, web1 and 1 more: ")));
+        assert!(of(34_120, 71).is_some_and(|(_, cause)| {
+            cause.contains("with db2, web1 and 1 more: ")
+                && cause.contains("that all of them share. A commit takes 34.1 ms")
+        }));
+        let mut old = fixture::sparse(true);
+        if let Some(mounted) = old.disks[0].details.below.mounted.amend() {
+            mounted.options = "rw,nodioread_nolock".into();
+        }
+        let found = RULE.check(&old);
+        assert!(found[0].cause.contains("all of them share, which first writes what they appended. A"), "{found:?}");
         // Facts of an older vmio have no count.
         for (others, more) in [(0, "and 1 more"), (900, "and 898 more")] {
             let mut facts = fixture::sparse(true);

@@ -32,6 +32,7 @@ impl Guarded {
             who: MemberKind::Interface,
             class: vif.name.clone(),
             contract: vif.contract,
+            queue: None,
         };
         let seats: Vec<PoolMember> = scenario.vifs.iter().map(seat).collect();
         if settings.enforcement != Enforcement::Hierarchy {

@@ -29,7 +29,8 @@ pub struct Rates {
     pub boot_seconds: f64,
     /// Bytes that a workload moves regardless of time, by name: `dd`'s. The others run for `repeat.seconds`.
     pub fixed_bytes: BTreeMap<String, u64>,
-    /// Seconds of a workload that takes its own time, by name: `hdparm`'s.
+    /// Seconds of a workload that takes its own time, or rounds the study's up, by name: `hdparm`'s, `iperf3-tcp`'s. An
+    /// actor's own duration goes before.
     #[serde(default)]
     pub fixed_seconds: BTreeMap<String, f64>,
     /// Targets that are fully written once before the first cell, by name (preallocated file, scratch volume behind the
@@ -328,7 +329,8 @@ fn seconds_of(study: &Study, actor: &Actor) -> f64 {
 }
 
 fn actor_cost(study: &Study, actor: &Actor, traits: &[WorkloadTraits], rates: &Rates, spans: &Spans) -> (f64, u64) {
-    let timed = rates.fixed_seconds.get(&actor.workload).copied().unwrap_or_else(|| seconds_of(study, actor));
+    let fixed = rates.fixed_seconds.get(&actor.workload).copied().filter(|_| actor.duration.is_none());
+    let timed = fixed.unwrap_or_else(|| seconds_of(study, actor));
     if !actor.subject.is_disk() {
         return (timed, 0);
     }

@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::rows::row;
 use super::shares::{cells, share};
 use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, grade, headline, scores, steady};
 use crate::cell::Cell;
 use crate::kind::RunKind;
 use crate::modelled::ModelledDisk;
-use crate::result::{Accel, Skipped};
+use crate::result::{Accel, RunState, Skipped};
 use crate::run::Run;
 
 /// What may and may not be concluded from emulated guests, with or without disks.
@@ -100,9 +103,47 @@ pub fn summarise(run: &Run) -> Summary {
     }
 }
 
+/// Why a result is partial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartialReason {
+    /// The run is not done: it was broken off, or is still being measured. `state` says which.
+    NotDone,
+    /// Nothing of what was asked is known.
+    NoResult,
+    /// Shares have fewer pairs or boots than the study asks for (`convergence`).
+    TooFewPairs,
+}
+
+/// A result that is partial, for which `vmio tax` ends with exit code 4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Partial {
+    /// Why.
+    pub reason: PartialReason,
+    /// Shares with fewer pairs or boots than the study asks for (`convergence`: `min_pairs`, `min_boots`).
+    pub short_shares: usize,
+    /// Shares that were to be measured, without those of cells that were left out.
+    pub shares: usize,
+}
+
+/// Whether a run's result is partial, and why.
+pub fn partial(run: &Run, summary: &Summary) -> Option<Partial> {
+    let (short_shares, shares) = short_of(run, summary);
+    let reason = if !matches!(run.state, RunState::Done) {
+        PartialReason::NotDone
+    } else if !answers(run, summary) {
+        PartialReason::NoResult
+    } else if short_shares > 0 {
+        PartialReason::TooFewPairs
+    } else {
+        return None;
+    };
+    Some(Partial { reason, short_shares, shares })
+}
+
 /// How many shares have fewer pairs or boots than the study asks for, of how many that were to be measured. Cells that
 /// were left out are told by themselves; what `--prove` and an A/A run measure is judged by their own rules.
-pub fn short_of(run: &Run, summary: &Summary) -> (usize, usize) {
+fn short_of(run: &Run, summary: &Summary) -> (usize, usize) {
     if matches!(run.kind, RunKind::Noise(_) | RunKind::Proof(_)) {
         return (0, 0);
     }

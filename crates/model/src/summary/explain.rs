@@ -126,7 +126,7 @@ fn one(run: &Run, chain: &[Control], rule: &Convergence) -> Option<Explanation> 
     let (reference, size, depth) = (link(Link::Reference)?, link(Link::Size)?, link(Link::Depth));
     let guest = &size.of;
     let ratio = |base: &Cell, test: &Cell| {
-        paired_ratio(&unrounded(&pairs(&run.samples, base, test, |s| s.result.figure(BANDWIDTH))))
+        paired_ratio(&unrounded(&pairs(&run.samples, (base, test), rule, |s| s.result.figure(BANDWIDTH))))
     };
     let asked = |c: &Control| ChainCell { key: c.cell.key(), request_bytes: c.request_bytes, depth: c.depth };
     let chained = Chained::of(run, chain, guest);

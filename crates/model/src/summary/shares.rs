@@ -12,27 +12,66 @@ use crate::run::Run;
 use crate::stats::{self, Convergence, Pair, Ratio, converged, paired_difference, paired_ratio};
 
 /// The share so far of one cell, for [`crate::study::next`]; `None` without a baseline or usable pairs.
-pub fn share_of(samples: &[Sample], workloads: &[WorkloadTraits], baseline: &Baseline, cell: &Cell) -> Option<Ratio> {
+pub fn share_of(
+    samples: &[Sample],
+    workloads: &[WorkloadTraits],
+    baseline: &Baseline,
+    cell: &Cell,
+    rule: &Convergence,
+) -> Option<Ratio> {
     let base = baseline.of(cell).filter(|base| base != cell)?;
     let judge = judge_between(workloads, &base, cell)?;
-    paired_ratio(&unrounded(&pairs(samples, &base, cell, |s| judge.rising(s))))
+    paired_ratio(&unrounded(&pairs(samples, (&base, cell), rule, |s| judge.rising(s))))
 }
 
+/// Fewest other pairs without which no disturbed ones are left out; more where the study asks for more.
+const LEAST_CLEAN: u32 = 5;
+
 /// Pairs of two cells with their rounds: comparable samples of the same round and boot that both have the figure. A
-/// round that was interrupted and resumed has two boots, perhaps days apart: its halves are no pair.
+/// round that was interrupted and resumed has two boots, perhaps days apart: its halves are no pair. Disturbed ones are
+/// left out where as many others are there as the rule asks for, and at least [`LEAST_CLEAN`].
 pub fn pairs(
     samples: &[Sample],
-    base: &Cell,
-    test: &Cell,
+    cells: (&Cell, &Cell),
+    rule: &Convergence,
     figure: impl Fn(&Sample) -> Option<f64>,
 ) -> Vec<(u32, Pair)> {
+    parted(samples, cells, rule, figure).0
+}
+
+/// The pairs that count, and the rounds of those that are left out. Leaving out must not make a share one with too few
+/// pairs or boots: no later round may come.
+fn parted(
+    samples: &[Sample],
+    cells: (&Cell, &Cell),
+    rule: &Convergence,
+    figure: impl Fn(&Sample) -> Option<f64>,
+) -> (Vec<(u32, Pair)>, Vec<u32>) {
+    let all = all_pairs(samples, cells, figure);
+    let clean = || all.iter().filter(|(.., disturbed)| !disturbed);
+    let boots: BTreeSet<u32> = clean().map(|(_, pair, _)| pair.boot).collect();
+    let enough = clean().count() >= rule.min_pairs.max(LEAST_CLEAN) as usize && boots.len() >= rule.min_boots as usize;
+    let left_out: BTreeSet<u32> =
+        all.iter().filter(|(.., disturbed)| enough && *disturbed).map(|(round, ..)| *round).collect();
+    let kept = all.iter().filter(|(.., disturbed)| !(enough && *disturbed)).map(|&(round, pair, _)| (round, pair));
+    (kept.collect(), left_out.into_iter().collect())
+}
+
+/// All pairs with their rounds, and whether each is disturbed: processes of others kept the processors busy on either
+/// side. What tells is the time that those processes used, never the figure. A stalled one is not taken for disturbed.
+fn all_pairs(
+    samples: &[Sample],
+    (base, test): (&Cell, &Cell),
+    figure: impl Fn(&Sample) -> Option<f64>,
+) -> Vec<(u32, Pair, bool)> {
     let by_round: BTreeMap<u32, &Sample> = comparable(samples, base).map(|s| (s.round, s)).collect();
-    comparable(samples, test)
-        .filter_map(|s| {
-            let theirs = by_round.get(&s.round).filter(|theirs| theirs.boot == s.boot)?;
-            Some((s.round, Pair { boot: s.boot, base: figure(theirs)?, test: figure(s)? }))
-        })
-        .collect()
+    let pair = |ours: &Sample| {
+        let theirs = by_round.get(&ours.round).filter(|theirs| theirs.boot == ours.boot)?;
+        let pair = Pair { boot: ours.boot, base: figure(theirs)?, test: figure(ours)? };
+        let has = |mark| ours.marks.contains(&mark) || theirs.marks.contains(&mark);
+        Some((ours.round, pair, has(Mark::ProcessorsBusy) && !has(Mark::Stalled)))
+    };
+    comparable(samples, test).filter_map(pair).collect()
 }
 
 /// The distinct cells in the order in which they first ran.
@@ -57,11 +96,12 @@ pub(crate) fn overall<'a>(run: &Run, of: impl Iterator<Item = (&'a Cell, &'a Cel
 pub(super) fn weighted<'a>(run: &Run, of: impl Iterator<Item = (&'a Cell, &'a Cell, f64)>) -> Option<Ratio> {
     let mut rounds: BTreeMap<u32, Vec<(Pair, f64)>> = BTreeMap::new();
     let (mut count, mut weights) = (0, 0.0);
+    let rule = run.study.repeat.convergence();
     for (base, test, weight) in of {
         count += 1;
         weights += weight;
         let judge = judge_between(&run.workloads, base, test)?;
-        for (round, pair) in pairs(&run.samples, base, test, |s| judge.rising(s)) {
+        for (round, pair) in pairs(&run.samples, (base, test), &rule, |s| judge.rising(s)) {
             rounds.entry(round).or_default().push((pair, weight));
         }
     }
@@ -104,9 +144,11 @@ pub fn noise(run: &Run) -> Vec<CellNoise> {
 pub(super) fn share(run: &Run, cell: &Cell, baseline: &Baseline, rule: &Convergence) -> Option<Share> {
     let base = baseline.of(cell).filter(|base| base != cell)?;
     let judge = judge_between(&run.workloads, &base, cell)?;
-    let rounds = pairs(&run.samples, &base, cell, |s| judge.rising(s));
+    let (rounds, left_out_rounds) = parted(&run.samples, (&base, cell), rule, |s| judge.rising(s));
     let ratio = paired_ratio(&unrounded(&rounds))?;
-    let latency = pairs(&run.samples, &base, cell, |s| s.result.latency()?.at(50.0));
+    let latency = all_pairs(&run.samples, (&base, cell), |s| s.result.latency()?.at(50.0));
+    let latency = latency.into_iter().filter(|(round, ..)| !left_out_rounds.contains(round));
+    let latency: Vec<Pair> = latency.map(|(_, pair, _)| pair).collect();
     let converged = converged(&ratio, rule);
     let outlier_rounds: Vec<u32> =
         stats::outlying_pairs(&unrounded(&rounds)).into_iter().map(|i| rounds[i].0).collect();
@@ -120,19 +162,20 @@ pub(super) fn share(run: &Run, cell: &Cell, baseline: &Baseline, rule: &Converge
         baseline: base.key(),
         cell: cell.clone(),
         share_ratio: ratio,
-        latency_p50_ratio: paired_ratio(&unrounded(&latency)),
-        figures: figure_shares(run, &judge, &base, cell),
+        latency_p50_ratio: paired_ratio(&latency),
+        figures: figure_shares(run, &judge, (&base, cell), &left_out_rounds),
         figure: judge.figure.name,
         converged,
         verdict: verdict(&ratio, rule),
         graded: Some(graded),
         outlier_rounds,
         stalled_rounds: rounds.iter().map(|(round, _)| *round).filter(stalled).collect(),
+        left_out_rounds,
     })
 }
 
-/// Each compared figure of the cell and its baseline.
-fn figure_shares(run: &Run, judge: &Judge, base: &Cell, cell: &Cell) -> Vec<FigureShare> {
+/// Each compared figure of the cell and its baseline, without these rounds.
+fn figure_shares(run: &Run, judge: &Judge, (base, cell): (&Cell, &Cell), left_out: &[u32]) -> Vec<FigureShare> {
     let of = |cell: &Cell| {
         let samples = comparable(&run.samples, cell);
         // With different numbers of actors only the leading ones are compared.
@@ -147,6 +190,7 @@ fn figure_shares(run: &Run, judge: &Judge, base: &Cell, cell: &Cell) -> Vec<Figu
         let pairs: Vec<Pair> = test
             .values
             .iter()
+            .filter(|(round, _)| !left_out.contains(round))
             .filter_map(|(round, ours)| {
                 let theirs = base.values.get(round).filter(|theirs| theirs.boot == ours.boot)?;
                 Some(Pair { boot: ours.boot, base: theirs.value.typical(), test: ours.value.typical() })

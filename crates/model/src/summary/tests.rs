@@ -11,6 +11,7 @@ use crate::testing::{Bench, guest, native, virtio};
 
 mod actors;
 mod baselines;
+mod disturbed;
 mod figures;
 mod headline;
 mod made;
@@ -194,7 +195,8 @@ fn a_disturbed_round_is_flagged_and_kept() {
 
 /// Shares as the schedule uses them.
 fn live(run: &Run, baseline: &Baseline) -> BTreeMap<String, Ratio> {
-    let share = |cell: &Cell| Some((cell.key(), share_of(&run.samples, &run.workloads, baseline, cell)?));
+    let rule = run.study.repeat.convergence();
+    let share = |cell: &Cell| Some((cell.key(), share_of(&run.samples, &run.workloads, baseline, cell, &rule)?));
     shares::cells(&run.samples).into_iter().filter_map(share).collect()
 }
 

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use super::journal::Writer;
 use super::latency::{BUCKETS, Latency};
+use super::load::JournalLoad;
 use super::load::{Device, DeviceLoad, HostCpu, Interval, Requests};
 use super::rows::per_second;
 use super::share::{self, Actor, Identity};
@@ -19,6 +21,11 @@ const SLOWED_REQUESTS: u64 = 100;
 const QUIET_SHARE: f64 = 0.10;
 /// Intervals kept.
 const KEPT: usize = 512;
+/// Seconds after which what was dirtied counts half: the kernel writes pages after 5 to 30 s
+/// (`dirty_expire_centisecs`).
+const HALF_SECONDS: f64 = 5.0;
+/// Bytes below which it is forgotten.
+const LEAST_BYTES: f64 = 1e6;
 
 /// A session.
 #[derive(Debug, Clone)]
@@ -32,11 +39,21 @@ pub struct History {
     widest: usize,
     /// Whether the processors were full in the last interval.
     full: bool,
+    /// Who dirtied pages of which file system, less and less.
+    writers: BTreeMap<Device, BTreeMap<Identity, Writer>>,
 }
 
 impl Default for History {
     fn default() -> Self {
-        History { fastest: BTreeMap::new(), past: Vec::new(), stride: 1, seen: 0, widest: 1, full: false }
+        History {
+            fastest: BTreeMap::new(),
+            past: Vec::new(),
+            stride: 1,
+            seen: 0,
+            widest: 1,
+            full: false,
+            writers: BTreeMap::new(),
+        }
     }
 }
 
@@ -73,6 +90,7 @@ impl History {
         for load in &interval.devices {
             self.fastest(load, interval.seconds);
         }
+        self.age(interval);
         let number = self.seen;
         self.seen += 1;
         if !interval.traced || !number.is_multiple_of(self.stride) {
@@ -85,6 +103,30 @@ impl History {
             self.stride *= 2;
             self.past.retain(|p| p.number.is_multiple_of(self.stride));
         }
+    }
+
+    /// Who dirtied pages of a file system in this interval and, counting less, before, the most first.
+    pub fn writers(&self, load: &JournalLoad) -> Vec<Writer> {
+        let mut all = self.writers.get(&load.device).cloned().unwrap_or_default();
+        add(&mut all, load.writers());
+        let mut all: Vec<Writer> = all.into_values().collect();
+        all.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
+        all
+    }
+
+    /// Adds what was dirtied in an interval to what was before, which becomes less.
+    fn age(&mut self, interval: &Interval) {
+        let kept = 0.5f64.powf(interval.seconds / HALF_SECONDS);
+        for past in self.writers.values_mut() {
+            past.values_mut().for_each(|writer| writer.bytes *= kept);
+        }
+        for load in &interval.journals {
+            add(self.writers.entry(load.device).or_default(), load.writers());
+        }
+        for past in self.writers.values_mut() {
+            past.retain(|_, writer| writer.bytes >= LEAST_BYTES);
+        }
+        self.writers.retain(|_, past| !past.is_empty());
     }
 
     /// Whether the processors were full in the last interval.
@@ -163,6 +205,13 @@ impl History {
 impl History {
     pub(super) fn kept(&self) -> usize {
         self.past.len()
+    }
+}
+
+fn add(all: &mut BTreeMap<Identity, Writer>, more: Vec<Writer>) {
+    for writer in more {
+        let bytes = writer.bytes;
+        all.entry(writer.who.clone()).and_modify(|known| known.bytes += bytes).or_insert(writer);
     }
 }
 

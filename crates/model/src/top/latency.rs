@@ -62,6 +62,12 @@ impl Latency {
         self.counts.iter().sum()
     }
 
+    /// Seconds of those together that took at least so many, each as the middle of its bucket.
+    pub fn seconds_from(&self, least: f64) -> f64 {
+        let slow = self.counts.iter().enumerate().filter(|(b, n)| **n > 0 && floor_us(*b) as f64 * 1e-6 >= least);
+        slow.map(|(b, n)| *n as f64 * (floor_us(b) + floor_us(b + 1)) as f64 / 2.0 * 1e-6).sum()
+    }
+
     /// The latency that 99 % of them do not exceed, in seconds; `None` with fewer than [`LEAST_FOR_P99`].
     pub fn p99_seconds(&self) -> Option<f64> {
         if self.requests() < LEAST_FOR_P99 { None } else { self.quantile_seconds(0.99) }
@@ -94,6 +100,15 @@ mod tests {
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
         assert_eq!((bucket(3), bucket(4), bucket(7), bucket(8)), (3, 4, 7, 8));
+    }
+
+    #[test]
+    fn the_time_of_slow_ones() {
+        let mut latency = Latency::default();
+        (0..100).for_each(|_| latency.add(100));
+        (0..10).for_each(|_| latency.add(30_000));
+        assert!((latency.seconds_from(15e-3) / 0.3 - 1.0).abs() < 0.25, "{}", latency.seconds_from(15e-3));
+        assert!((latency.seconds_from(0.0) / 0.31 - 1.0).abs() < 0.25 && latency.seconds_from(1.0) == 0.0);
     }
 
     #[test]

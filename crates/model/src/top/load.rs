@@ -26,6 +26,9 @@ pub struct Interval {
     pub guests: Vec<GuestLoad>,
     /// Disk traffic of no guest.
     pub others: Vec<OtherLoad>,
+    /// File systems with a journal that somebody used; empty without tracing.
+    #[serde(default)]
+    pub journals: Vec<JournalLoad>,
     /// The processors.
     pub host_cpu: HostCpu,
     /// The memory.
@@ -65,6 +68,9 @@ pub struct DeviceLoad {
     /// Discards and flushes, with 0 bytes.
     #[serde(default)]
     pub others: Requests,
+    /// The flushes among them: the disk writes out its cache, for all writes that wait for it.
+    #[serde(default)]
+    pub flushes: Requests,
     /// Time with any request in flight. On flash this does not show the load.
     pub busy_seconds: f64,
 }
@@ -173,6 +179,10 @@ pub struct GuestLoad {
     /// Share of the periods of its CPU quota in which it was throttled; `None` without a quota.
     #[serde(default)]
     pub throttled_ratio: Option<f64>,
+    /// Share of the time in which some task of its control group waited for memory (kernel document
+    /// accounting/psi.rst); `None` where it has no group of its own, or the kernel has no PSI.
+    #[serde(default)]
+    pub memory_stalled_ratio: Option<f64>,
 }
 
 /// Memory of a guest on the host.
@@ -182,6 +192,18 @@ pub struct Memory {
     pub resident_bytes: u64,
     /// Bytes that are in the host's swap; `None` where unknown.
     pub swapped_bytes: Option<u64>,
+    /// The limit of its control group, or of one above.
+    #[serde(default)]
+    pub limit: Option<MemoryLimit>,
+}
+
+/// A limit of memory of a control group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MemoryLimit {
+    /// Bytes that the group has of it, page cache included.
+    pub used_bytes: u64,
+    /// Bytes that it may have.
+    pub limit_bytes: u64,
 }
 
 /// Memory of the host (`/proc/meminfo`, proc_meminfo(5)), and its swapping in the interval (`/proc/vmstat`).
@@ -306,6 +328,63 @@ pub struct ThreadLoad {
     pub name: String,
     /// Its time.
     pub time: ThreadTime,
+}
+
+/// What a process did on a file system in an interval.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct JournalFlow {
+    /// The process, 0 for threads of the kernel.
+    pub pid: u32,
+    /// Its short name, or the kernel thread's: `kworker/u8:1+loop0`.
+    pub comm: String,
+    /// Id of its control group (version 2), 0 where unknown.
+    pub cgroup: u64,
+    /// The file system, by its device.
+    pub device: Device,
+    /// The file that a thread of the kernel flushed for somebody, else 0.
+    pub inode: u64,
+    /// Calls of fsync and its like.
+    pub syncs: u64,
+    /// Sum of their times.
+    pub wait_seconds: f64,
+    /// The longest of them.
+    pub worst_seconds: f64,
+    /// Bytes of pages that it dirtied.
+    pub dirtied_bytes: u64,
+}
+
+/// A file system with a journal.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct JournalLoad {
+    /// Its device.
+    pub device: Device,
+    /// Where it is mounted; its device's number where that is unknown.
+    pub name: String,
+    /// The disks that it lies on.
+    pub disks: Vec<Device>,
+    /// Its users, those of one name together.
+    pub users: Vec<JournalUser>,
+}
+
+/// A user of a file system with a journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JournalUser {
+    /// The guest, by its index in the interval.
+    pub guest: Option<usize>,
+    /// What it is, if it is none.
+    pub kind: OtherKind,
+    /// Name of the guest or of the process.
+    pub name: String,
+    /// Its process, one of several; 0 for the kernel.
+    pub pid: u32,
+    /// Calls of fsync and its like.
+    pub syncs: u64,
+    /// Sum of their times.
+    pub wait_seconds: f64,
+    /// The longest of them.
+    pub worst_seconds: f64,
+    /// Bytes of pages that it dirtied.
+    pub dirtied_bytes: u64,
 }
 
 /// Disk traffic of a process, or several similar ones, of no guest.

@@ -75,6 +75,8 @@ pub struct GuestReading {
     pub group_run_ns: Option<u64>,
     /// Its memory, as it was read last.
     pub memory: Option<Memory>,
+    /// Share of the time in which some task of its control group waited for memory, since its memory was read before.
+    pub memory_stalled_ratio: Option<f64>,
     /// Periods of its CPU quota, and those in which it was throttled.
     pub quota: Option<(u64, u64)>,
     /// Its network devices.
@@ -222,6 +224,8 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
         devices: after.disks.iter().filter_map(|(d, now)| disk_load(*d, before.disks.get(d)?, now)).collect(),
         guests,
         others,
+        // Filled in by callers that trace them.
+        journals: Vec::new(),
         host_cpu: host_cpu(&before.cpu, &after.cpu, seconds),
         host_memory: host_memory(&before.memory, &after.memory),
         processes: before.processes.as_ref().zip(after.processes.as_ref()).map(|(was, now)| ran(was, now)),
@@ -261,18 +265,21 @@ fn disk_load(device: Device, before: &DiskCounters, now: &DiskCounters) -> Optio
     if before.name != now.name {
         return None;
     }
-    let mut sides = [Requests::default(); 3];
-    for (kind, (b, n)) in before.kinds.iter().zip(&now.kinds).enumerate() {
-        let side = &mut sides[kind.min(2)];
-        side.requests += n.0.checked_sub(b.0)?;
-        side.bytes += n.1.checked_sub(b.1)?;
-        side.request_seconds += milliseconds(b.2, n.2)?;
+    let mut sides = [Requests::default(); 4];
+    for (side, (b, n)) in sides.iter_mut().zip(before.kinds.iter().zip(&now.kinds)) {
+        side.requests = n.0.checked_sub(b.0)?;
+        side.bytes = n.1.checked_sub(b.1)?;
+        side.request_seconds = milliseconds(b.2, n.2)?;
     }
-    let [reads, writes, mut others] = sides;
-    // Discarded bytes are not moved.
-    others.bytes = 0;
+    let [reads, writes, discards, flushes] = sides;
+    let others = Requests {
+        requests: discards.requests + flushes.requests,
+        // Discarded bytes are not moved.
+        bytes: 0,
+        request_seconds: discards.request_seconds + flushes.request_seconds,
+    };
     let busy_seconds = milliseconds(before.busy_ms, now.busy_ms)?;
-    Some(DeviceLoad { name: now.name.clone(), device, reads, writes, others, busy_seconds })
+    Some(DeviceLoad { name: now.name.clone(), device, reads, writes, others, flushes, busy_seconds })
 }
 
 /// Seconds between two values of a 32-bit counter of milliseconds.
@@ -295,6 +302,7 @@ fn guest_load(before: &Reading, now: &GuestReading, seconds: f64) -> GuestLoad {
         vmid: now.vmid.as_deref().map(clean),
         uuid: now.uuid.clone(),
         memory: now.memory,
+        memory_stalled_ratio: now.memory_stalled_ratio,
         ..GuestLoad::default()
     };
     if let DiskReading::Recent(source, span, disks) = &now.disks {

@@ -24,14 +24,20 @@ pub enum WaitFor {
     Processor,
     /// A disk, which is slower for it than in quiet moments.
     Disk,
+    /// A disk that is slow to write out its cache (fsync).
+    Flush,
     /// The host's queue of a disk.
     DiskQueue,
+    /// fsync on a file system with a journal.
+    Fsync,
     /// A thread of its hypervisor that moves its I/O.
     IoThread,
     /// Packets for it are dropped.
     DropsReceived,
     /// Packets that it sends are dropped.
     DropsSent,
+    /// Memory: its control group has too little.
+    Memory,
     /// Its memory that is in the host's swap.
     Swap,
     /// A guard's limit on its network.
@@ -89,10 +95,18 @@ pub struct GuestRow {
     pub memory_bytes: Option<u64>,
     /// Its memory in the host's swap.
     pub swapped_bytes: Option<u64>,
+    /// Limit of memory of its control group, or of one above; `None` without one.
+    pub memory_limit_bytes: Option<u64>,
+    /// How much of that limit is used, page cache included.
+    pub memory_of_limit_ratio: Option<f64>,
+    /// Share of the time in which some task of its control group waited for memory (PSI), since its memory was read
+    /// before; `None` where it has no group of its own.
+    pub memory_stalled_ratio: Option<f64>,
     /// Share of the periods of its CPU quota in which it was throttled; `None` without a quota.
     pub throttled_ratio: Option<f64>,
     /// How much of the nearest limit it uses: of its vCPUs, the host's processors, a saturated disk, an uplink, its
-    /// quota or its network limit, the largest of them.
+    /// quota, its network limit or, where it waits for memory, its limit of that, the largest of them; or how much it
+    /// waits for flushes or swap.
     pub load_ratio: Option<f64>,
     /// What it waits for most; `None` where nothing is known that it waits for.
     pub worst_wait: Option<Wait>,
@@ -180,6 +194,10 @@ pub struct DeviceRow {
     pub write_bytes_per_second: f64,
     /// Mean time of a read or write, with the time in the host's queue.
     pub latency_mean_seconds: Option<f64>,
+    /// Flushes a second: the disk writes out its cache.
+    pub flushes_per_second: f64,
+    /// Mean time of a flush.
+    pub flush_mean_seconds: Option<f64>,
     /// Requests in flight or queued, on average (Little's law), discards and flushes included.
     pub queue_depth: f64,
     /// Share of the time with any request in flight.
@@ -270,13 +288,21 @@ fn device(load: &DeviceLoad, seconds: f64) -> DeviceRow {
         read_bytes_per_second: rate(read_bytes),
         write_bytes_per_second: rate(write_bytes),
         latency_mean_seconds: (requests > 0).then(|| time / requests as f64),
+        flushes_per_second: rate(load.flushes.requests),
+        flush_mean_seconds: mean_flush(load),
         queue_depth: per_second(time + load.others.request_seconds, seconds),
         busy_ratio: per_second(load.busy_seconds, seconds).min(1.0),
     }
 }
 
+/// Mean time of a disk's flushes.
+pub fn mean_flush(load: &DeviceLoad) -> Option<f64> {
+    let Requests { requests, request_seconds, .. } = load.flushes;
+    (requests > 0).then(|| request_seconds / requests as f64)
+}
+
 /// Reads and writes of a disk and the sum of their times. Flushes and discards are left out, since their times depend
-/// on the cache and on sizes.
+/// on the cache and on sizes; a write that waits for a flush counts with that wait (Linux block/blk-flush.c).
 pub(super) fn totals(load: &DeviceLoad) -> (u64, f64) {
     (load.reads.requests + load.writes.requests, load.reads.request_seconds + load.writes.request_seconds)
 }
@@ -324,6 +350,7 @@ fn guest(load: &GuestLoad, seconds: f64, host_cpus: u32, share: Option<f64>) -> 
     let named = cpu.is_some_and(|c| c.vcpus > 0);
     let dropped = |of: fn(&NicLoad) -> u64| nics.map(|n| per_second(n.iter().map(of).sum::<u64>() as f64, seconds));
     let cpu_ratio = cpu.map(|c| per_second(c.run_seconds(), seconds));
+    let limit = load.memory.and_then(|m| m.limit);
     let ratio = |of: fn(&CpuLoad) -> ThreadTime| cpu.map(|c| per_second(of(c).run_seconds, seconds));
     GuestRow {
         name: load.name.clone(),
@@ -344,6 +371,9 @@ fn guest(load: &GuestLoad, seconds: f64, host_cpus: u32, share: Option<f64>) -> 
         cpu_of_host_ratio: cpu_ratio.filter(|_| host_cpus > 0).map(|ran| ran / f64::from(host_cpus)),
         memory_bytes: load.memory.map(|m| m.resident_bytes),
         swapped_bytes: load.memory.and_then(|m| m.swapped_bytes),
+        memory_limit_bytes: limit.map(|l| l.limit_bytes),
+        memory_of_limit_ratio: limit.map(|l| l.used_bytes as f64 / l.limit_bytes.max(1) as f64),
+        memory_stalled_ratio: load.memory_stalled_ratio,
         throttled_ratio: load.throttled_ratio,
         // Filled in by [`super::waits`], from the verdicts.
         load_ratio: None,

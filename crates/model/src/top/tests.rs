@@ -9,6 +9,8 @@ use super::share::{Basis, Identity};
 use super::verdict::{Resource, Verdict, nothing, verdicts};
 use super::{History, Interval, Latency};
 
+mod journals;
+mod kinds;
 mod processors;
 mod readings;
 mod rows;

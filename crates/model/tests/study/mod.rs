@@ -8,6 +8,7 @@ mod forms;
 mod parse;
 mod plan;
 mod play;
+mod replay;
 mod schedule;
 mod shipped;
 

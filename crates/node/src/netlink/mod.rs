@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::thread;
 use std::time::Duration;
 
 use rustix::net::netlink::SocketAddrNetlink;
@@ -24,7 +25,9 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The most that one datagram of the kernel may hold. Its dumps come in pieces of at most 32 KiB.
 const DATAGRAM: usize = 256 << 10;
 /// Most repetitions of a dump that was inconsistent.
-const ATTEMPTS: usize = 16;
+const ATTEMPTS: u32 = 24;
+/// Longest wait between two of them, which begins with 1 ms and doubles: they end after half a second or so.
+const LONGEST_WAIT: Duration = Duration::from_millis(32);
 /// Room asked for answers that wait.
 const RECEIVE: usize = 1 << 20;
 
@@ -48,6 +51,12 @@ pub enum Error {
         what: String,
         /// What is wrong with the answer.
         why: String,
+    },
+    /// What was asked about changed all the time, so that no answer was consistent (NLM_F_DUMP_INTR).
+    #[error("cannot {what}: it changed each of {} times while it was given; try again", ATTEMPTS)]
+    Changing {
+        /// What was asked.
+        what: String,
     },
 }
 
@@ -104,7 +113,8 @@ impl Socket {
         address.map(|address| address.pid()).map_err(failed)
     }
 
-    /// Runs a dump, and converts each message by `take`. An inconsistent dump is discarded and repeated.
+    /// Runs a dump, and converts each message by `take`. An inconsistent dump is discarded and repeated, after
+    /// longer and longer waits.
     ///
     /// # Errors
     /// When the kernel refuses, or what it says makes no sense.
@@ -114,13 +124,18 @@ impl Socket {
         request: &Request,
         take: impl Fn(&Message<'_>) -> std::result::Result<Option<T>, Malformed>,
     ) -> Result<Vec<T>> {
-        for _ in 0..ATTEMPTS {
+        let mut wait = Duration::from_millis(1);
+        for attempt in 1..=ATTEMPTS {
             let sequence = self.send(what, std::slice::from_ref(request))?;
             if let Some(all) = self.collect(what, sequence, &take)? {
                 return Ok(all);
             }
+            if attempt < ATTEMPTS {
+                thread::sleep(wait);
+                wait = LONGEST_WAIT.min(wait * 2);
+            }
         }
-        Err(malformed(what, format!("changed while it was given, {ATTEMPTS} times")))
+        Err(Error::Changing { what: what.to_owned() })
     }
 
     /// The answer to a request for one thing; `None` where there is no such thing (ENODEV, ENOENT).

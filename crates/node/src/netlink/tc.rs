@@ -68,21 +68,22 @@ pub struct Qdisc {
     pub kind: String,
     /// What it limits all of its packets to: of tbf, cake and netem.
     pub limit: Option<Limit>,
-    /// The class of what no filter classifies, of htb; 0: such packets are not limited.
+    /// The class of what no filter classifies, of htb and hfsc; 0: none.
     pub default_class: u32,
     /// Packets that it dropped.
     pub dropped: u64,
 }
 
-/// A class of htb.
+/// A class of htb or hfsc.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Class {
     /// Its number.
     pub handle: u32,
     /// Its parent's.
     pub parent: u32,
-    /// Its ceiling.
-    pub limit: Limit,
+    /// The most that it sends for longer than a burst: its ceiling, of one of htb without a parent its rate; `None` of
+    /// one of hfsc without an upper limit.
+    pub limit: Option<Limit>,
     /// Packets that it dropped.
     pub dropped: u64,
 }
@@ -138,7 +139,12 @@ pub fn qdisc(message: &Message<'_>) -> Result<Qdisc, Malformed> {
     let (head, attributes, kind) = parts(message)?;
     let options = wire::find(&attributes, TCA_OPTIONS).unwrap_or_default();
     let handle = u32_at(head, 8).unwrap_or(0);
-    let default = if kind == "htb" { htb_default(options)? } else { 0 };
+    let default = match kind.as_str() {
+        "htb" => htb_default(options)?,
+        // `struct tc_hfsc_qopt`: the number alone.
+        "hfsc" => wire::u16_at(options, 0).unwrap_or(0).into(),
+        _ => 0,
+    };
     Ok(Qdisc {
         index: u32_at(head, 4).unwrap_or(0),
         handle,
@@ -155,27 +161,45 @@ pub fn qdisc(message: &Message<'_>) -> Result<Qdisc, Malformed> {
     })
 }
 
-/// A class of a dump, of htb alone.
+/// A class of a dump, of htb and hfsc alone.
 ///
 /// # Errors
 /// When it does not hold together.
 pub fn class(message: &Message<'_>) -> Result<Option<Class>, Malformed> {
-    const PARMS: u16 = 1;
-    const CEIL64: u16 = 7;
     let (head, attributes, kind) = parts(message)?;
-    if kind != "htb" {
+    if !matches!(kind.as_str(), "htb" | "hfsc") {
         return Ok(None);
     }
     let options = wire::attributes(wire::find(&attributes, TCA_OPTIONS).unwrap_or_default())?;
-    // `struct tc_htb_opt`: two rates of 12 bytes, then `buffer` and `cbuffer`.
-    let Some(opt) = wire::find(&options, PARMS) else { return Ok(None) };
-    let Some(limit) = limit(opt, 20, wire::find(&options, CEIL64), Some(28)) else { return Ok(None) };
+    let is_root = u32_at(head, 12) == Some(AT_ROOT);
+    let limit = if kind == "htb" { htb_most(&options, is_root) } else { hfsc_ceiling(&options) };
     Ok(Some(Class {
         handle: u32_at(head, 8).unwrap_or(0),
         parent: u32_at(head, 12).unwrap_or(0),
         limit,
         dropped: dropped(&attributes),
     }))
+}
+
+/// `struct tc_htb_opt`: two rates of 12 bytes, then `buffer` and `cbuffer`. A class borrows up to its ceiling from the
+/// one above it, and one at the root from none (net/sched/sch_htb.c, `htb_activate_prios`): of `rate 8mbit ceil 80mbit`
+/// there came 8.1 Mbit/s.
+fn htb_most(options: &[(u16, &[u8])], is_root: bool) -> Option<Limit> {
+    const PARMS: u16 = 1;
+    const RATE64: u16 = 6;
+    const CEIL64: u16 = 7;
+    let opt = wire::find(options, PARMS)?;
+    let ceiling = limit(opt, 20, wire::find(options, CEIL64), Some(28))?;
+    let rate = limit(opt, 8, wire::find(options, RATE64), Some(24)).filter(|_| is_root);
+    Some(rate.filter(|rate| rate.bytes_per_second < ceiling.bytes_per_second).unwrap_or(ceiling))
+}
+
+/// `struct tc_service_curve` of TCA_HFSC_USC: the slope at first, for how long, and the slope from then on, in bytes a
+/// second.
+fn hfsc_ceiling(options: &[(u16, &[u8])]) -> Option<Limit> {
+    const USC: u16 = 3;
+    let rate = u32_at(wire::find(options, USC)?, 8)?;
+    (rate > 0).then(|| Limit { bytes_per_second: rate.into(), burst_bytes: None })
 }
 
 /// A filter of a dump; `None` for one that neither drops nor redirects.

@@ -78,8 +78,29 @@ fn htb_with_its_default_class() {
     let opt = [&rate(25_600_000)[..], &rate(25_600_000), &[0, ticks(1600, 25_600_000), 0, 0, 0]].concat();
     let options = Attributes::new().with(1, &numbers(&opt));
     let found = read(&message(0x0001_0001, AT_ROOT, 2, of_kind("htb", options)), class).unwrap();
-    assert_eq!((found.handle, found.limit.bytes_per_second), (0x0001_0001, 25_600_000));
-    assert_eq!(read(&message(0x0001_0001, AT_ROOT, 2, of_kind("hfsc", Attributes::new())), class), None);
+    assert_eq!((found.handle, found.limit.unwrap().bytes_per_second), (0x0001_0001, 25_600_000));
+    // One at the root has none to borrow from.
+    let opt = [&rate(1_000_000)[..], &rate(25_600_000), &[0; 5]].concat();
+    let below = |parent| {
+        let options = Attributes::new().with(1, &numbers(&opt));
+        read(&message(0x0001_0001, parent, 2, of_kind("htb", options)), class).unwrap().limit.unwrap()
+    };
+    assert_eq!([AT_ROOT, 0x0001_fffe].map(|parent| below(parent).bytes_per_second), [1_000_000, 25_600_000]);
+    assert_eq!(read(&message(0x0001_0001, AT_ROOT, 2, of_kind("drr", Attributes::new())), class), None);
+}
+
+#[test]
+fn hfsc_with_its_default_class_and_its_upper_limit() {
+    let options = Attributes::new().with_text(TCA_KIND, "hfsc").with(TCA_OPTIONS, &1u16.to_ne_bytes());
+    let found = read(&message(0x0001_0000, AT_ROOT, 2, options), qdisc);
+    assert_eq!((found.default_class, found.limit), (0x0001_0001, None));
+    let curve = |rate| numbers(&[0, 0, rate]);
+    let of_class = |options| read(&message(0x0001_0001, 0x0001_fffe, 2, of_kind("hfsc", options)), class).unwrap();
+    let shared = Attributes::new().with(1, &curve(1000)).with(2, &curve(1000));
+    assert_eq!(of_class(shared.clone()).limit, None);
+    let limited = of_class(shared.with(3, &curve(625_000)));
+    assert_eq!(limited.limit, Some(Limit { bytes_per_second: 625_000, burst_bytes: None }));
+    assert_eq!((limited.handle, limited.parent), (0x0001_0001, 0x0001_fffe));
 }
 
 /// ETH_P_ALL and a preference.

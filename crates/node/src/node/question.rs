@@ -63,7 +63,7 @@ pub enum Unanswered {
 pub enum NetworkQuestion {
     /// The qdiscs of all interfaces (`tc qdisc show`).
     Qdiscs,
-    /// The classes of an interface, of htb alone (`tc class show`).
+    /// The classes of an interface, of htb and hfsc (`tc class show`).
     Classes {
         /// Its index.
         index: u32,

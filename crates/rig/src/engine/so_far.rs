@@ -49,8 +49,9 @@ impl SoFar {
             self.unsteady = summary::steady::unsteady(&self.cells, &run.samples, &run.workloads);
         }
         let samples = settled.as_deref().unwrap_or(&run.samples);
+        let rule = study.repeat.convergence();
         for cell in self.cells.iter().filter(|cell| settled.is_some() || changed(cell)) {
-            match summary::share_of(samples, &run.workloads, &study.baseline, cell) {
+            match summary::share_of(samples, &run.workloads, &study.baseline, cell, &rule) {
                 Some(share) => drop(self.shares.insert(cell.key(), share)),
                 None => drop(self.shares.remove(&cell.key())),
             }

@@ -96,6 +96,10 @@ pub trait Workload: Sync {
     fn tick(&self) -> Millis {
         Millis(1)
     }
+    /// How long its program does nothing at its disk once it is started, at least.
+    fn quiet_start(&self) -> Duration {
+        Duration::ZERO
+    }
     /// What is started in a role that serves, and when it is ready; `None` where that role needs nothing. The last
     /// role is not asked.
     ///

@@ -45,7 +45,7 @@ enum Verb {
         #[arg(long)]
         namespaces: bool,
         /// Seconds after which it is killed.
-        #[arg(long, default_value_t = 3600)]
+        #[arg(long, default_value_t = 900)]
         limit: u64,
         /// The command.
         #[arg(last = true, required = true)]

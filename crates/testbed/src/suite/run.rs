@@ -13,8 +13,8 @@ use crate::programs::{Kind, Test};
 
 /// The longest test takes a fifth of it on a quiet machine.
 const LIMIT: Duration = Duration::from_secs(600);
-/// A long form may take an hour.
-const LONG_LIMIT: Duration = Duration::from_secs(3600);
+/// The longest long form takes a third of it.
+const LONG_LIMIT: Duration = Duration::from_secs(900);
 /// Memory that the largest guest takes, the lab host with its disk in memory.
 const GUEST_BYTES: u64 = 2 << 30;
 /// What counts reads for each guest of the host is disturbed by guests that come and go.

@@ -1,8 +1,10 @@
-//! `vmio doctor`: what this host has and lacks, by entry of each extension point. Only looks.
+//! `vmio doctor`: what this host has and lacks, by entry of each extension point. Only looks, unless told to try.
 
 mod document;
 mod listing;
 mod tried;
+mod tries;
+mod work;
 
 use std::collections::BTreeMap;
 
@@ -35,17 +37,23 @@ use crate::fit;
 use document::{AbilityRow, Lacking, LackingPlace, PlaceRow, PlaceRows, WatchedRow};
 use listing::{Entry, Unmet};
 use tried::Tried;
+use tries::Attempt;
 
 pub use document::Document;
 
 use crate::store::{Store, StoreError};
+use crate::supervisor;
 use crate::term::{self, Style};
 use vmio_model::failure::Exit;
 use vmio_model::words::count;
 
-/// List what this host has and lacks for each thing vmio can do; changes nothing
+/// List what this host has and lacks for each thing vmio can do; changes nothing without --try
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Boot a guest, run the helper programs, load the eBPF programs, make a namespace: each once, about 30 s in all;
+    /// everything made is removed
+    #[arg(long = "try")]
+    tries: bool,
     /// List each thing with what it is, also what was not tried
     #[arg(long, short)]
     verbose: bool,
@@ -237,9 +245,12 @@ fn store_error(e: &StoreError) -> String {
 }
 
 /// The answer: whether a guest can be measured here.
-fn verdict(lacking: &[&str], tried: &Tried) -> String {
+fn verdict(lacking: &[&str], broken: &[&str], tried: &Tried) -> String {
     let booted = tried.has("image", "guest image");
     match (lacking.len(), booted) {
+        (0, _) if !broken.is_empty() => {
+            format!("Failed when tried: {}; the help is next to each below `tries`.", broken.join(", "))
+        }
         (n @ 1.., _) => {
             format!(
                 "Lacking: {} that measuring needs: {}; each has its help here.",
@@ -251,15 +262,17 @@ fn verdict(lacking: &[&str], tried: &Tried) -> String {
             let run = tried.run.map_or_else(String::new, |run| format!(" (run {run})"));
             format!("Ready: a guest ran here{run}. What is untried lacks nothing that can be seen.")
         }
-        (0, false) => format!("Not tried yet: nothing is missing, but no guest ran here. To try one: {TRY}"),
+        (0, false) => {
+            "Found, not tried: nothing is missing, but no guest ran here. To try one: vmio doctor --try".to_owned()
+        }
     }
 }
 
-/// The command that tries a guest in a short time.
-pub const TRY: &str = "vmio tax --light --only storage --minutes 2";
-
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    if args.tries {
+        supervisor::supervise(None, None, &context.paths.state);
+    }
     let local = Local::new();
     let reader = local.reader();
     let mut checks: BTreeMap<&str, Check> = BTreeMap::new();
@@ -274,6 +287,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
         rows.push((ability, missing));
     }
+    let mut attempts = Attempt::found(reader, &mut checks);
+    if args.tries {
+        Attempt::each(&mut attempts, context)?;
+    }
+    let broken: Vec<&str> = attempts.iter().filter_map(Attempt::broken).collect();
     let accelerator = guests::qemu::known_accelerator(&local, &context.paths.state);
     let others = neighbours::others(reader, "")?;
     let scratch = space::default_dir(reader, &context.paths.state);
@@ -289,10 +307,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let tried = Tried::here(store.as_ref(), &runs, accelerator.as_ref(), &local);
         Ok((tried, runs.len()))
     });
-    let (tried, stored) = match stored {
+    let (mut tried, stored) = match stored {
         Ok((tried, runs)) => (tried, Ok(runs)),
         Err(e) => (Tried::here(None, &[], accelerator.as_ref(), &local), Err(e)),
     };
+    attempts.iter().flat_map(Attempt::shown).for_each(|&(point, name)| tried.put(point, name));
     let entry = |(ability, missing): (Ability, Vec<Unmet>)| {
         let state = match (missing.is_empty(), tried.has(ability.point, &ability.name)) {
             (false, _) => "lacking",
@@ -303,7 +322,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     let entries: Vec<Entry> = rows.into_iter().map(entry).collect();
     let lacking = listing::lacking(&entries);
-    let ready = lacking.is_empty();
+    let ready = lacking.is_empty() && broken.is_empty();
     if context.json {
         let lack = |unmet: &Unmet| Lacking { name: unmet.name, why: unmet.why.clone(), mend: unmet.fix.clone() };
         let row = |entry: &Entry| AbilityRow {
@@ -315,9 +334,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             missing: entry.missing.iter().map(lack).collect(),
         };
         term::json(&Document {
-            schema_version: "1.1",
+            schema_version: "1.2",
             ready,
             abilities: entries.iter().map(row).collect(),
+            tries: attempts.iter().map(Attempt::json).collect(),
             accelerator: accelerator.as_ref(),
             other_guests: others.guests.iter().map(|g| g.label()).collect(),
             other_guests_unseen: others.unseen(),
@@ -329,10 +349,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             store_error: stored.as_ref().err().map(store_error).as_deref(),
         })?;
     } else {
-        let answer = fit::paragraph("", 0, &verdict(&lacking, &tried));
+        let answer = fit::paragraph("", 0, &verdict(&lacking, &broken, &tried));
         let mut text = format!("{answer}\n");
         text += &listing::text(&entries, args.verbose, context.style);
         text += "\n";
+        for (i, attempt) in attempts.iter().enumerate() {
+            text += &named(if i == 0 { "tries" } else { "" }, attempt.name(), &attempt.text(context.style));
+        }
         text += &match (NoKvm::of(reader, accelerator.as_ref()), &accelerator) {
             (Some(no_kvm), _) => {
                 fit::paragraph("accelerator  ", 13, &context.style.yellow(&no_kvm.reason))

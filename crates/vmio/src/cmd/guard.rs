@@ -11,19 +11,24 @@ mod run;
 mod simulate;
 mod status;
 mod table;
+mod told;
 
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_guard::manager::document::local_note;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::plan::{self, Algorithm, Ask, Plan};
-use vmio_model::policy::{DEFAULT, Direction, HOST, Kind, Links, Loaded, Matcher, Policy, PolicyError, Uplink, label};
+use vmio_model::policy::{
+    DEFAULT, Direction, Guard, HOST, Kind, Links, Loaded, Matcher, Policy, PolicyError, Uplink, label, units,
+};
 use vmio_model::problem::Problem;
 use vmio_model::rate::BitRate;
 
 use crate::context::{Context, Outcome};
+use crate::fit;
 use crate::report::format::count;
 use crate::term::{self, Style};
 
@@ -77,7 +82,7 @@ enum Verb {
     /// Keep a change that waits for it (apply --confirm, set --confirm)
     Confirm,
     /// Change a class over the files, until it is cleared or the host boots
-    Set(ask::SetArgs),
+    Set(Box<ask::SetArgs>),
     /// Remove all limits, with or without the daemon, which ends
     Undo,
 }
@@ -127,7 +132,9 @@ fn check(args: &host::Args, context: &Context) -> Outcome {
         let list = |all| -> Vec<Entry> { <[Problem]>::iter(all).map(Entry::of).collect() };
         let (problems, warnings) = (list(problems), list(warnings));
         let accepted = read.is_ok();
-        term::json(&Checked { schema_version: "1.0", accepted, problems, warnings, host: host.as_ref() })?;
+        let not_limited_locally = read.as_ref().map(|loaded| loaded.policy.exceeded_locally()).unwrap_or_default();
+        let host = host.as_ref();
+        term::json(&Checked { schema_version: "1.0", accepted, problems, warnings, not_limited_locally, host })?;
     }
     let policy = accepted(read)?;
     if !context.json {
@@ -231,6 +238,8 @@ pub struct Checked<'a> {
     problems: Vec<Entry<'a>>,
     /// What is likely not meant so.
     warnings: Vec<Entry<'a>>,
+    /// Classes whose maximum holds for what leaves by the uplink, and not for local traffic (`local = "limit"`).
+    not_limited_locally: Vec<&'a str>,
     /// What it meets on this host; null unless that was asked (`--host`).
     host: Option<&'a host::HostChecked>,
 }
@@ -259,7 +268,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The policy in numbers: interfaces, the minima of each pool, and limits of processors and memory.
+/// The policy in numbers: interfaces, the minima of each pool, and what classes say besides rates.
 fn summary(policy: &Policy) -> String {
     let (named, patterns): (Vec<_>, Vec<_>) = policy.entries.iter().partition(|e| e.matcher.is_exact());
     let mut text = format!(
@@ -279,9 +288,22 @@ fn summary(policy: &Policy) -> String {
             );
         }
     }
-    for (name, class) in policy.classes.iter().filter(|(_, class)| !class.group.is_empty()) {
-        let said = GroupKey::ALL.iter().filter_map(|key| Some(format!("{} {}", key.word(), class.group.shown(*key)?)));
-        text += &format!("  class {name}: {}\n", said.collect::<Vec<_>>().join(", "));
+    for (name, class) in &policy.classes {
+        let queue = class.queue.map(|time| format!("queue {}", units::show_time(time)));
+        let local = class.limit_local.then(|| "local limit".to_owned());
+        let group = GroupKey::ALL.iter().filter_map(|key| Some(format!("{} {}", key.word(), class.group.shown(*key)?)));
+        let said: Vec<String> = queue.into_iter().chain(local).chain(group).collect();
+        if !said.is_empty() {
+            text += &format!("  class {name}: {}\n", said.join(", "));
+        }
+    }
+    let (guard, usual) = (&policy.guard, Guard::default());
+    if (guard.on_conflict, guard.spoofing) != (usual.on_conflict, usual.spoofing) {
+        let (on_conflict, spoofing) = (guard.on_conflict.word(), guard.spoofing.word());
+        text += &format!("  guard: on_conflict {on_conflict}, spoofing {spoofing}\n");
+    }
+    if let Some(note) = local_note(&policy.exceeded_locally()) {
+        text += &fit::paragraph("  ", 2, &note);
     }
     text
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vmio_model::failure::{Exit, Failure};
-use vmio_node::{End, Exec, Journal, Local, Node, recover};
+use vmio_node::{End, Exec, Journal, Local, Node};
 use vmio_rig::guests::LaunchCtx;
 use vmio_rig::image::Image;
 use vmio_rig::lab::{self, LabHost};
@@ -95,10 +95,7 @@ fn build(context: &Context) -> Outcome {
 type Running = Arc<Mutex<Option<(Arc<dyn Node>, u32)>>>;
 
 fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
-    let journals = context.journals()?;
-    let recovered = recover(&journals);
-    recovered.undone.iter().for_each(|u| term::note(&format!("cleaned up after a killed run: {u}")));
-    recovered.failed.iter().for_each(|f| term::note(&format!("warning: could not clean up: {f}")));
+    let journals = context.recovered_journals()?;
     for file in files {
         if !file.is_file() {
             return Err(Failure::new(Exit::Usage, format!("{} is not a file", file.display()))

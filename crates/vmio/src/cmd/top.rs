@@ -16,10 +16,11 @@ Examples:
                            the same for one minute
   vmio top --sort latency --columns disk --filter db
 
-Changes no guest and no setting. As root it loads eBPF programs at the block
-layer's tracepoints to see which process sends which requests to which disk;
-they are removed when vmio exits. With --no-ebpf there are no latency
-percentiles, only means for guests whose requests libvirt counts.";
+Changes no guest and no setting. As root it loads eBPF programs at tracepoints
+of the block layer and of ext4, to see which process sends which requests to
+which disk and who waits in fsync; they are removed when vmio exits. With
+--no-ebpf there are no latency percentiles, only means for guests whose
+requests libvirt counts, and waits in fsync are not seen.";
 
 /// Show who uses the disks, network and processors now, and which guest suffers
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use vmio_model::best::Best;
 use vmio_model::paper::{ScoreJudged, SeriesTable, Table};
 use vmio_model::rules::Finding;
-use vmio_model::summary::Summary;
+use vmio_model::summary::{self, Partial, Summary};
 
 use super::{Proved, Report};
 use crate::document;
@@ -16,6 +16,8 @@ use crate::document;
 pub struct Document<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
+    /// Why the result is partial, which is exit code 4; null where it is whole.
+    partial: Option<Partial>,
     /// What the rules found, what costs most first.
     findings: &'a [Finding],
     /// What `--prove` showed.
@@ -34,9 +36,10 @@ pub struct Document<'a> {
 
 /// The report as one JSON document.
 pub fn json(report: &Report<'_>) -> String {
-    let Report { summary, findings, proofs, tables, published, series, best, .. } = report;
+    let Report { run, summary, findings, proofs, tables, published, series, best, .. } = report;
     let document = Document {
         summary,
+        partial: summary::partial(run, summary),
         findings,
         proofs,
         paper_tables: tables,

@@ -8,7 +8,7 @@ use vmio_model::modelled::ModelledDisk;
 use vmio_model::result::{Accel, RunState};
 use vmio_model::rules::Finding;
 use vmio_model::run::Run;
-use vmio_model::summary::{CellRow, Headline, Share, Summary, short_of, summarise, widest_difference};
+use vmio_model::summary::{self, CellRow, Headline, PartialReason, Share, Summary, summarise, widest_difference};
 use vmio_model::words::count;
 
 use super::document::{
@@ -99,13 +99,12 @@ pub(super) fn partial(report: &Report<'_>) -> Option<String> {
     let (run, summary) = (report.run, &report.summary);
     let broken_off = format::state(&run.state).1.map(str::to_owned);
     broken_off.or_else(|| {
-        let (short, all) = short_of(run, summary);
+        let found = summary::partial(run, summary).filter(|p| p.reason == PartialReason::TooFewPairs)?;
+        let (short, all) = (found.short_shares, count(found.shares, "share"));
         let rule = &summary.convergence;
         let needs =
             format!("{} and {}", count(rule.min_pairs as usize, "pair"), count(rule.min_boots as usize, "boot"));
-        let text =
-            || format!("{short} of {} do not have {needs} yet; --minutes gives a run more time", count(all, "share"));
-        (short > 0 && matches!(run.state, RunState::Done)).then(text)
+        Some(format!("{short} of {all} do not have {needs} yet; --minutes gives a run more time"))
     })
 }
 

@@ -45,6 +45,7 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
             ));
         }
         notes.extend(share.stalls().map(|stalls| format!("{stalls}, kept in the share")));
+        notes.extend(share.left_out());
         if row.of_first {
             notes.push("the share is that of the first actor: fewer work in the baseline".into());
         }

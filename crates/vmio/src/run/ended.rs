@@ -1,19 +1,17 @@
 //! The notes and the exit code of a run that has ended.
 
 use vmio_model::failure::Exit;
-use vmio_model::result::{RunState, Skipped};
+use vmio_model::result::Skipped;
 use vmio_model::run::Run;
 use vmio_model::stats::{Convergence, Ratio, RatioPrecision, known};
 use vmio_model::study::{DoneReason, Study};
-use vmio_model::summary::{answers, short_of, summarise};
+use vmio_model::summary::{answers, partial, summarise};
 use vmio_model::words::{count, two};
 
 /// The exit code of a run. One without a result for any cell that was asked for counts as partial, and one whose shares
 /// lack pairs.
 pub fn exit_of(run: &Run) -> Exit {
-    let judged = summarise(run);
-    let whole = matches!(run.state, RunState::Done) && answers(run, &judged) && short_of(run, &judged).0 == 0;
-    if whole { Exit::Done } else { Exit::Partial }
+    if partial(run, &summarise(run)).is_none() { Exit::Done } else { Exit::Partial }
 }
 
 /// How to raise the limit that ended a run.

@@ -7,7 +7,7 @@ use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::RunState;
 use vmio_model::run::Run;
 use vmio_model::study::DoneReason;
-use vmio_node::{Journal, Local, recover};
+use vmio_node::{Journal, Local};
 use vmio_rig::engine::measure::{Ended, Next};
 use vmio_rig::engine::plan::Planned;
 use vmio_rig::engine::{self, Job, environment};
@@ -26,14 +26,7 @@ pub fn execute(
     options: &RunOptions,
     context: &Context,
 ) -> anyhow::Result<Run> {
-    let journals = context.journals()?;
-    let recovered = recover(&journals);
-    for undone in &recovered.undone {
-        term::note(&format!("cleaned up after a killed run: {undone}"));
-    }
-    for failed in &recovered.failed {
-        term::note(&format!("warning: could not clean up: {failed}"));
-    }
+    let journals = context.recovered_journals()?;
     let store = Store::open(&context.paths.db())?;
     // One run at a time: two would measure each other. The lock is the journal's.
     let journal = Arc::new(Journal::open(&journals, "run")?);

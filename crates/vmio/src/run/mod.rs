@@ -11,7 +11,7 @@ mod options;
 mod progress;
 mod prove;
 pub mod reach;
-mod signals;
+pub mod signals;
 
 use vmio_model::failure::Exit;
 use vmio_model::kind::RunKind;

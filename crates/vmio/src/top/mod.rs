@@ -109,8 +109,8 @@ fn tracing(no_ebpf: bool) -> flows::Result<Box<dyn FlowSource>> {
     }
     if may {
         term::note(
-            "loading eBPF programs at the block layer's tracepoints; they are removed when vmio ends (--no-ebpf: do \
-             not load them)",
+            "loading eBPF programs at tracepoints of the block layer and of ext4; they are removed when vmio ends \
+             (--no-ebpf: do not load them)",
         );
     }
     Ok(Box::new(Blocks::start(&local)?))

@@ -1,7 +1,9 @@
 //! What the page of a guest shows besides its row: its devices, the busiest threads of its hypervisor, its limits.
 
 use vmio_model::facts::{Guest, Subject};
+use vmio_model::top::journal::{self, JournalRow};
 use vmio_model::top::load::{Device, DeviceLoad, DiskLoad, GuestLoad, Interval, NicLoad, ThreadLoad};
+use vmio_model::top::rows::mean_flush;
 
 use super::figures::{figure, memory, percent, short, time};
 
@@ -16,6 +18,8 @@ pub struct Opened {
     pub disks: Vec<Vec<String>>,
     /// Its network devices.
     pub nics: Vec<Vec<String>>,
+    /// Users of the file systems with a journal that it uses.
+    pub journals: Vec<Vec<String>>,
     /// Threads, the busiest first.
     pub threads: Vec<Vec<String>>,
     /// Limits that are in force.
@@ -32,6 +36,7 @@ impl Opened {
             about: about(pid, guest, load),
             disks: disks(load, &interval.devices, s),
             nics: nics(&load.nics, s),
+            journals: journals(&load.name, &journal::rows(interval)),
             threads: titled(
                 &["THREAD", "TID", "CPU%", "WAIT%"],
                 threads.iter().map(|t| {
@@ -62,12 +67,10 @@ fn about(pid: u32, guest: Option<&Guest>, load: &GuestLoad) -> String {
 }
 
 fn disks(load: &GuestLoad, devices: &[DeviceLoad], seconds: f64) -> Vec<Vec<String>> {
+    let found = |device: Option<Device>| devices.iter().find(|d| Some(d.device) == device);
     let name = |device: Option<Device>| match device {
         None => "all of its disks".to_owned(),
-        Some(number) => devices
-            .iter()
-            .find(|d| d.device == number)
-            .map_or_else(|| format!("{}:{}", number.0, number.1), |d| d.name.clone()),
+        Some(number) => found(device).map_or_else(|| format!("{}:{}", number.0, number.1), |d| d.name.clone()),
     };
     let rate = |x: u64| if seconds > 0.0 { x as f64 / seconds } else { 0.0 };
     let row = |d: &DiskLoad| {
@@ -81,10 +84,11 @@ fn disks(load: &GuestLoad, devices: &[DeviceLoad], seconds: f64) -> Vec<Vec<Stri
             figure(Some(rate(both.bytes) / 1e6)),
             time(quantile(0.5), None),
             time(both.latency.as_ref().and_then(vmio_model::top::Latency::p99_seconds), None),
+            time(found(d.device).and_then(mean_flush), None),
             figure(spent.filter(|_| seconds > 0.0).map(|spent| spent / seconds)),
         ]
     };
-    titled(&["ON DISK", "R/s", "W/s", "MB/s", "p50", "p99", "DEPTH"], load.disks.iter().map(row))
+    titled(&["ON DISK", "R/s", "W/s", "MB/s", "p50", "p99", "FLUSH", "DEPTH"], load.disks.iter().map(row))
 }
 
 fn nics(all: &[NicLoad], seconds: f64) -> Vec<Vec<String>> {
@@ -103,12 +107,38 @@ fn nics(all: &[NicLoad], seconds: f64) -> Vec<Vec<String>> {
     titled(&["INTERFACE", "RXMb", "TXMb", "RXpk/s", "TXpk/s", "DROPin", "DROPout"], all.iter().map(row))
 }
 
+/// All users of those that this guest uses, since one waits for another.
+fn journals(name: &str, all: &[JournalRow]) -> Vec<Vec<String>> {
+    let own = all.iter().filter(|j| j.users.iter().any(|u| u.guest.as_deref() == Some(name)));
+    let rows = own.flat_map(|j| j.users.iter().map(move |u| (j, u))).map(|(j, u)| {
+        vec![
+            format!("{} on {}", u.who, j.name),
+            short(Some(u.fsyncs_per_second)),
+            time(u.fsync_mean_seconds, None),
+            time(u.fsync_worst_seconds, None),
+            figure(Some(u.dirtied_bytes_per_second / 1e6)),
+        ]
+    });
+    titled(&["FSYNC BY", "FSYNC/s", "MEAN", "WORST", "DIRTYMB/s"], rows)
+}
+
 fn limits(guest: Option<&Guest>, load: &GuestLoad) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(memory_now) = load.memory {
         let swapped =
             memory_now.swapped_bytes.map_or(String::new(), |b| format!(", {} in swap", memory(Some(b as f64))));
         all.push(format!("memory: {} on the host{swapped}", memory(Some(memory_now.resident_bytes as f64))));
+    }
+    let limit = load.memory.and_then(|m| m.limit).map(|limit| {
+        let [used, most] = [limit.used_bytes, limit.limit_bytes].map(|bytes| memory(Some(bytes as f64)));
+        format!("memory limit: {used} of {most} used")
+    });
+    let stalled = load.memory_stalled_ratio.map(|r| format!("waits for memory {} % of the time", percent(Some(r))));
+    match (limit, stalled) {
+        (Some(limit), Some(stalled)) => all.push(format!("{limit}; {stalled}")),
+        (Some(limit), None) => all.push(limit),
+        (None, Some(stalled)) => all.push(format!("no limit of memory; {stalled}")),
+        (None, None) => {}
     }
     let Some(guest) = guest else { return all };
     if let Some(cpus) = guest.processors.as_ref().and_then(|p| *p.quota_cpus) {
@@ -123,6 +153,6 @@ fn limits(guest: Option<&Guest>, load: &GuestLoad) -> Vec<String> {
         }
     };
     guest.disks.iter().for_each(|disk| of(&disk.subject, &disk.details.limits));
-    guest.nics.iter().for_each(|nic| of(&nic.subject, &nic.limits));
+    guest.nics.iter().for_each(|nic| of(&nic.subject, &nic.limits_shown()));
     all
 }

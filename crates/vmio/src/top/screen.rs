@@ -3,6 +3,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::top::journal::{self, JournalRow, JournalUserRow};
 use vmio_model::top::load::{HostCpu, HostMemory, Interval, UplinkLoad};
 use vmio_model::top::rows::{DeviceRow, GuestRow, OtherRow, ProcessRow, rows};
 use vmio_model::top::share::Basis;
@@ -58,6 +59,8 @@ pub struct Screen {
     pub guests_left_out: usize,
     /// What no guest explains.
     pub others: Vec<OtherRow>,
+    /// File systems with a journal that guests use, or where an fsync was slow; empty without tracing.
+    pub journals: Vec<JournalRow>,
     /// The host and all guests together.
     pub totals: Totals,
     /// The host's processors.
@@ -94,6 +97,7 @@ impl Screen {
             guests: all.guests,
             guests_left_out: 0,
             others: all.others,
+            journals: journal::rows(interval),
             host_cpu: interval.host_cpu,
             host_memory: interval.host_memory,
             processes: all.processes,
@@ -151,6 +155,10 @@ impl Screen {
         }
         if !self.others.is_empty() {
             text += &format!("\n{}", aligned(&other_cells(&self.others, other_name(width)), style));
+        }
+        let slow = journal_cells(&self.journals);
+        if slow.len() > 1 {
+            text += &format!("\n{}", aligned(&slow, style));
         }
         for note in &self.notes {
             let lines = fit::lines(note, width - NOTE.len());
@@ -218,9 +226,10 @@ impl Screen {
     }
 }
 
-/// Titles and cells of the disks. "BUSY%" comes last: it says nothing of how full a flash disk is.
+/// Titles and cells of the disks; "FLUSH" is the mean time of a flush. "BUSY%" comes last: it says nothing of how full
+/// a flash disk is.
 pub fn device_cells(devices: &[DeviceRow]) -> Vec<Vec<String>> {
-    let titles = ["DISK", "R/s", "W/s", "rMB/s", "wMB/s", "MEAN", "DEPTH", "BUSY%"].map(String::from).to_vec();
+    let titles = ["DISK", "R/s", "W/s", "rMB/s", "wMB/s", "MEAN", "FLUSH", "DEPTH", "BUSY%"].map(String::from).to_vec();
     let cells = |d: &DeviceRow| {
         vec![
             fit::name(&d.name, DISK),
@@ -229,11 +238,12 @@ pub fn device_cells(devices: &[DeviceRow]) -> Vec<Vec<String>> {
             figure(Some(d.read_bytes_per_second / 1e6)),
             figure(Some(d.write_bytes_per_second / 1e6)),
             time(d.latency_mean_seconds, None),
+            time(d.flush_mean_seconds, None),
             figure(Some(d.queue_depth)),
             percent(Some(d.busy_ratio)),
         ]
     };
-    let busy = devices.iter().filter(|d| d.read_iops + d.write_iops > 0.0);
+    let busy = devices.iter().filter(|d| d.read_iops + d.write_iops + d.flushes_per_second > 0.0);
     std::iter::once(titles).chain(busy.map(cells)).collect()
 }
 
@@ -258,6 +268,24 @@ pub fn other_cells(others: &[OtherRow], name: usize) -> Vec<Vec<String>> {
         ]
     };
     std::iter::once(titles).chain(others.iter().map(cells)).collect()
+}
+
+/// Titles and cells of the users of file systems where somebody waits in fsync.
+fn journal_cells(journals: &[JournalRow]) -> Vec<Vec<String>> {
+    let slow = journals.iter().filter(|j| j.users.iter().any(|u| u.fsync_wait_ratio.is_some()));
+    let user = |j: &JournalRow, u: &JournalUserRow| {
+        vec![
+            fit::name(&u.who, NAME),
+            short(Some(u.fsyncs_per_second)),
+            time(u.fsync_mean_seconds, None),
+            time(u.fsync_worst_seconds, None),
+            figure(Some(u.dirtied_bytes_per_second / 1e6)),
+            fit::name(&j.name, NAME),
+        ]
+    };
+    let titles = ["FSYNC BY", "FSYNC/s", "MEAN", "WORST", "DIRTYMB/s", "FILE SYSTEM"].map(String::from).to_vec();
+    let rows = slow.flat_map(|j| j.users.iter().map(move |u| (j, u))).map(|(j, u)| user(j, u));
+    std::iter::once(titles).chain(rows).collect()
 }
 
 /// Columns as wide as their widest cell, the first to the left, the others to the right.

@@ -85,6 +85,7 @@ fn second(guests: Vec<GuestLoad>) -> Interval {
             pid: 0,
             disks: vec![writeback],
         }],
+        journals: vec![],
         host_cpu: HostCpu { cpus: 4, busy_seconds: 2.0, stolen_seconds: 0.0, stalled_ratio: Some(0.12) },
         host_memory: HostMemory::default(),
         processes: None,

@@ -105,7 +105,7 @@ fn body(app: &App, screen: &Screen, w: usize, h: usize, lines: &mut Vec<Line<'st
     let guests_shown = left.saturating_sub(devices_shown + others_shown + gaps);
     if devices_shown > 0 {
         lines.push(Line::default());
-        table(&devices[..devices_shown], &[DISK, 6, 6, 6, 6, 7, 6, 6], w, Marks::default(), lines);
+        table(&devices[..devices_shown], &[DISK, 6, 6, 6, 6, 7, 7, 6, 6], w, Marks::default(), lines);
     }
     lines.push(Line::default());
     let guests_end = lines.len() + guests_shown;

@@ -18,6 +18,7 @@ use vmio_model::rules::Severity;
 use vmio_model::rules::change::{Above, InFields};
 use vmio_model::run::Run;
 use vmio_model::top::load::*;
+use vmio_model::top::load::{JournalLoad, JournalUser};
 use vmio_model::top::process::OtherKind;
 use vmio_model::top::rows::GuardRow;
 use vmio_model::top::{History, Latency};
@@ -32,6 +33,7 @@ pub fn scan() -> View {
     let mut view = crate::common::scan::view();
     let earlier = earlier(&view);
     let guest = &mut view.rows[0].guest;
+    guest.monitor_held_seconds = Some(0.012);
     let place = Place {
         domain: some("web1"),
         vmid: some("101"),
@@ -48,6 +50,7 @@ pub fn scan() -> View {
         monitor: some("/run/web1.qmp"),
         taken: vec!["vda".into()],
         boots_as_first: Some(true),
+        addresses: Vec::new(),
     };
     let overridden =
         vec![Overridden { setting: Setting::Aio, asked: "io_uring".into(), found: "threads".into(), why: some("old") }];
@@ -142,10 +145,10 @@ pub fn scan() -> View {
             here: true,
         }]
         .into(),
+        uplink_bps: Some(BitRate::new(1_000_000_000)).into(),
         tap_errors: Some(7).into(),
         bridge_netfilter: Some(true).into(),
         send_buffer_bytes: Some(1 << 20).into(),
-        limits: vec!["10 MB/s out by tc".into()].into(),
         rate_limits: vec![vmio_model::facts::RateLimit {
             direction: vmio_model::policy::Direction::GuestTx,
             by: "libvirt".into(),
@@ -158,6 +161,7 @@ pub fn scan() -> View {
             part: false,
             missing: false,
             platform: some("nova"),
+            interface: some("cali9"),
         }]
         .into(),
         overridden: overridden.clone(),
@@ -350,8 +354,13 @@ fn guest(name: &str, reads: Transfer) -> GuestLoad {
             received: packets(2500),
         }],
         cpu: Some(cpu),
-        memory: Some(Memory { resident_bytes: 1 << 30, swapped_bytes: Some(1 << 20) }),
+        memory: Some(Memory {
+            resident_bytes: 1 << 30,
+            swapped_bytes: Some(1 << 20),
+            limit: Some(MemoryLimit { used_bytes: 1 << 30, limit_bytes: 1 << 31 }),
+        }),
         throttled_ratio: Some(0.2),
+        memory_stalled_ratio: Some(0.02),
     }
 }
 
@@ -362,8 +371,26 @@ fn second(guests: Vec<GuestLoad>) -> Interval {
         reads.bytes += side.bytes;
         reads.request_seconds += side.device_seconds.unwrap();
     }
-    let disk = DeviceLoad { name: "vda".into(), device: (254, 0), reads, busy_seconds: 1.0, ..DeviceLoad::default() };
+    let flushes = Requests { requests: 10, bytes: 0, request_seconds: 0.01 };
+    let (name, device, others) = ("vda".to_owned(), (254, 0), flushes);
+    let disk = DeviceLoad { name, device, reads, others, flushes, busy_seconds: 1.0, ..DeviceLoad::default() };
     let (speed_bps, sent, received) = (Some(BitRate::new(1_000_000_000)), packets(1), packets(2));
+    let user = |guest, name: &str, syncs, wait_seconds, dirtied_bytes| JournalUser {
+        guest,
+        kind: OtherKind::Process,
+        name: name.into(),
+        pid: 7,
+        syncs,
+        wait_seconds,
+        worst_seconds: wait_seconds,
+        dirtied_bytes,
+    };
+    let journal = JournalLoad {
+        device: (254, 0),
+        name: "/srv".into(),
+        disks: vec![(254, 0)],
+        users: vec![user(Some(0), "db", 3, 0.9, 4096), user(Some(1), "flood", 0, 0.0, 40 << 20)],
+    };
     let other = OtherLoad { kind: OtherKind::Backup, name: "rsync".into(), pid: 9, disks: disks(transfer(400, 5e-3)) };
     Interval {
         seconds: 1.0,
@@ -371,6 +398,7 @@ fn second(guests: Vec<GuestLoad>) -> Interval {
         guests,
         devices: vec![disk],
         others: vec![other],
+        journals: vec![journal],
         host_cpu: HostCpu { cpus: 2, busy_seconds: 2.0, stolen_seconds: 0.0, stalled_ratio: Some(0.9) },
         host_memory: HostMemory {
             total_bytes: 1 << 33,

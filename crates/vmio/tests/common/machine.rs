@@ -1,8 +1,12 @@
 //! What tests with root and guests share; each uses what it needs.
 #![allow(clippy::unwrap_used, dead_code)]
 
+#[path = "attacked.rs"]
+pub mod attacked;
 #[path = "disk.rs"]
 pub mod disk;
+#[path = "../../../guard/tests/common/frames.rs"]
+pub mod frames;
 #[path = "guarded.rs"]
 pub mod guarded;
 #[path = "live.rs"]

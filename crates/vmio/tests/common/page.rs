@@ -21,14 +21,21 @@ pub fn forms(report: &Report<'_>) -> [(&'static str, String); 3] {
 
 /// Lines of more than 80 columns that are no line of a change: those are pasted, and not broken.
 pub fn too_long<'a>(text: &'a str, findings: &[Finding]) -> Vec<&'a str> {
+    longer_than(80, text, findings)
+}
+
+/// The same of a narrower terminal, where a command of vmio's is whole as well.
+pub fn longer_than<'a>(width: usize, text: &'a str, findings: &[Finding]) -> Vec<&'a str> {
     let ways = || findings.iter().flat_map(|f| f.change.ways()).flat_map(|(_, how)| how.lines());
     let pasted = |line: &str| {
         // A name that a shell makes of its bytes is one word.
         let words = line.replace("$(printf ", "").split_whitespace().count();
-        let command = line.trim().starts_with("vmio ") && words <= 4;
-        command || ways().any(|code| line.trim_end().ends_with(code.trim()) && !code.trim().is_empty())
+        let command = line.trim().starts_with("vmio ") && (words <= 4 || width < 80);
+        // No word is broken, be it a path.
+        let word = width < 80 && line.split_whitespace().count() == 1;
+        command || word || ways().any(|code| line.trim_end().ends_with(code.trim()) && !code.trim().is_empty())
     };
-    text.lines().filter(|line| line.width() > 80 && !pasted(line)).collect()
+    text.lines().map(str::trim_end).filter(|line| line.width() > width && !pasted(line)).collect()
 }
 
 /// Asserts that colours change nothing but the colours.

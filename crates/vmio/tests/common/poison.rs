@@ -128,10 +128,10 @@ impl Poison {
             guest_mtu_bytes: self.fact(&n.guest_mtu_bytes),
             bridge_mtu_bytes: self.fact(&n.bridge_mtu_bytes),
             way: self.fact(&n.way),
+            uplink_bps: self.fact(&n.uplink_bps),
             tap_errors: self.fact(&n.tap_errors),
             bridge_netfilter: self.fact(&n.bridge_netfilter),
             send_buffer_bytes: self.fact(&n.send_buffer_bytes),
-            limits: self.fact(&n.limits),
             rate_limits: self.fact(&n.rate_limits),
             overridden: self.part(&n.overridden),
             place: self.place(&n.place),
@@ -177,6 +177,7 @@ impl Poison {
             disks: g.disks.iter().map(disk).collect(),
             nics: g.nics.iter().map(nic).collect(),
             processors: g.processors.as_ref().map(processors),
+            monitor_held_seconds: g.monitor_held_seconds,
             unread: g.unread.iter().map(|x| self.unread(x)).collect(),
         }
     }

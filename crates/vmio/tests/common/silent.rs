@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
@@ -28,6 +29,8 @@ const TTL: Duration = Duration::ZERO;
 struct State {
     /// How long attributes are known without asking.
     known: Duration,
+    /// How long a flush takes.
+    flush: Duration,
     silent: bool,
     removed: bool,
     /// What is done about requests that got no answer once the server answers again.
@@ -71,6 +74,11 @@ impl Silent {
 
     pub fn file(&self) -> PathBuf {
         self.dir.join(DISK)
+    }
+
+    /// From now on each flush (fsync) takes so long.
+    pub fn flushes_in(&self, time: Duration) {
+        self.state.lock().unwrap().flush = time;
     }
 
     /// From now on no request is answered.
@@ -232,6 +240,12 @@ impl Filesystem for Served {
         let mut state = self.0.lock().unwrap();
         if state.silent {
             state.held.push(Box::new(move || reply.ok()));
+        } else if state.flush > Duration::ZERO {
+            let time = state.flush;
+            drop(thread::spawn(move || {
+                thread::sleep(time);
+                reply.ok();
+            }));
         } else {
             reply.ok();
         }

@@ -1,4 +1,4 @@
-// Asks for /v1/status each second and shows it, with what /v1/history tells of each member once. Every text of others becomes a text node, never markup.
+// Asks for /v1/status each second and shows it, with what /v1/history tells of each member. Every text of others becomes a text node, never markup.
 "use strict";
 
 const ROWS = 200; // of a pool; there may be thousands
@@ -84,12 +84,18 @@ function notices(status) {
   const add = (text, bad) => all.push(element("div", bad ? "notice bad" : "notice", text));
   const { policy } = status;
   if (status.trouble) add(`Trouble: ${status.trouble}`, true);
+  for (const pool of status.pools.filter((pool) => pool.not_in_force != null)) {
+    add(`${pool.uplink} ${pool.direction}: not in force: ${pool.not_in_force}`, true);
+  }
   if (policy.refused) add(`The last change was refused: ${policy.refused}`, true);
   if (policy.taken_back_in_seconds != null) {
     add(`This change reverts in ${time(policy.taken_back_in_seconds)}; to keep it: vmio guard confirm`);
   }
   for (const { pool, member } of members(status).filter(({ member }) => member.flooded_seconds != null).slice(0, 20)) {
     add(`${pool.uplink} ${member.name}: receives ${rate(member.rate_bps)} of its minimum of ${written(member.min_effective_bps)} while the link is full: the loss happens before this host, which cannot prevent it`, true);
+  }
+  for (const { pool, member } of members(status).filter(({ member }) => member.spoofed_packets_total > 0).slice(0, 20)) {
+    add(`${pool.uplink} ${member.name}: ${number(member.spoofed_packets_total)} packets claimed addresses that are not its own, ${number(member.spoofed_dropped_packets_total)} of them dropped`, true);
   }
   if (policy.files_differ) add("The files have changed since; to put them in force: vmio guard apply");
   if (policy.over) add(`Set over the files: ${policy.over.trim().split("\n").join(" ")}`);
@@ -142,28 +148,27 @@ function excess(pool, member, seconds) {
 
 const keyOf = (pool, member) => `${pool.uplink} ${pool.direction} ${member.name}`;
 
-// The member's history with this second; null until the guard has told what was before.
+// The member's history with this second; null until the guard has told what was before, and where that is long ago.
 function grown(pool, member) {
   const key = keyOf(pool, member);
   const now = Date.now();
-  let known = histories.get(key);
-  // After a pause (the tab was hidden) the guard is asked again.
-  if (!known || (known.rates && now - known.at > 3000)) {
-    known = { at: now, rates: null, path: [pool.uplink, pool.direction, member.name], asked: false };
-    histories.set(key, known);
-  }
+  const known = histories.get(key) || { at: now, rates: null, path: [pool.uplink, pool.direction, member.name], asked: false };
+  histories.set(key, known);
   if (!known.rates) return null;
-  for (let due = Math.round((now - known.at) / 1000); due > 0; due -= 1) {
+  const due = Math.round((now - known.at) / 1000);
+  if (due === 1) {
     known.rates.push(member.rate_bps);
     known.minimums.push(member.min_effective_bps);
     known.at += 1000;
   }
+  // Seconds in between (a slow answer, a hidden tab, a clock set back) are in the guard's history, which is asked again.
+  if (due > 1 || due < 0) known.asked = false;
   known.rates.splice(0, known.rates.length - SECONDS);
   known.minimums.splice(0, known.minimums.length - SECONDS);
-  return known;
+  return due > 10 ? null : known;
 }
 
-// Asks for the histories of members that are shown and have none yet.
+// Asks for the histories of members that are shown and have none yet, or lack seconds.
 async function learn(shown) {
   for (const key of histories.keys()) if (!shown.has(key)) histories.delete(key);
   const wanted = [...histories.values()].filter((known) => !known.asked).slice(0, PARALLEL);
@@ -285,6 +290,7 @@ function state(text, className) {
 
 async function ask() {
   clearTimeout(timer);
+  const began = performance.now();
   const token = sessionStorage.getItem(KEY);
   try {
     const headers = token ? { Authorization: `Bearer ${token}` } : {};
@@ -305,7 +311,8 @@ async function ask() {
     document.body.classList.add("stale");
     console.error(error);
   }
-  timer = setTimeout(ask, 1000);
+  // A second after the last time, so that each answer is one of a second.
+  timer = setTimeout(ask, Math.max(100, 1000 - (performance.now() - began)));
 }
 
 by("door").addEventListener("submit", (event) => {

@@ -20,8 +20,8 @@ const KIND: &str = "ifb";
 /// The longest alias (IFALIASZ, with its zero).
 const LONGEST: usize = 255;
 
-/// The name of an uplink's IFB for what guests send (`tx`) or receive (`rx`): whatever its index, within the 15 bytes
-/// that a name may have.
+/// The name of an uplink's IFB for what guests send (`tx`; `lc` at their own interfaces) or receive (`rx`): whatever
+/// its index, within the 15 bytes that a name may have.
 pub fn name(way: &str, uplink: &Device) -> String {
     format!("vmio{way}{:x}", uplink.index)
 }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_name_fits_whatever_the_index() {
-        for (way, index) in [("tx", 1), ("rx", 12), ("rx", u32::MAX)] {
+        for (way, index) in [("tx", 1), ("lc", 12), ("rx", u32::MAX)] {
             let name = name(way, &Device { index, name: "eth0".into() });
             assert!(links::valid(&name).is_ok(), "{name}");
         }

@@ -51,6 +51,12 @@ pub enum Error {
         /// What is wrong with the answer.
         why: String,
     },
+    /// What was to be read changed all the time.
+    #[error("linux plane: cannot {what}: it changed again and again while it was read; it is tried again")]
+    Changing {
+        /// What was tried.
+        what: String,
+    },
     /// A setting is invalid.
     #[error("linux plane: {what}: {why}")]
     Invalid {
@@ -118,6 +124,7 @@ impl From<vmio_node::netlink::Error> for Error {
         match error {
             Kernel::Refused { what, source, said } => Error::Refused { what, source, said },
             Kernel::Malformed { what, why } => Error::Malformed { what, why },
+            Kernel::Changing { what } => Error::Changing { what },
         }
     }
 }

@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vmio_model::control::AppliedLimits;
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 use vmio_model::policy::{Abilities, Direction, compile};
 
 use super::classifier::{Classifier, Leave, Tenant};
-use super::htb::{self, Numbers};
+use super::htb::{self, Cause, Numbers};
 use super::netlink::events::Events;
 use super::undo_log::PlaneLog;
 use super::{Device, Error, Netlink, links};
@@ -18,6 +17,9 @@ use crate::planes::{Entry, Observation, Options, Plane, PlaneError, Scope, Setti
 mod cards;
 mod flows;
 mod hold;
+mod identity;
+mod interrupted;
+mod local;
 mod observe;
 mod read_cache;
 mod receive;
@@ -27,6 +29,8 @@ mod sweep;
 use cards::Cards;
 use flows::{Tally, numbers};
 use hold::Taps;
+use interrupted::Interrupted;
+use local::Local;
 use read_cache::{Counted, Unsure};
 use stage::Stage;
 use sweep::{Past, put};
@@ -50,6 +54,8 @@ pub struct Linux {
     flows: Option<bool>,
     past: Past,
     pools: BTreeMap<PoolKey, InstalledPool>,
+    /// Pools that were in force once.
+    interrupted: BTreeMap<PoolKey, Interrupted>,
     taps: Taps,
     cards: Cards,
     /// The kernel's events about interfaces, qdiscs and filters; None before the first pool is in force.
@@ -69,6 +75,8 @@ struct InstalledPool {
     at: Device,
     /// The stage before the uplink, where the queues are on an IFB for what guests send.
     stage: Option<Stage>,
+    /// Traffic of its members beside the uplink.
+    local: Local,
     /// Its members.
     seats: Vec<DesiredMember>,
     /// Whether each member is held to a limit by itself, instead of by what others leave.
@@ -107,7 +115,7 @@ impl Linux {
         let past = Past::look(PlaneLog::here(&options.log)?, options.log.outlives());
         let taps = Taps::new(options.log.clone(), past.log.namespace());
         let (takeover, flows, pools) = (options.takeover, None, BTreeMap::new());
-        let (events, there, beside, cards) = Default::default();
+        let (events, there, beside, cards, interrupted) = Default::default();
         let unsure = Unsure::new();
         Ok(Linux {
             netlink,
@@ -116,6 +124,7 @@ impl Linux {
             flows,
             past,
             pools,
+            interrupted,
             taps,
             cards,
             events,
@@ -134,21 +143,29 @@ impl Linux {
             return self.receive(pool, capped, compiled);
         }
         let (uplink, hierarchy) = self.begin(pool, compiled)?;
+        let takeover = self.may_take_over(&pool.key);
         let flows = self.flows()?;
         let numbers = numbers(&pool.seats, flows)?;
+        self.count_before(&pool.key, &hierarchy, &numbers);
         let (stage, mut changes) = self.stage(pool, &uplink, compiled, &hierarchy, &numbers)?;
+        let (caps, capping) = self.caps(pool, &uplink, compiled.framing)?;
+        changes += capping;
         let before = self.pools.remove(&pool.key);
-        let (mut tenants, tallies, staged) =
-            before.map_or_else(Default::default, |installed| (installed.tenants, installed.tallies, installed.stage));
+        let (mut tenants, mut tallies, staged, mut local) =
+            before.map_or_else(Default::default, |i| (i.tenants, i.tallies, i.stage, i.local));
         let put = match &stage {
             Some(stage) => stage::numbers(flows).and_then(|numbers| {
                 let (log, at_uplink) = (&self.past.log, &stage.at_uplink);
-                put(&mut self.netlink, log, &uplink, at_uplink, &numbers, self.takeover)
+                put(&mut self.netlink, log, &uplink, at_uplink, &numbers, Cause::Policy, takeover)
             }),
-            None => put(&mut self.netlink, &self.past.log, &uplink, &hierarchy, &numbers, self.takeover),
+            None => {
+                let log = &self.past.log;
+                put(&mut self.netlink, log, &uplink, &hierarchy, &numbers, Cause::Policy, takeover)
+            }
         };
         let done = put.and_then(|applied| {
             changes += applied.steps.len();
+            flows::begin_anew(&mut tallies, &applied.steps, |number| stage.is_none() || flows::behind(number));
             let through = stage.as_ref().map(|stage| stage.ifb.index);
             let leave = Leave {
                 host: htb::classid(HOST_NUMBER),
@@ -156,19 +173,26 @@ impl Linux {
             };
             let classifier = self.past.loaded(&mut self.classifier)?;
             changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, leave)?);
-            changes += self.classify(&pool.seats, compiled.framing, through, &mut tenants)?;
+            let capped = caps.as_ref().map(|caps| caps.ifb.index);
+            let lead = |seat: &DesiredMember| through.or(capped.filter(|_| seat.local_max.is_some()));
+            changes += self.classify(&pool.seats, compiled.framing, &lead, &mut tenants)?;
             if stage.is_none() && staged.is_some() {
                 self.remove_stage(&uplink)?;
+            }
+            if caps.is_none() && local.caps.is_some() {
+                self.remove_caps(&uplink)?;
             }
             Ok(())
         });
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
         // Recorded also after a failure, so that it can be removed.
         let stage = if done.is_err() { stage.or(staged) } else { stage };
+        local.caps = if done.is_err() { caps.or(local.caps) } else { caps };
         let installed = InstalledPool {
             at: stage.as_ref().map_or_else(|| uplink.clone(), |stage| stage.ifb.clone()),
             uplink,
             stage,
+            local,
             seats: pool.seats.clone(),
             capped,
             compiled: compiled.clone(),
@@ -198,13 +222,13 @@ impl Linux {
         Ok((uplink, set.map_or_else(|| compiled.clone(), |installed| installed.hierarchy.clone())))
     }
 
-    /// Attaches the classifier at the members' interfaces, with a redirect through an IFB if there is one, and detaches
+    /// Attaches the classifier at the members' interfaces, with a redirect through its IFB, if any, and detaches
     /// it from the other interfaces in `tenants`. Returns the number of changes.
     fn classify(
         &mut self,
         seats: &[DesiredMember],
         framing: Framing,
-        through: Option<u32>,
+        through: &dyn Fn(&DesiredMember) -> Option<u32>,
         tenants: &mut BTreeMap<Device, Tenant>,
     ) -> Result<usize, Error> {
         let mut changes = 0;
@@ -217,11 +241,16 @@ impl Linux {
             let device = Device { index: interface.index, name: interface.name.clone() };
             let tenant = Tenant {
                 class: htb::classid(seat.number),
-                address: interface.macs.first().and_then(|mac| address(mac)),
-                redirect: through,
+                address: identity::only_address(seat),
+                redirect: through(seat),
                 framing,
+                checks: identity::checks(seat),
             };
-            let classifier = self.past.loaded(&mut self.classifier)?;
+            let (classifier, owned) = (self.past.loaded(&mut self.classifier)?, identity::owned(seat));
+            // Where these were all its addresses, the tenant that says so is replaced first.
+            if !owned.is_empty() || tenants.get(&device) == Some(&tenant) {
+                classifier.own(&device, &owned)?;
+            }
             if tenants.get(&device) == Some(&tenant) && classifier.is_kept(&device, !self.unsure.of(device.index)) {
                 there.insert(device);
                 continue;
@@ -229,10 +258,12 @@ impl Linux {
             if let Err(error) = classifier.attach(&mut self.netlink, &device, &tenant) {
                 // The interface may be gone.
                 if links::look(&mut self.netlink, &device.name)?.is_none_or(|link| link.device != device) {
+                    classifier.own(&device, &BTreeSet::new())?;
                     continue;
                 }
                 return Err(error);
             }
+            classifier.own(&device, &owned)?;
             tenants.insert(device.clone(), tenant);
             there.insert(device);
             changes += 1;
@@ -243,6 +274,7 @@ impl Linux {
             let renamed = there.iter().any(|now| now.index == device.index);
             if let Some(classifier) = self.classifier.as_mut().filter(|_| !renamed) {
                 classifier.detach(&mut self.netlink, &device)?;
+                classifier.own(&device, &BTreeSet::new())?;
             }
             tenants.remove(&device);
             changes += 1;
@@ -252,7 +284,7 @@ impl Linux {
 
     fn remove(&mut self, key: &PoolKey) -> Result<usize, PlaneError> {
         let Some(mut installed) = self.pools.remove(key) else { return Ok(0) };
-        let done = self.classify(&[], Framing::NONE, None, &mut installed.tenants).and_then(|_| {
+        let done = self.classify(&[], Framing::NONE, &|_| None, &mut installed.tenants).and_then(|_| {
             if key.direction == Direction::GuestRx {
                 return self.remove_receive(&installed);
             }
@@ -260,6 +292,9 @@ impl Linux {
                 classifier.detach_uplink(&mut self.netlink, &installed.uplink)?;
             }
             self.remove_queues(installed.uplink.index)?;
+            if installed.local.caps.is_some() {
+                self.remove_caps(&installed.uplink)?;
+            }
             if installed.stage.is_some() { self.remove_stage(&installed.uplink) } else { Ok(()) }
         });
         match done {
@@ -269,23 +304,6 @@ impl Linux {
                 Err(error.into())
             }
         }
-    }
-
-    /// Sets the loop's limits of a pool.
-    fn adjust(&mut self, pool: &PoolKey, limits: &AppliedLimits) -> Result<(), PlaneError> {
-        let takeover = self.takeover;
-        let installed = self.installed(pool)?;
-        let mut hierarchy = installed.hierarchy.clone();
-        hierarchy.rate_bps = limits.stage.filter(|_| installed.stage.is_some()).unwrap_or(limits.root);
-        for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
-            if installed.capped { leaf.cap(*cap, &ENTRY.abilities) } else { leaf.ceil_bps = (*cap).max(leaf.rate_bps) }
-        }
-        if hierarchy != installed.hierarchy {
-            let (at, numbers) = (installed.at.clone(), installed.numbers.clone());
-            put(&mut self.netlink, &self.past.log, &at, &hierarchy, &numbers, takeover)?;
-            self.installed(pool)?.hierarchy = hierarchy;
-        }
-        self.adjust_uplink(pool, limits)
     }
 
     fn installed(&mut self, key: &PoolKey) -> Result<&mut InstalledPool, PlaneError> {
@@ -308,8 +326,9 @@ impl Plane for Linux {
         for key in gone {
             changes += self.remove(&key)?;
         }
+        self.interrupted.retain(|key, _| desired.pools.iter().any(|p| p.key == *key));
         for pool in &desired.pools {
-            changes += self.pool(pool)?;
+            changes += self.put_in_force(pool, desired.on_conflict)?;
         }
         changes += self.settle()?;
         changes += self.cards(desired)?;
@@ -322,6 +341,9 @@ impl Plane for Linux {
     }
 
     fn set(&mut self, pool: &PoolKey, setting: Setting<'_>) -> Result<(), PlaneError> {
+        if self.is_interrupted(pool) {
+            return Ok(());
+        }
         match setting {
             Setting::Limits(limits) => self.adjust(pool, limits),
             Setting::Emptied(member) => self.throw_away(pool, member),
@@ -342,12 +364,21 @@ impl Plane for Linux {
             }
             Scope::Disturbed => Ok(Observation { undisturbed: !self.is_disturbed(), ..Observation::default() }),
             Scope::Counts(pool) => self.counted(pool),
-            Scope::Pool(pool) => Ok(Observation {
-                queues: self.queues(pool),
-                arrived_bytes: self.arrived(pool)?,
-                cards: self.cards.counted(&mut self.netlink, pool),
-                ..self.counted(pool)?
-            }),
+            Scope::Pool(pool) => {
+                if let Some(interrupted) = self.interrupted_now(pool) {
+                    // Limits in cards stay in force.
+                    let cards = self.cards.counted(&mut self.netlink, pool);
+                    return Ok(Observation { cards, ..interrupted });
+                }
+                let counted = self.counted(pool)?;
+                Ok(Observation {
+                    queues: self.queues(pool),
+                    local: self.local(pool, &counted.counts)?,
+                    arrived_bytes: self.arrived(pool)?,
+                    cards: self.cards.counted(&mut self.netlink, pool),
+                    ..counted
+                })
+            }
         }
     }
 
@@ -367,20 +398,4 @@ impl Plane for Linux {
         self.past.log.end()?;
         taps
     }
-}
-
-/// Bytes on the wire of frames that were counted without framing.
-fn framed(framing: Framing, packets: u64, bytes: u64) -> u64 {
-    let framed = bytes + packets * u64::from(framing.overhead_bytes);
-    framed.max(packets * u64::from(framing.least_bytes))
-}
-
-/// The bytes of `aa:bb:cc:dd:ee:ff`.
-fn address(mac: &str) -> Option<[u8; 6]> {
-    let mut bytes = [0; 6];
-    let mut parts = mac.split(':');
-    for byte in &mut bytes {
-        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
-    }
-    parts.next().is_none().then_some(bytes)
 }

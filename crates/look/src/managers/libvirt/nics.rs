@@ -1,11 +1,14 @@
 //! Network devices of a domain's XML (<https://libvirt.org/formatdomain.html#network-interfaces>).
 
+use std::net::IpAddr;
+
 use roxmltree::Node;
 use vmio_model::facts::{Nic, Place, Provenance, RateLimit, Subject};
 use vmio_model::policy::Direction;
 use vmio_model::rate::ByteRate;
 
 use super::element::{at, attribute, child, children, is};
+use crate::managers::addresses::usable;
 
 /// An `<interface>`, or a network card passed through as a `<hostdev>` of a network.
 pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> {
@@ -40,6 +43,7 @@ pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> 
             domain: Some(guest.to_owned()),
             target: mac,
             device_id: attribute(device, "alias", "name").map(str::to_owned),
+            addresses: addresses(device),
             ..Place::default()
         },
         // Only these have an interface of the host.
@@ -74,6 +78,16 @@ fn backend(device: Node<'_, '_>, kind: &str) -> Option<String> {
     Some(named.to_owned())
 }
 
+/// Its IP addresses: parameters of its filter by the names of libvirt's own filters (`clean-traffic`,
+/// `no-ipv6-spoofing`; formatnwfilter, "Usage of variables in filters"), and `<ip>` elements, which the host does not
+/// look at.
+fn addresses(device: Node<'_, '_>) -> Vec<IpAddr> {
+    let filter = child(device, "filterref").into_iter().flat_map(|filter| children(filter, "parameter"));
+    let of_filter = filter.filter(|p| matches!(p.attribute("name"), Some("IP" | "IPV6")));
+    let of_filter = of_filter.filter_map(|p| p.attribute("value"));
+    usable(of_filter.chain(children(device, "ip").filter_map(|ip| ip.attribute("address"))))
+}
+
 fn bridge(device: Node<'_, '_>, kind: &str) -> Option<String> {
     let source = child(device, "source").filter(|_| matches!(kind, "network" | "bridge"))?;
     source.attribute("bridge").map(str::to_owned)
@@ -94,8 +108,9 @@ fn offloads_off(driver: Node<'_, '_>) -> Vec<String> {
 
 /// `<bandwidth>` (formatdomain, "Quality of service"; src/util/virnetdevbandwidth.c, `virNetDevBandwidthSet`): `average`
 /// and `peak` are tc's kbps, 1000 bytes a second, `burst` is in KiB. Packets that the host sends to the interface wait in
-/// a queue with the peak as its ceiling; what it receives there is policed at the average, without a peak, and without
-/// a burst with one of as many KiB as the average has kilobytes. A macvtap's directions are the guest's also on the host, so they are swapped.
+/// a queue with the peak as its ceiling, which it has for a burst alone; what it receives there is policed at the average,
+/// without a peak, and without a burst with one of as many KiB as the average has kilobytes. A macvtap's directions are the
+/// guest's also on the host, so they are swapped.
 fn rate_limits(device: Node<'_, '_>, host_view: bool) -> Vec<RateLimit> {
     let limit = |(way, direction): (&str, Direction)| {
         let element = at(device, &["bandwidth", way])?;

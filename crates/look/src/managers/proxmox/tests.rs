@@ -149,6 +149,32 @@ fn a_tuned_guest_with_a_change_that_waits() {
 }
 
 #[test]
+fn addresses_of_cards() {
+    let of = |drive: &str, firewall: &str| {
+        let conf = format!(
+            "net0: virtio=BC:24:11:00:02:03,bridge=vmbr0\nnet1: virtio=BC:24:11:00:02:04,bridge=vmbr1\n{drive}\
+             ipconfig0: ip=192.0.2.7/24,gw=192.0.2.1,ip6=2001:db8::7/64\nipconfig1: ip=dhcp,ip6=auto\n\
+             [PENDING]\nipconfig1: ip=192.0.2.9/24\n"
+        );
+        let fake = Fake::new("fake").file("/run/qemu-server/7.pid", "77").file("/proc/77/comm", "kvm\n");
+        let fake = fake.file("/etc/pve/qemu-server/7.conf", conf).file("/etc/pve/firewall/7.fw", firewall);
+        let guest = Proxmox.guests(&HostView::new(&fake)).guests.remove(0);
+        let shown = |nic: &vmio_model::facts::Nic| {
+            nic.place.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        guest.nics.iter().map(shown).collect::<Vec<_>>()
+    };
+    let drive = "ide2: local-lvm:vm-7-cloudinit,media=cdrom\n";
+    assert_eq!(of("", ""), ["", ""], "nothing hands them to the guest");
+    assert_eq!(of(drive, ""), ["192.0.2.7 2001:db8::7", ""]);
+    let firewall = "[OPTIONS]\nenable: 1\n\n[IPSET ipfilter-net1] # its own\n\n192.0.2.20 # web\n192.0.2.21/32\n\
+                    192.0.2.0/28\n2001:db8::/32\n2001:db8::20/128\ndc/web1\n!192.0.2.22\nfe80::1\n\n\
+                    [ipset other]\n192.0.2.30\n\n[RULES]\nIN ACCEPT\n";
+    assert_eq!(of("", firewall), ["", "192.0.2.20 192.0.2.21 2001:db8::20"]);
+    assert_eq!(of(drive, firewall)[0], "192.0.2.7 2001:db8::7");
+}
+
+#[test]
 fn a_system_that_is_neither_linux_nor_windows() {
     let of = |ostype: &str| {
         let fake = Fake::new("fake").file("/run/qemu-server/7.pid", "77").file("/proc/77/comm", "kvm\n").file(

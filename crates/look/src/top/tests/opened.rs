@@ -13,7 +13,7 @@ fn limits_of_network_cards_are_told_of_an_opened_guest() {
         .file("/sys/class/net/tapa/ifindex", "7\n")
         .kernel(NetworkQuestion::Qdiscs, NetworkAnswer::Qdiscs(vec![root]));
     let mut sampler = Sampler::new(&fake, false, untraced());
-    let limits = |sampler: &Sampler<'_>| sampler.guest(100).unwrap().nics[0].limits.len();
+    let limits = |sampler: &Sampler<'_>| sampler.guest(100).unwrap().nics[0].rate_limits.len();
     sampler.tick();
     assert_eq!(limits(&sampler), 0);
     sampler.watch(Some(100));

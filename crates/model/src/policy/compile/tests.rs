@@ -52,7 +52,7 @@ root 1000000000 burst 131072 frame +0 >=0
 host 20000000..1000000000 prio 0 quantum 65536 burst 131072 queue 6250000
 vm:MV1 300000000..600000000 prio 0 quantum 65536 burst 131072 queue 3750000
 vm:MV2 100000000..300000000 prio 1 quantum 65536 burst 131072 queue 1875000
-vm:MV3 8000..100000000 prio 2 quantum 65536 burst 131072 queue 625000
+vm:MV3 8000..100000000 prio 2 quantum 65536 burst 131072 queue 1310720
 default 8000..1000000000 prio 7 quantum 65536 burst 131072 queue 6250000
 Hard { members: [\"vm:MV1\"] }
 OverMax { members: [\"vm:MV2\", \"vm:MV3\"] }";
@@ -156,6 +156,47 @@ class = \"gold\"
     assert_eq!(compile(&send, &whole).unwrap().notes, [""; 0]);
 }
 
+/// Room for TCP at any rate, or as long as written. What is received has its senders elsewhere.
+#[test]
+fn queues_have_room_for_tcp_or_are_as_long_as_written() {
+    let text = "\
+[uplink.eth0]
+capacity = \"10Gbit\"
+[class]
+slow = { max = \"50Mbit\" }
+fast = {}
+short = { max = \"50Mbit\", queue = \"25ms\" }
+least = { max = \"1Mbit\", queue = \"1ms\" }
+long = { queue = \"10s\" }
+[[interface]]
+match = { name = \"a\" }
+class = \"slow\"
+rx_class = \"slow\"
+[[interface]]
+match = { name = \"b\" }
+class = \"fast\"
+[[interface]]
+match = { name = \"c\" }
+class = \"short\"
+rx_class = \"short\"
+[[interface]]
+match = { name = \"d\" }
+class = \"least\"
+[[interface]]
+match = { name = \"e\" }
+class = \"long\"
+";
+    let lengths = |direction| {
+        let compiled = compile(&pool(text, direction), &Abilities::HTB).unwrap();
+        let Program::Hierarchy(h) = compiled.program.program else { panic!("a hierarchy") };
+        h.leaves.into_iter().map(|leaf| leaf.queue_bytes).collect::<Vec<u32>>()
+    };
+    let most = 16 << 20;
+    // `host`, the interfaces, `default`.
+    assert_eq!(lengths(Direction::GuestTx), [most, 1_310_720, most, 156_250, 131_072, most, most]);
+    assert_eq!(lengths(Direction::GuestRx), [most, 312_500, 156_250, most]);
+}
+
 #[test]
 fn all_that_a_plane_cannot_hold_is_refused_at_once() {
     let text = "\
@@ -218,6 +259,7 @@ fn seats() -> impl Strategy<Value = Vec<PoolMember>> {
         who: MemberKind::Interface,
         class: "c".into(),
         contract: Member { priority, min: BitRate::new(min), max: BitRate::new(min + more), weight, hard, over_max },
+        queue: None,
     };
     prop::collection::vec(one.prop_map(seat), 1..40)
 }

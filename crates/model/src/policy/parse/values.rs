@@ -1,5 +1,6 @@
 //! Parses single values.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -64,7 +65,8 @@ pub(super) fn quantity<T>(
     }
 }
 
-pub(super) fn period(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Duration> {
+/// A period, or how long a queue is.
+pub(super) fn time(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Duration> {
     let time = quantity(reader, value, path, units::time, "a time such as \"10ms\"")?;
     if (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&time) {
         return Some(time);
@@ -72,6 +74,38 @@ pub(super) fn period(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path
     let what = format!("{} is out of range: 1 ms to 10 s", units::show_time(time));
     reader.problem(&value.span(), path, what);
     None
+}
+
+/// Most addresses of an entry.
+const MOST_ADDRESSES: usize = 64;
+
+/// A list of IP addresses, each as text.
+pub(super) fn addresses(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Vec<IpAddr>> {
+    let DeValue::Array(items) = value.get_ref() else {
+        reader.wrong_type(&value.span(), path, "a list such as [\"192.0.2.7\", \"2001:db8::7\"]", value.get_ref());
+        return None;
+    };
+    if items.is_empty() {
+        let what = "no address; leave the key away where they are not known".to_owned();
+        reader.problem(&value.span(), path, what);
+        return None;
+    }
+    if items.len() > MOST_ADDRESSES {
+        reader.problem(&value.span(), path, format!("{} addresses; at most {MOST_ADDRESSES}", items.len()));
+        return None;
+    }
+    let mut all = Vec::new();
+    for item in items.iter() {
+        let written = text(reader, item, path)?;
+        match written.parse::<IpAddr>() {
+            Ok(address) if !address.is_unspecified() && !address.is_multicast() => all.push(address),
+            _ => {
+                let how = if written.contains('/') { "; write \"192.0.2.7\", without a /" } else { "" };
+                reader.problem(&item.span(), path, format!("`{written}` is no IP address that a guest may have{how}"));
+            }
+        }
+    }
+    (all.len() == items.len()).then_some(all)
 }
 
 pub(super) fn matcher(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Matcher> {

@@ -1,5 +1,5 @@
 //! Rate limits of a network card, taken off: virsh(1), `domiftune`; qm(1), `--net[n]`; ovs-vswitchd.conf.db(5), "Ingress
-//! Policing"; tc(8).
+//! Policing" and "Port Table", `qos`; ovs-vsctl(8); tc(8).
 
 use super::names::{Names, shell};
 use super::slot::read_slot;
@@ -39,9 +39,24 @@ pub fn unlimited_by_proxmox(names: Names<'_>) -> String {
     format!("{read} && \\\nqm set {vmid} --{slot} \"$card\"")
 }
 
-/// Open vSwitch's policer of a port.
-pub fn unlimited_by_ovs(interface: &str) -> String {
-    format!("ovs-vsctl set interface {} ingress_policing_rate=0 ingress_policing_burst=0", shell(interface))
+/// Open vSwitch's limits of a port: its policer, and the queues of its column `qos`. Their record goes, too, which the
+/// database refuses where another port has it.
+pub fn unlimited_by_ovs(interface: &str, limits: &[&RateLimit]) -> String {
+    let port = shell(interface);
+    let is_queue = |limit: &&RateLimit| limit.at == Some(LimitedAt::Root);
+    let mut lines = Vec::new();
+    if !limits.iter().all(is_queue) {
+        lines.push(format!("ovs-vsctl set interface {port} ingress_policing_rate=0 ingress_policing_burst=0"));
+    }
+    if limits.iter().any(is_queue) {
+        lines.push(
+            "# to the guest; the last command is refused where another port has the record, too: leave it".into(),
+        );
+        lines.push(format!(
+            "qos=$(ovs-vsctl get port {port} qos) && ovs-vsctl clear port {port} qos && ovs-vsctl destroy qos \"$qos\""
+        ));
+    }
+    lines.join("\n")
 }
 
 /// What sets a limit anew, where tc alone does not last.
@@ -59,9 +74,10 @@ pub fn set_anew(by: &str) -> Option<&'static str> {
     }
 }
 
-/// Limits that hang at an interface. With `clsact` the filter alone goes, since others' programs hang there, too.
+/// Limits that hang at an interface, or where else the kernel has them. With `clsact` the filter alone goes, since
+/// others' programs hang there, too.
 pub fn unlimited_by_tc(interface: &str, limits: &[&RateLimit]) -> String {
-    let dev = shell(interface);
+    let dev = shell(limits.iter().find_map(|limit| limit.interface.as_deref()).unwrap_or(interface));
     let mut lines = vec![format!("tc -s qdisc show dev {dev}    # what is in force")];
     for limit in limits {
         let command = match limit.at {

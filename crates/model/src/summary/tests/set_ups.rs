@@ -3,6 +3,7 @@
 use super::*;
 use crate::cell::Cache;
 use crate::kind::RunKind;
+use crate::result::RunState;
 
 fn widest(bench: Bench) -> Option<String> {
     let run = bench.run();
@@ -50,20 +51,22 @@ fn a_share_with_too_few_pairs_makes_a_run_partial() {
         run.study.matrix = vec![Matrix::of("device", "qemu", disks.as_ref(), &["seq-write".to_owned()])];
         run
     };
-    let short = |run: &Run| short_of(run, &summarise(run));
-    assert_eq!(short(&asked(6)).0, 0);
-    let few = asked(2);
-    let (open, all) = short(&few);
-    assert!(open == 1 && all == 1, "{open} of {all}");
+    let short = |run: &Run| partial(run, &summarise(run));
+    assert_eq!(short(&asked(6)), None);
+    let few = Partial { reason: PartialReason::TooFewPairs, short_shares: 1, shares: 1 };
+    assert_eq!(short(&asked(2)), Some(few));
+    let mut killed = asked(6);
+    killed.state = RunState::Running;
+    assert_eq!(short(&killed), Some(Partial { reason: PartialReason::NotDone, short_shares: 0, shares: 1 }));
     // What is too wide has its pairs, and what was left out is told by itself.
     let mut wide = asked(6);
     wide.study.repeat.half_width = 1e-9;
-    assert_eq!(short(&wide).0, 0);
+    assert_eq!(short(&wide), None);
     let mut skipped = asked(2);
     let cell = virtio("device", "seq-write");
     skipped.skipped.push(crate::result::Skipped { cell, reason: "no room".into() });
-    assert_eq!(short(&skipped), (0, 0));
+    assert_eq!(short(&skipped), None);
     let mut proof = asked(2);
     proof.kind = RunKind::Proof(1);
-    assert_eq!(short(&proof), (0, 0));
+    assert_eq!(short(&proof), None);
 }

@@ -64,10 +64,16 @@ fn discards_and_flushes_are_no_writes() {
     assert_eq!((vda.writes.requests, vda.writes.bytes), (100, 409_600));
     assert_eq!((vda.others.requests, vda.others.bytes), (9, 0));
     assert!((vda.writes.request_seconds - 0.1).abs() < 1e-9 && (vda.others.request_seconds - 2.8).abs() < 1e-9);
+    assert_eq!((vda.flushes.requests, vda.flushes.request_seconds), (8, 0.8));
     // They are in flight, but are no reason to call the writes slow or the disk full.
     let row = &super::super::rows::rows(&interval).devices[0];
     assert!((row.latency_mean_seconds.unwrap() - 1e-3).abs() < 1e-9 && (row.queue_depth - 2.9).abs() < 1e-9);
-    assert_eq!(verdicts(&interval, &History::default()), []);
+    assert_eq!((row.flushes_per_second, row.flush_mean_seconds), (8.0, Some(0.1)));
+    assert_eq!(
+        the_one(verdicts(&interval, &History::default())).line,
+        "disk vda is slow to flush: 8.0 flushes a second take 100 ms each, one is under way 80 % of the time; no guest is \
+         seen to wait for them"
+    );
     // A disk that discards is not quiet either.
     assert!(seen(std::slice::from_ref(&interval)).quiet_seconds(&interval.devices[0]).is_none());
 }

@@ -7,13 +7,13 @@ use super::*;
 use crate::policy::Direction;
 use crate::rate::BitRate;
 
-fn filled(interval: &Interval, history: &History) -> Vec<GuestRow> {
+pub(super) fn filled(interval: &Interval, history: &History) -> Vec<GuestRow> {
     let mut guests = rows(interval).guests;
     fill(&mut guests, interval, &verdicts(interval, history));
     guests
 }
 
-fn words(row: &GuestRow) -> (Option<WaitFor>, &str) {
+pub(super) fn words(row: &GuestRow) -> (Option<WaitFor>, &str) {
     row.worst_wait.as_ref().map_or((None, ""), |wait| (Some(wait.what), wait.words.as_str()))
 }
 
@@ -24,17 +24,17 @@ fn the_worst_of_several_waits_is_told() {
     assert_eq!(words(&rows[0]), (Some(WaitFor::Disk), "disk p99 3.84ms"));
     assert!(rows[1].load_ratio > Some(0.9) && rows[0].load_ratio < Some(0.1));
     let mut interval = flooded();
-    interval.guests[0].throttled_ratio = Some(0.34);
+    interval.guests[0].throttled_ratio = Some(0.2);
     assert_eq!(words(&filled(&interval, &History::default())[0]).0, Some(WaitFor::Disk));
     interval.guests[0].disks.clear();
-    assert_eq!(words(&filled(&interval, &History::default())[0]), (Some(WaitFor::Quota), "quota 34 %"));
+    assert_eq!(words(&filled(&interval, &History::default())[0]), (Some(WaitFor::Quota), "quota 20 %"));
     let vcpu = ThreadTime { run_seconds: 0.5, wait_seconds: 0.5 };
     interval.guests[0].cpu = Some(CpuLoad { vcpus: 1, vcpu, ..CpuLoad::default() });
     assert_eq!(words(&filled(&interval, &History::default())[0]), (Some(WaitFor::Processor), "cpu 50 %"));
     // Of next to nothing a large part is soon waited for.
     let vcpu = ThreadTime { run_seconds: 0.002, wait_seconds: 0.03 };
     interval.guests[0].cpu = Some(CpuLoad { vcpus: 1, vcpu, ..CpuLoad::default() });
-    assert_eq!(words(&filled(&interval, &History::default())[0]), (Some(WaitFor::Quota), "quota 34 %"));
+    assert_eq!(words(&filled(&interval, &History::default())[0]), (Some(WaitFor::Quota), "quota 20 %"));
 }
 
 #[test]
@@ -47,11 +47,14 @@ fn drops_threads_swap_and_limits() {
     let busiest = Some(("the main loop".into(), 0.95));
     interval.guests[0].cpu = Some(CpuLoad { vcpus: 1, busiest, ..CpuLoad::default() });
     assert_eq!(words(&filled(&interval, &History::default())[0]), (Some(WaitFor::IoThread), "main loop full"));
-    // Memory in swap costs something while it is read from there.
+    // Memory in swap costs something while much is read from there.
     interval.guests[1].nics.clear();
-    interval.guests[1].memory = Some(Memory { resident_bytes: 1 << 30, swapped_bytes: Some(1 << 30) });
-    assert_eq!(words(&filled(&interval, &History::default())[1]), (None, ""));
-    interval.host_memory.swapped_in_pages = Some(9);
+    interval.guests[1].memory = Some(Memory { resident_bytes: 1 << 30, swapped_bytes: Some(1 << 30), limit: None });
+    for pages in [None, Some(9)] {
+        interval.host_memory.swapped_in_pages = pages;
+        assert_eq!(words(&filled(&interval, &History::default())[1]), (None, ""));
+    }
+    interval.host_memory.swapped_in_pages = Some(900);
     let mut rows = filled(&interval, &History::default());
     assert_eq!(words(&rows[1]), (Some(WaitFor::Swap), "swap 1.0G"));
     let limit = |held_ratio| GuardRow {

@@ -65,5 +65,7 @@ fn wires() {
         let found =
             verdicts(&Interval { seconds: 1.0, guests: vec![guest], ..Interval::default() }, &History::default());
         assert_eq!(found.first().map(|v| v.line.as_str()), line);
+        // It is on the page of its guest.
+        assert!(found.iter().all(|v| v.name == "tap-a" && v.guests == ["a"]), "{found:?}");
     }
 }

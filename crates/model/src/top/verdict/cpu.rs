@@ -1,4 +1,4 @@
-//! When processors are used up: the host's, a guest's own, or the one that a thread has.
+//! When processors are used up: the host's, a guest's own, its quota of them, or the one that a thread has.
 //!
 //! Steal as the host sees it: time in which a vCPU's thread was runnable and waited for a processor (run delay), as a
 //! share of the time in which it was runnable.
@@ -6,8 +6,8 @@
 use super::super::History;
 use super::super::load::{GuestLoad, HostCpu, Interval};
 use super::super::share::Actor;
-use super::super::words::{list, percent};
-use super::{Cost, LEAST_WANTED, Resource, Verdict, blame, culprits, describe};
+use super::super::words::percent;
+use super::{Cost, LEAST_WANTED, Resource, Verdict, blame, culprits, describe, group, held};
 
 /// Steal from which a guest suffers.
 pub const STEAL: f64 = 0.10;
@@ -19,8 +19,6 @@ const STALLED: f64 = 0.50;
 const STOLEN: f64 = 0.10;
 /// Share from which a guest's vCPUs, or a thread, are used up.
 const FULL: f64 = 0.90;
-/// Most names in a line.
-const NAMED: usize = 4;
 /// Seconds of an interval below which full processors are told only when the last one had them, too: a single
 /// processor is often full for that long.
 const SHORT: f64 = 0.9;
@@ -33,18 +31,27 @@ pub(super) fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
     // What the line of the host says of a guest is not said again.
     let told: Vec<Actor> = host.iter().flat_map(|v| &v.culprits).map(|c| c.actor).collect();
     let all = interval.guests.iter().enumerate();
-    let others: Vec<&GuestLoad> = all.filter(|(i, _)| !told.contains(&Actor::Guest(*i))).map(|(_, g)| g).collect();
+    let others = all.filter(|(i, g)| !told.contains(&Actor::Guest(*i)) && held(g).is_none());
+    let others: Vec<&GuestLoad> = others.map(|(_, g)| g).collect();
     found.extend(host);
     found.extend(stolen(interval));
-    let waits = |g: &&GuestLoad| steal(g, s).is_some_and(|r| r > STEAL);
+    let waits = |g: &&GuestLoad| held(g).is_none() && steal(g, s).is_some_and(|r| r > STEAL);
+    found.extend(group(
+        Resource::GuestCpu,
+        interval.guests.iter().filter_map(|g| Some((g, held(g)?))).collect(),
+        |_, share| format!("is held back by its CPU quota: throttled in {share} of its periods"),
+        "are held back by their CPU quotas (throttled in so many of their periods)",
+        "; a larger quota, or fewer threads at once, helps",
+    ));
     if !saturated {
-        let held = interval.guests.iter().filter(waits).filter_map(|g| Some((g, steal(g, s)?)));
+        let waiting = interval.guests.iter().filter(waits).filter_map(|g| Some((g, steal(g, s)?)));
         let though = interval
             .host_cpu
             .busy_ratio(s)
             .map_or(String::new(), |b| format!(" though the host's are {} busy", percent(b)));
         found.extend(group(
-            held.collect(),
+            Resource::GuestCpu,
+            waiting.collect(),
             |_, share| format!("waits for a processor {share} of the time that it wants to run"),
             "wait for processors",
             &(though + ": see pinning and CPU limits, or short bursts of others"),
@@ -53,6 +60,7 @@ pub(super) fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
     let full = |g: &GuestLoad| vcpu_ratio(g, s).filter(|r| *r >= FULL);
     let nameless = "its threads have no names; debug-threads=on gives them some";
     found.extend(group(
+        Resource::GuestCpu,
         others.iter().copied().filter_map(|g| Some((g, full(g)?))).collect(),
         |g, share| {
             let guessed = g.cpu.as_ref().is_some_and(|c| c.guessed);
@@ -67,6 +75,7 @@ pub(super) fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
         Some(ran / s).filter(|r| *r >= FULL && full(g).is_none())
     };
     found.extend(group(
+        Resource::GuestCpu,
         others.iter().copied().filter_map(|g| Some((g, one(g)?))).collect(),
         |g, share| {
             let name = g.cpu.as_ref().and_then(|c| c.fullest.as_ref()).map_or("a thread", |(name, _)| name.as_str());
@@ -104,13 +113,16 @@ fn host(interval: &Interval, history: &History) -> Option<Verdict> {
     let (cpu, s) = (interval.host_cpu, interval.seconds);
     let busy = cpu.busy_ratio(s)?;
     let (mut ran, mut waited) = (0.0, 0.0);
-    for vcpu in interval.guests.iter().filter_map(|g| g.cpu.as_ref()).map(|c| c.vcpu) {
+    let free = interval.guests.iter().filter(|g| held(g).is_none());
+    for vcpu in free.filter_map(|g| g.cpu.as_ref()).map(|c| c.vcpu) {
         ran += vcpu.run_seconds;
         waited += vcpu.wait_seconds;
     }
     let told = ran + waited > LEAST_WANTED * s;
     let steal = if told { waited / (ran + waited) } else { 0.0 };
-    let waiting = steal > STEAL || cpu.stalled_ratio.is_some_and(|r| r >= STALLED);
+    // Threads that a quota stopped count there, too: `throttle_cfs_rq` (Linux kernel/sched/fair.c) does not tell PSI.
+    let stalled = cpu.stalled_ratio.filter(|_| interval.guests.iter().all(|g| held(g).is_none()));
+    let waiting = steal > STEAL || stalled.is_some_and(|r| r >= STALLED);
     // As many busy threads as processors wait for nobody, and leave nothing for others.
     let full = busy >= HostCpu::FULL && (s >= SHORT || history.was_full());
     if !full && (busy < BUSY || !waiting) {
@@ -148,7 +160,7 @@ fn host(interval: &Interval, history: &History) -> Option<Verdict> {
         .guests
         .iter()
         .enumerate()
-        .filter(|(i, _)| !guilty(*i))
+        .filter(|(i, g)| !guilty(*i) && held(g).is_none())
         .filter_map(|(_, g)| {
             let ratio = self::steal(g, s).filter(|r| *r > STEAL)?;
             let words = format!("{} waits {} of the time that it wants to run", g.name, percent(ratio));
@@ -166,34 +178,6 @@ fn host(interval: &Interval, history: &History) -> Option<Verdict> {
     };
     let line = format!("host CPU is saturated {}: {evidence}; {said}", blame(&culprits, "the work"));
     Some(Verdict { culprits, costs, ..Verdict::certain(Resource::HostCpu, "host", evidence, line) })
-}
-
-/// One line for all guests with the same problem, by share, descending; `one` is the text for a single guest.
-fn group(
-    mut guests: Vec<(&GuestLoad, f64)>,
-    one: impl Fn(&GuestLoad, String) -> String,
-    many: &str,
-    then: &str,
-) -> Option<Verdict> {
-    guests.sort_by(|a, b| b.1.total_cmp(&a.1));
-    match guests[..] {
-        [] => return None,
-        [(guest, share)] => {
-            let evidence = one(guest, percent(share));
-            let line = format!("guest {} {evidence}{then}", guest.name);
-            return Some(Verdict::certain(Resource::GuestCpu, &guest.name, evidence, line));
-        }
-        _ => {}
-    }
-    let named = |name: &dyn Fn(&GuestLoad, f64) -> String| {
-        let more = guests.len().checked_sub(NAMED).filter(|n| *n > 0).map(|n| format!("{n} more"));
-        list(&guests.iter().take(NAMED).map(|(g, share)| name(g, *share)).chain(more).collect::<Vec<_>>())
-    };
-    let with_shares = named(&|g, share| format!("{} ({})", g.name, percent(share)));
-    let (line, evidence) = (format!("guests {with_shares} {many}{then}"), format!("{} guests {many}", guests.len()));
-    let name = named(&|g, _| g.name.clone());
-    let all = guests.iter().map(|(g, _)| g.name.clone()).collect();
-    Some(Verdict { guests: all, ..Verdict::certain(Resource::GuestCpu, &name, evidence, line) })
 }
 
 /// A thread that moves its data alone. Other threads, and unknown ones, say nothing about I/O when they fill a

@@ -17,7 +17,7 @@ use super::super::load::{Device, DeviceLoad, GuestLoad, Interval, Transfer};
 use super::super::rows::{per_second, totals};
 use super::super::share::{self, Actor, Basis, Identity};
 use super::super::words::{number, percent, time};
-use super::{Cost, Culprit, Resource, Verdict, blame, culprits, describe};
+use super::{Cost, Culprit, Resource, Verdict, blame, culprits, describe, flush};
 use crate::words::{count, two};
 
 /// Factor over the quiet latency from which requests wait.
@@ -35,6 +35,7 @@ pub(super) fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
         .iter()
         .filter_map(|load| {
             let (certain, evidence, depth) = signs(interval, load, history)?;
+            let evidence = evidence + &flush::also(load, interval.seconds);
             Some((depth, verdict(interval, load, history, certain, evidence)))
         })
         .collect();

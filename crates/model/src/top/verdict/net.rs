@@ -29,15 +29,20 @@ pub(super) fn verdicts(interval: &Interval) -> Vec<Verdict> {
                 let full = full.unwrap_or_default();
                 let line =
                     format!("guest {name} does not take its packets fast enough: {words} at {}{full}", nic.interface);
-                Verdict::certain(Resource::Interface, &nic.interface, words, line)
+                interface(name, &nic.interface, words, line)
             }));
             found.extend(from.map(|words| {
                 let line = format!("the host drops what guest {} sends: {words} at {}", guest.name, nic.interface);
-                Verdict::certain(Resource::Interface, &nic.interface, words, line)
+                interface(&guest.name, &nic.interface, words, line)
             }));
         }
     }
     found
+}
+
+/// A verdict on an interface of a guest.
+fn interface(guest: &str, name: &str, evidence: String, line: String) -> Verdict {
+    Verdict { guests: vec![guest.to_owned()], ..Verdict::certain(Resource::Interface, name, evidence, line) }
 }
 
 /// Significant drops: `320 packets a second (4 %) dropped`.

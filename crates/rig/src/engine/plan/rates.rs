@@ -4,18 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use vmio_look::backing::Backing;
+use vmio_model::cell::Millis;
 use vmio_model::modelled::ModelledDisk;
 use vmio_model::result::DiskWork;
 use vmio_model::run::Run;
 use vmio_model::stats;
-use vmio_model::study::Study;
 use vmio_model::study::plan::{Rates, TargetSpace};
+use vmio_model::study::{Study, SubjectKind};
 use vmio_node::Node;
 
 use super::PlanOptions;
 use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, Target};
-use crate::workloads;
+use crate::workloads::{self, Workload};
 
 /// The targets that lose their data when a cell writes to them afresh, in this place.
 pub(super) fn refilled(backend: &PlaceBackend, options: &PlanOptions) -> Vec<String> {
@@ -42,7 +43,7 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
             .collect(),
         fixed_seconds: workloads::ALL
             .iter()
-            .filter_map(|workload| Some((workload.traits().name, workload.own_seconds()?)))
+            .filter_map(|workload| Some((workload.traits().name, fixed_seconds(study, *workload)?)))
             .collect(),
         written_targets: targets::ALL
             .iter()
@@ -55,6 +56,15 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
         beside_bytes: 0,
         probed: false,
     }
+}
+
+/// Seconds that a workload takes for itself, or more than the study says since it counts no parts of them.
+fn fixed_seconds(study: &Study, workload: &dyn Workload) -> Option<f64> {
+    let on_machine = study.repeat.machine_seconds.filter(|_| workload.works_on() == SubjectKind::Machine);
+    let asked = Millis::from_seconds(on_machine.unwrap_or(study.repeat.seconds)).0;
+    let tick = workload.tick().0;
+    let rounded = (!asked.is_multiple_of(tick)).then(|| Millis(asked.div_ceil(tick) * tick).seconds());
+    workload.own_seconds().or(rounded)
 }
 
 /// Bytes of a guest image that has to be built: fio and its libraries are most of it (docs/image.md).

@@ -1,7 +1,7 @@
 //! Cells that cannot run on this machine, and why.
 
 use vmio_look::require::Requirement;
-use vmio_model::cell::{Actor, Cell, Millis, Subject};
+use vmio_model::cell::{Actor, Cell, Subject};
 use vmio_model::study::Study;
 use vmio_node::Node;
 
@@ -159,8 +159,8 @@ fn why_not(
 /// Why an actor cannot work as the study asks, whatever this machine has.
 fn too_much_asked(actor: &Actor, study: &Study, backend: Option<&PlaceBackend>) -> Option<WhyNot> {
     let (workload, tick) = (&actor.workload, workloads::find(&actor.workload)?.tick());
-    let time = actor.duration.unwrap_or_else(|| Millis::from_seconds(study.repeat.seconds));
-    if !time.0.is_multiple_of(tick.0) {
+    // The study's own time is rounded up.
+    if let Some(time) = actor.duration.filter(|time| !time.0.is_multiple_of(tick.0)) {
         return Some(WhyNot::Tick { workload: workload.clone(), tick, time });
     }
     let (vcpus, nic) = (study.guest.of(&actor.side).vcpus, actor.nic()?);
@@ -175,7 +175,7 @@ fn too_much_asked(actor: &Actor, study: &Study, backend: Option<&PlaceBackend>) 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
-    use vmio_model::cell::{Aio, Attachment, Cache, Shape, Side, State};
+    use vmio_model::cell::{Aio, Attachment, Cache, Millis, Shape, Side, State};
 
     use vmio_node::fake::{Fake, says};
 
@@ -327,6 +327,24 @@ mod tests {
         assert!(wire("native", None).unwrap().to_string().contains("--peer ssh://"));
         assert!(wire("native", Some(Fake::new("b"))).unwrap().to_string().starts_with("on ssh://b: iperf3"));
         assert!(wire("container", Some(Fake::new("b"))).unwrap().to_string().contains("only the host itself"));
+    }
+
+    #[test]
+    fn a_part_of_a_second_is_refused_where_the_cell_itself_asks_for_it() {
+        let repeat = serde_json::json!({
+            "min_pairs": 2, "max_pairs": 9, "min_boots": 1, "half_width": 0.05, "seconds": 0.5, "max_minutes": 5.0,
+        });
+        let study = serde_json::json!({
+            "name": "x", "title": "", "cites": "", "guest": {"vcpus": 1, "memory_mib": 256}, "repeat": repeat,
+        });
+        let study: Study = serde_json::from_value(study).unwrap();
+        let mut actor = Cell::of(Side::native(), Subject::Machine, "openssl-aes-256-cbc").lead;
+        let mut told = |duration| {
+            actor.duration = duration;
+            too_much_asked(&actor, &study, None)
+        };
+        assert_eq!((told(None), told(Some(Millis(2000)))), (None, None), "the study's half second is rounded up");
+        assert!(matches!(told(Some(Millis(1500))), Some(WhyNot::Tick { .. })));
     }
 
     fn native_actor() -> Actor {

@@ -21,6 +21,12 @@ use crate::workloads::{self, Gentle, Serving};
 /// Length of the look at the device before a cell.
 const LOOK_BEFORE: Duration = Duration::from_millis(150);
 
+/// Whether programs that are started do nothing at their disks until such a look is over: then the look is the first of
+/// the watch itself.
+fn start_quietly(actors: &[PreparedActor]) -> bool {
+    actors.iter().all(|prepared| prepared.workload.quiet_start() >= LOOK_BEFORE)
+}
+
 impl Runner<'_> {
     /// What others do at the device: its counters for a moment before the cell.
     fn look_before(&self, points: &[ProbePoint]) -> anyhow::Result<Option<DeviceUse>> {
@@ -121,12 +127,16 @@ impl Runner<'_> {
             let why = format!("the link {down} of its path is down, in a network namespace of vmio: run it again");
             return Err(Impossible(why).into());
         }
-        let before = self.look_before(&points)?;
+        let quiet = start_quietly(actors);
+        let before = if quiet { None } else { self.look_before(&points)? };
         let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let watch = Watch::start(points)?;
         let at_work = Arc::clone(actors);
         let results = self.bed.on_storage(move || perform(&at_work))?;
-        let seen = watch.stop();
+        let (before, seen) = match watch.stop_apart(LOOK_BEFORE) {
+            Ok((begun, seen)) => (before.or(begun.filter(|_| quiet)), Ok(seen)),
+            Err(lost) => (before, Err(lost)),
+        };
         Ok(Worked { before, started_unix, results, seen, lost: links.lost(&Links::of(actors)) })
     }
 

@@ -32,7 +32,6 @@ struct Remembered {
 
 /// KVM when a guest really answers with it, else TCG; with the reason.
 pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
-    let tcg = |reason: String| Accelerator { accel: Accel::Tcg, reason };
     if let Some(emulated) = emulated(image.arch) {
         return Ok(emulated);
     }
@@ -42,15 +41,20 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
     if let Err(e) = OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Ok(tcg(format!("software emulation: {DEVICE} cannot be opened: {e}")));
     }
-    let host = host(ctx.node.reader())?;
-    let file = ctx.state_dir.join(REMEMBERED);
-    if let Some(known) = recall(&file, &host) {
+    if let Some(known) = known(ctx.node.reader(), ctx.state_dir) {
         return Ok(known);
     }
     (ctx.progress)(&format!(
         "testing whether a guest really runs with KVM (at most {} s, once a boot)",
         LIMIT.as_secs()
     ));
+    test(ctx, image)
+}
+
+/// Boots a guest with KVM under a time limit, whatever was found before, and remembers the answer.
+pub fn test(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
+    let host = host(ctx.node.reader())?;
+    let file = ctx.state_dir.join(REMEMBERED);
     let short = LaunchCtx {
         node: ctx.node.clone(),
         journal: ctx.journal.clone(),
@@ -79,6 +83,10 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
     fs::create_dir_all(ctx.state_dir).map_err(file_error("make", ctx.state_dir))?;
     remember(&file, Remembered { host, accelerator: accelerator.clone() })?;
     Ok(accelerator)
+}
+
+fn tcg(reason: String) -> Accelerator {
+    Accelerator { accel: Accel::Tcg, reason }
 }
 
 /// What runs guests of another processor than the host's, whatever the host has; `None` of its own.

@@ -44,7 +44,7 @@ use effective::{Asked, Sources};
 use exchange::Exchanger;
 use launch::Booted;
 
-pub use accel::{NoKvm, known as known_accelerator};
+pub use accel::{NoKvm, known as known_accelerator, test as test_kvm};
 pub use machine::AARCH64;
 
 /// Entry `qemu`.

@@ -12,10 +12,12 @@ use vmio_rig::guests::Accelerator;
 pub struct Document<'a> {
     /// Version of this document.
     pub(super) schema_version: &'static str,
-    /// Whether nothing is missing that measuring needs.
+    /// Whether nothing is missing that measuring needs, and nothing of it failed when it was tried.
     pub(super) ready: bool,
     /// What vmio can do.
     pub(super) abilities: Vec<AbilityRow>,
+    /// What `--try` tries, and what came of it.
+    pub(super) tries: Vec<TryRow<'a>>,
     /// What guests run on here, as the last real boot found it; `None` before the first one.
     pub(super) accelerator: Option<&'a Accelerator>,
     /// Guests that run here beside vmio's own.
@@ -63,6 +65,25 @@ pub(super) struct Lacking {
     pub(super) why: String,
     /// What would meet it.
     pub(super) mend: String,
+}
+
+/// Something that `--try` tries.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct TryRow<'a> {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// What is done.
+    pub(super) about: &'static str,
+    /// Whether measuring a disk needs it.
+    pub(super) needed: bool,
+    /// `found`: nothing is missing, not tried; `lacking`: not tried, since something is missing; `worked`; `failed`.
+    pub(super) state: &'static str,
+    /// How long it took; `None` where it did not work or was not tried.
+    pub(super) seconds: Option<f64>,
+    /// What is missing, or how it failed.
+    pub(super) why: Option<&'a str>,
+    /// What would help.
+    pub(super) mend: Option<&'a str>,
 }
 
 /// Where targets can be made beside directories.

@@ -49,7 +49,7 @@ impl Tried {
         self.names.contains(&(point, name.to_owned()))
     }
 
-    fn put(&mut self, point: &'static str, name: impl Into<String>) {
+    pub(super) fn put(&mut self, point: &'static str, name: impl Into<String>) {
         self.names.insert((point, name.into()));
     }
 

@@ -60,6 +60,12 @@ pub struct SetArgs {
     /// Share of spare inside a priority
     #[arg(long, value_name = "N", conflicts_with = "clear", requires = "name")]
     weight: Option<String>,
+    /// How long excess may wait on this host, such as 25ms
+    #[arg(long, value_name = "TIME", conflicts_with = "clear", requires = "name")]
+    queue: Option<String>,
+    /// Local traffic: `count` it, or `limit` it as well
+    #[arg(long, value_name = "count|limit", conflicts_with = "clear", requires = "name")]
+    local: Option<String>,
     /// The guest's share of busy processors, 1 to 10000
     #[arg(long, value_name = "N", conflicts_with = "clear", requires = "name")]
     cpu_weight: Option<String>,
@@ -177,6 +183,8 @@ pub fn set(args: &SetArgs, context: &Context) -> Outcome {
         (Key::Max, &args.max),
         (Key::Priority, &args.priority),
         (Key::Weight, &args.weight),
+        (Key::Queue, &args.queue),
+        (Key::Local, &args.local),
         (Key::CpuWeight, &args.cpu_weight),
         (Key::CpuMax, &args.cpu_max),
         (Key::MemoryMax, &args.memory_max),

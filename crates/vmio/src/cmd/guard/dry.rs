@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use vmio_guard::desired::{Numbers, Strictness, desired};
+use vmio_guard::manager::document::local_note;
 use vmio_guard::planes::{Entry, linux};
 use vmio_guard::source::Source;
 use vmio_guard::source::guests::Here;
@@ -56,8 +57,8 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
             text += &fit::paragraph("    ", 4, &format!("{}{guest}: {what}", seat.name));
         }
     }
-    for note in next.all_notes() {
-        text += &fit::paragraph("  ", 2, note);
+    for note in next.all_notes().cloned().chain(local_note(&policy.exceeded_locally())) {
+        text += &fit::paragraph("  ", 2, &note);
     }
     if next.pools.iter().all(|pool| pool.seats.iter().all(|seat| seat.interface.is_none())) {
         text += "No interface that is here now is in a class.\n";

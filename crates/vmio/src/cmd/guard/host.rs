@@ -77,10 +77,8 @@ pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
     });
     let mut limited = of_guests(policy, &guests, &found);
     for (port, limit) in ports {
-        match limited.iter_mut().find(|l| l.interface.name == port) {
-            Some(known) if known.limits.iter().any(|own| own.by == limit.by) => {}
-            Some(known) => known.limits.push(limit),
-            None => limited.extend(of_port(policy, &found, &port, limit)),
+        if limited.iter().all(|known| known.interface.name != port) {
+            limited.extend(of_port(policy, &found, &port, limit));
         }
     }
     let mut there: Vec<Interface> = found.iter().map(|f| f.interface.clone()).collect();
@@ -127,7 +125,9 @@ fn of_guests(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface]) -
         if nic.rate_limits.is_empty() {
             return None;
         }
-        let name = (*nic.interface).clone()?;
+        // A pod's limits are at its end of the veth pair here, which is what a policy names.
+        let at = nic.rate_limits.iter().find_map(|limit| limit.interface.clone());
+        let name = at.or_else(|| (*nic.interface).clone())?;
         let discovered = found.iter().find(|f| f.interface.name == name);
         let interface =
             discovered.filter(|f| f.nic.is_some()).map(|f| f.interface.clone()).unwrap_or_else(|| Interface {

@@ -24,7 +24,7 @@ use vmio_model::policy::{Links, units};
 use vmio_model::rate::BitRate;
 
 use super::simulate::Measured;
-use super::{Config, How, files, links, observed};
+use super::{Config, How, files, links, observed, told};
 use crate::context::{Context, Outcome};
 use crate::report::format::{count, rate, time};
 use crate::term::{self, Style};
@@ -311,6 +311,11 @@ fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
         Event::TakenBack => warn("the change was not confirmed: the previous policy is in force again"),
         Event::Came { interface, class } => term::note(&format!("{interface}: class {class}")),
         Event::Went { interface } => term::note(&format!("{interface}: gone")),
+        Event::ManyChanged { came, went } => term::note(&told::many(came, *went)),
+        Event::Pool(change) => match told::pool(change) {
+            Ok(good) => term::note(&good),
+            Err(bad) => warn(&bad),
+        },
         Event::Trouble(what) => warn(what),
         Event::Well => term::note("recovered"),
         Event::Breach(breach) => match breach.ended_after {

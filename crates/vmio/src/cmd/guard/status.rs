@@ -89,7 +89,7 @@ fn algorithm(status: &Status) -> String {
 }
 
 /// What an operator should look at, by kind.
-fn cautions(status: &Status) -> [(&'static str, Vec<String>); 6] {
+fn cautions(status: &Status) -> [(&'static str, Vec<String>); 8] {
     let policy = &status.policy;
     let mut waits = Vec::new();
     if let Some(left) = policy.taken_back_in_seconds {
@@ -107,9 +107,37 @@ fn cautions(status: &Status) -> [(&'static str, Vec<String>); 6] {
         ("files", files),
         ("note", notes),
         ("trouble", trouble),
+        ("not in force", interrupted(status)),
         ("breach", breaches(status)),
         ("flooded", flooded(status)),
+        ("spoofed", spoofed(status)),
     ]
+}
+
+/// Uplinks' directions of which nothing is in force now.
+fn interrupted(status: &Status) -> Vec<String> {
+    let line = |pool: &PoolDocument| {
+        Some(format!("{} {}: {}", pool.uplink, pool.direction.word(), pool.not_in_force.as_ref()?))
+    };
+    status.pools.iter().filter_map(line).collect()
+}
+
+/// Members whose packets have claimed addresses of others.
+fn spoofed(status: &Status) -> Vec<String> {
+    let all = status.pools.iter().filter(|pool| pool.direction == Direction::GuestTx);
+    let line = |member: &MemberDocument| {
+        (member.spoofed_packets_total > 0).then(|| {
+            let (all, dropped) = (member.spoofed_packets_total, member.spoofed_dropped_packets_total);
+            format!(
+                "{}: {} claimed addresses that are not its own, {dropped} of them dropped",
+                member.name,
+                format::count(all as usize, "packet")
+            )
+        })
+    };
+    let mut lines: Vec<String> = all.flat_map(|pool| &pool.members).filter_map(line).collect();
+    cut_to(&mut lines, LINES);
+    lines
 }
 
 /// Members whose minimum of receiving this host cannot hold now, since the link before it is full.
@@ -138,14 +166,12 @@ fn breaches(status: &Status) -> Vec<String> {
     for (pool, member) in status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member))) {
         let (Some(seconds), min) = (member.breached_seconds, member.min_effective_bps) else { continue };
         let got = member.rate_bps.map_or_else(|| "less".to_owned(), format::rate);
-        all.push(format!(
-            "{} {} {}: gets {got} of the minimum of {} that it needs, for {} now",
-            pool.uplink,
-            pool.direction.word(),
-            member.name,
-            format::rate(min),
-            format::time(seconds)
-        ));
+        let what = match &pool.not_in_force {
+            Some(_) => format!("nothing holds its minimum of {}", format::rate(min)),
+            None => format!("gets {got} of the minimum of {} that it needs", format::rate(min)),
+        };
+        let long = if seconds > 0.0 { format!(", for {} now", format::time(seconds)) } else { String::new() };
+        all.push(format!("{} {} {}: {what}{long}", pool.uplink, pool.direction.word(), member.name));
     }
     cut_to(&mut all, LINES);
     all
@@ -164,13 +190,14 @@ fn cut_to(lines: &mut Vec<String>, most: usize) {
 fn held_back(pool: &PoolDocument) -> Vec<String> {
     let mut lines = Vec::new();
     for member in &pool.members {
-        if member.waiting_bytes == 0 || member.offered_bps.is_none() {
+        let waiting = member.waiting_bytes + member.local.as_ref().map_or(0, |local| local.waiting_bytes);
+        if waiting == 0 || member.offered_bps.is_none() {
             continue;
         }
         let place = member.excess.as_ref().map_or_else(String::new, |excess| format!(" ({})", excess.waits));
-        let mut line = format!("{}{place}: {} wait", member.name, format::bytes(member.waiting_bytes));
-        if member.dropped_packets_total > 0 {
-            let _ = write!(line, ", {} dropped", format::count(member.dropped_packets_total as usize, "packet"));
+        let mut line = format!("{}{place}: {} wait", member.name, format::bytes(waiting));
+        if dropped(member) > 0 {
+            let _ = write!(line, ", {} dropped", format::count(dropped(member) as usize, "packet"));
         }
         if member.held_seconds_total > 0.0 {
             let _ = write!(line, ", held back for {}", format::time(member.held_seconds_total));
@@ -179,6 +206,11 @@ fn held_back(pool: &PoolDocument) -> Vec<String> {
     }
     cut_to(&mut lines, LINES);
     lines
+}
+
+/// Packets that were dropped at a member's queues: at the uplink, and at its own interface.
+fn dropped(member: &MemberDocument) -> u64 {
+    member.dropped_packets_total + member.local.as_ref().map_or(0, |local| local.dropped_packets_total)
 }
 
 fn indented(text: &str) -> String {
@@ -195,7 +227,10 @@ fn of_pool(doc: &mut Document, pool: &PoolDocument) {
     } else {
         String::new()
     };
-    let capacity = format!(": {}, {} shared{why}", pool.capacity_bps, pool.shared_bps);
+    let capacity = match &pool.not_in_force {
+        Some(_) => format!(": {}, nothing in force (see above)", pool.capacity_bps),
+        None => format!(": {}, {} shared{why}", pool.capacity_bps, pool.shared_bps),
+    };
     doc.put(say((0, 0), name.and(Span::Plain(capacity))));
     if let Some(stage) = &pool.stage {
         let lost = format::count(stage.dropped_packets_total as usize, "packet");
@@ -204,6 +239,9 @@ fn of_pool(doc: &mut Document, pool: &PoolDocument) {
     }
     doc.put(table(pool).into());
     if let Some(line) = excess(&pool.members) {
+        doc.put(say((0, 0), line));
+    }
+    if let Some(line) = local(pool) {
         doc.put(say((0, 0), line));
     }
     doc.put(list((2, 2), held_back(pool)));
@@ -227,12 +265,33 @@ fn table(pool: &PoolDocument) -> Table {
             figure(member.min_effective_bps, factor),
             figure(member.max_bps, factor),
             rate(member.limit_bps),
-            member.dropped_packets_total.to_string(),
+            dropped(member).to_string(),
         ];
         Row::new(&member.name, cells)
     };
     let table = Table::new("name", Layout::flush(name_width), columns).with(pool.members.iter().map(row));
     Table { narrow: unit.to_owned(), ..table }
+}
+
+/// What passes beside the uplink, and whether maxima hold for it; most of it first.
+fn local(pool: &PoolDocument) -> Option<String> {
+    let of = |member: &MemberDocument| Some((member.local.as_ref()?.rate_bps?, member.name.clone()));
+    let part = |limited: bool, word: &str| {
+        let counted = |m: &&MemberDocument| m.local.as_ref().is_some_and(|local| local.limited == limited);
+        let mut rates: Vec<(BitRate, String)> = pool.members.iter().filter(counted).filter_map(of).collect();
+        if rates.is_empty() {
+            return None;
+        }
+        rates.sort();
+        rates.reverse();
+        let sum: BitRate = rates.iter().map(|(rate, _)| *rate).sum();
+        let most = rates.into_iter().take(3).filter(|(rate, _)| *rate > BitRate::ZERO);
+        let names: Vec<String> = most.map(|(rate, name)| format!("{name} {}", format::rate(rate))).collect();
+        let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
+        Some(format!("{} {word}{names}", format::rate(sum)))
+    };
+    let parts: Vec<String> = [part(false, "not limited"), part(true, "limited")].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("local traffic, beside the uplink: {}", parts.join("; ")))
 }
 
 /// Where members' excess waits: how many at each place.

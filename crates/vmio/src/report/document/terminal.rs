@@ -190,7 +190,11 @@ fn table(out: &mut Out, table: &Table) {
     let table = narrowed.as_ref().unwrap_or(table);
     let layout = &table.layout;
     let [own, of_parts] = layout.indents;
-    heads(out, table);
+    let stacked = narrow::is_stacked(table, out.width);
+    let row: fn(&mut Out, &Table, &Row, usize) = if stacked { narrow::row } else { row };
+    if !stacked {
+        heads(out, table);
+    }
     for of in &table.rows {
         row(out, table, of, own);
         if layout.early {
@@ -219,7 +223,11 @@ fn heads(out: &mut Out, table: &Table) {
             continue;
         }
         let (room, line, _) = layout_row(layout, &cells);
-        let label = format!("{:1$}{label}", "", layout.indents[0]);
+        let mut label = format!("{:1$}{label}", "", layout.indents[0]);
+        if out.width < WIDTH && fit::columns(&label) > room {
+            out.line(&out.style.dim(&label));
+            label.clear();
+        }
         out.line(&out.style.dim(format!("{}{line}", fit::left(&label, room)).trim_end()));
     }
 }

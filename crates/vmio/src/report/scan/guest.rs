@@ -133,9 +133,7 @@ fn identity(row: &Row) -> Vec<String> {
     let guest = &row.guest;
     let mut all = vec![guest.version.clone().unwrap_or_else(|| guest.kind.clone())];
     all.extend(guest.manager.as_ref().map(|m| format!("managed by {m}")));
-    all.extend(
-        guest.ids.iter().filter(|(k, v)| **v != guest.name && *k != "monitor_held_ms").map(|(k, v)| format!("{k} {v}")),
-    );
+    all.extend(guest.ids.iter().filter(|(_, v)| **v != guest.name).map(|(k, v)| format!("{k} {v}")));
     all.extend(guest.pid.map(|pid| format!("pid {pid}")));
     all.extend(guest.uuid.as_ref().map(|uuid| format!("uuid {uuid}")));
     let named = guest.os.as_ref().filter(|os| *os != "other");

@@ -150,7 +150,7 @@ fn nic(n: &Nic) -> Vec<Setting> {
     all.put("way", &n.way, |way| way_shown(way));
     all.flag("bridge netfilter", &n.bridge_netfilter);
     all.maybe("send buffer", &n.send_buffer_bytes, |bytes| send_buffer(*bytes));
-    all.list("limits", &n.limits, ", ");
+    all.put("limits", &n.rate_limits, |_| n.limits_shown().join("; "));
     all.overridden(&n.overridden);
     all.settings
 }

@@ -111,14 +111,14 @@ impl Why {
             Why::NeedsNuma => "needs two NUMA nodes",
             Why::NeedsZfs => "needs ZFS",
             Why::NeedsStorage => "needs other storage",
-            Why::FaultRefused => "fault cannot be had",
+            Why::FaultRefused => "fault is refused",
             Why::LooksOnly => "shows where to look",
             Why::InGuest => "in the guest",
             Why::NoSetting => "no setting",
-            Why::CannotBe => "no guest has it",
+            Why::CannotBe => "no such guest",
             Why::NeedsGroups => "needs control groups",
-            Why::TriedApart => "tried apart",
-            Why::ReadersPlace => "reader's own place",
+            Why::TriedApart => "tried separately",
+            Why::ReadersPlace => "place is your choice",
             Why::NeedsLosses => "needs losses",
             Why::HostsOwn => "host's own",
         }
@@ -130,31 +130,33 @@ impl Why {
             Why::NeedsKvm => {
                 "only a guest under KVM has the fault, or the change is to use KVM; the tests run under emulation"
             }
-            Why::NeedsVhostNet => "vhost-net in the host's kernel decides whether a guest has the fault, or is told",
+            Why::NeedsVhostNet => {
+                "whether a guest has the fault, or it is reported, depends on vhost-net in the host's kernel"
+            }
             Why::NeedsNuma => "the host must have two nodes of memory",
             Why::NeedsZfs => "the disk must be a ZFS volume",
             Why::NeedsStorage => {
                 "the disk must be a VHD, or lie on btrfs, LUKS or a shared ext4 with a journal: these tests make \
                  raw and qcow2 images where they run"
             }
-            Why::FaultRefused => "QEMU since 6.0 refuses to start such a guest, whoever starts it",
-            Why::LooksOnly => "the advice changes nothing; it says where to look for who overrides the setting",
+            Why::FaultRefused => "QEMU since 6.0 refuses to start such a guest",
+            Why::LooksOnly => "the advice changes nothing; it says where to look for what overrides the setting",
             Why::InGuest => "the advice is for the guest's own system",
             Why::NoSetting => "there is no such setting, and the text says so",
             Why::CannotBe => {
                 "this way makes no guest that has the fault: QEMU's options do not name the system in a guest; Proxmox VE \
                  gives each disk its own I/O thread, and 16 disks at most"
             }
-            Why::NeedsGroups => "the setting is one of control groups, which the tests' daemon is kept away from",
+            Why::NeedsGroups => "the setting belongs to control groups, which the tests' daemon cannot use",
             Why::TriedApart => {
-                "a test of its own (`guest_rescue`) pastes it for plain QEMU and reads the image after; Proxmox's commands \
+                "the test `guest_rescue` pastes it for plain QEMU and reads the image afterwards; Proxmox's commands \
                  around the same copy are not tried"
             }
-            Why::ReadersPlace => "the disk is to move to a place that only its owner can name",
+            Why::ReadersPlace => "the disk moves to a place that only its owner can choose",
             Why::NeedsLosses => {
-                "packets or connections have to have been lost, by a guest that runs or by a card of the host's"
+                "packets or connections must have been lost, by a running guest or by a card of the host"
             }
-            Why::HostsOwn => "the setting is the whole host's: a test that changed it would change every guest",
+            Why::HostsOwn => "the setting concerns the whole host: a test that changed it would change every guest",
         }
     }
 }

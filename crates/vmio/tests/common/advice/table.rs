@@ -70,14 +70,14 @@ pub fn page() -> String {
         let name = if rule == TOGETHER { "one change that makes them all".to_owned() } else { format!("`{rule}`") };
         text.push_str(&format!("| {name} | {} |\n", cells.join(" | ")));
     }
-    text.push_str("\n**in force, gone**: applied as printed, the guest started anew where the change says so, the setting seen in\nforce, the finding no longer told, and no other one in its place. **taken, gone**: the same with a stand-in for `qm`,\nwhich refuses what qemu-server refuses; what the real one makes of it is not claimed.\n\n");
+    text.push_str("\n**in force, gone**: applied as printed, the guest restarted where the change says so; then the setting is\nin force, and neither this finding nor a new one is reported. **taken, gone**: the same with a stand-in for `qm`,\nwhich refuses what qemu-server refuses; the real one was not tried.\n\n");
     for why in used {
         text.push_str(&format!("- *{}*: {}.\n", why.short(), why.long()));
     }
     text.push_str(
         "\n## Advice that is withheld\n\nWhere it is known to harm, advice is not given, or another one is:\n\n",
     );
-    text.push_str("| id | advice | not given, since | in its place | source |\n|---|---|---|---|---|\n");
+    text.push_str("| id | advice | withheld because | instead | source |\n|---|---|---|---|---|\n");
     for entry in WITHHELD {
         let (id, advice) = (entry.id, entry.advice.name());
         text.push_str(&format!("| `{id}` | {advice} | {} | {} | {} |\n", entry.because, entry.instead, entry.source));
@@ -91,8 +91,8 @@ What `vmio scan` tells people to change is applied word for word by `crates/vmio
 the fault is started, the printed change is made, the guest is started again, and the setting is looked for where it
 takes effect: in QEMU's monitor, in the process, in /sys. Guests are real QEMU processes under emulation that never
 begin to run, domains of a real libvirt daemon, and QEMU processes made from a configuration of Proxmox VE by a stand-in for
-`qm`. After each way of change stands how the fault was written. `make test` runs a part of these rows, `make test-long`
+`qm`. After each way of change is how the fault was written. `make test` runs a part of these rows, `make test-long`
 all of them. A rule without a row for each way fails a test.
 
-This page is made from that test's own lists; `cargo test --test plain advice` compares it and says how to make it anew.
+This page is made from that test's own lists; `cargo test --test plain advice` compares it and says how to rewrite it.
 ";

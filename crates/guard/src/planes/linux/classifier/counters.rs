@@ -31,6 +31,8 @@ pub struct Counts {
     pub spoofed_packets: u64,
     /// Bytes of these.
     pub spoofed_bytes: u64,
+    /// Of `wire_bytes`, those that reached an uplink.
+    pub left_bytes: u64,
 }
 
 /// The mapping.
@@ -44,7 +46,7 @@ unsafe impl Send for Counters {}
 unsafe impl Sync for Counters {}
 
 impl Counters {
-    /// Maps a map of `ENTRIES` times `struct counts`.
+    /// Maps a map of `ENTRIES` times `struct counts`, or others of as many bytes.
     pub(super) fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
         // SAFETY: a new mapping of the kernel's choice, which nothing else knows; it is only read.
         let start = unsafe {
@@ -58,11 +60,7 @@ impl Counters {
 
     /// Counters of a slot; each is read at its own moment.
     pub(super) fn read(&self, slot: u32) -> Counts {
-        let slot = (slot as usize).min(ENTRIES - 1);
-        let number = |at: usize| {
-            // SAFETY: `slot` and `at` lie in the mapping, which lives as long as `self` and is aligned to a page.
-            unsafe { self.start.add(slot * NUMBERS + at).as_ref() }.load(Ordering::Relaxed)
-        };
+        let number = |at: usize| self.number(slot, at);
         Counts {
             packets: number(0),
             frames: number(1),
@@ -70,7 +68,15 @@ impl Counters {
             wire_bytes: number(3),
             spoofed_packets: number(4),
             spoofed_bytes: number(5),
+            left_bytes: number(7),
         }
+    }
+
+    /// One number of a slot.
+    pub(super) fn number(&self, slot: u32, at: usize) -> u64 {
+        let (slot, at) = ((slot as usize).min(ENTRIES - 1), at.min(NUMBERS - 1));
+        // SAFETY: `slot` and `at` lie in the mapping, which lives as long as `self` and is aligned to a page.
+        unsafe { self.start.add(slot * NUMBERS + at).as_ref() }.load(Ordering::Relaxed)
     }
 }
 

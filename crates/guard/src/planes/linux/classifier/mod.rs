@@ -15,7 +15,7 @@
 //! [`Bond`] says whether programs outlive the process, as pinned links (`pins.rs`) and filters of clsact do. The next
 //! guard replaces them by its own, and removes the rest (`sweep.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::AsFd;
 
@@ -31,6 +31,7 @@ use counters::Counters;
 use point::Point;
 
 mod attach;
+mod claims;
 mod counters;
 mod filters;
 mod pins;
@@ -43,6 +44,7 @@ mod uplink;
 mod tests;
 
 pub use attach::Bond;
+pub use claims::{Checks, as_compared};
 pub use counters::Counts;
 pub(super) use pins::PinDirectory;
 pub use point::AttachMode;
@@ -62,6 +64,8 @@ const REDIRECT: u32 = 2;
 const NUMBERS: u32 = 0x3fff;
 /// Bytes of `struct tenant`.
 const TENANT: usize = 28;
+/// Bytes of `struct lead`.
+const LEAD: usize = 12;
 
 /// Treatment of the packets that a guest sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -74,6 +78,8 @@ pub struct Tenant {
     pub redirect: Option<u32>,
     /// How frames count in [`Counts::wire_bytes`].
     pub framing: Framing,
+    /// How ARP and neighbour discovery are checked; `None` where they are not.
+    pub checks: Option<Checks>,
 }
 
 impl Tenant {
@@ -86,16 +92,33 @@ impl Tenant {
     fn encode(&self, slot: u32, mode: AttachMode) -> [u8; TENANT] {
         let mut flags = 0;
         flags |= if self.address.is_some() { CHECK_ADDRESS } else { 0 };
+        flags |= self.checks.map_or(0, Checks::flags);
         // At clsact a filter behind the program redirects (redirect.rs).
         flags |= if self.redirect.is_some() && mode == AttachMode::Tcx { REDIRECT } else { 0 };
         let mut bytes = [0; TENANT];
         for (at, value) in [(0, self.class), (4, flags), (8, self.redirect.unwrap_or(0)), (12, slot)] {
             bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         }
-        for (at, value) in [(16, self.framing.overhead_bytes), (18, self.framing.least_bytes)] {
+        bytes[16..20].copy_from_slice(&self.encode_framing());
+        bytes[20..26].copy_from_slice(&self.address.unwrap_or_default());
+        bytes
+    }
+
+    /// `struct lead`.
+    fn encode_lead(&self, slot: u32) -> [u8; LEAD] {
+        let mut bytes = [0; LEAD];
+        bytes[..4].copy_from_slice(&self.redirect.unwrap_or(0).to_ne_bytes());
+        bytes[4..8].copy_from_slice(&(slot + 1).to_ne_bytes());
+        bytes[8..].copy_from_slice(&self.encode_framing());
+        bytes
+    }
+
+    /// Overhead and least size.
+    fn encode_framing(&self) -> [u8; 4] {
+        let mut bytes = [0; 4];
+        for (at, value) in [(0, self.framing.overhead_bytes), (2, self.framing.least_bytes)] {
             bytes[at..at + 2].copy_from_slice(&u16::try_from(value).unwrap_or(u16::MAX).to_ne_bytes());
         }
-        bytes[20..26].copy_from_slice(&self.address.unwrap_or_default());
         bytes
     }
 }
@@ -110,6 +133,10 @@ pub struct Classifier {
     /// Settings of received traffic, by the uplink's index.
     received: BTreeMap<u32, Receive>,
     counters: Counters,
+    /// What guests claim, by slot as well.
+    claims: Counters,
+    /// IP addresses that guests may claim, by the interface's index.
+    owned: BTreeMap<u32, BTreeSet<[u8; 16]>>,
     object: Object,
     free: Vec<u32>,
     bond: Bond,
@@ -140,15 +167,18 @@ impl Classifier {
     /// Loads the program; `log` gets the clsact qdiscs that are made for it.
     pub(super) fn bound(bond: Bond, log: PlaneLog) -> Result<Self> {
         let object = loudly("load the classifier", || attach::open()?.load())?;
-        let counters = Counters::map(map(&object, "counters").as_fd()).map_err(|source| Error::Refused {
-            what: "map the classifier's counters".to_owned(),
-            source,
-            said: String::new(),
-        })?;
+        let mapped = |name| {
+            Counters::map(map(&object, name).as_fd()).map_err(|source| Error::Refused {
+                what: format!("map the classifier's {name}"),
+                source,
+                said: String::new(),
+            })
+        };
+        let (counters, claims) = (mapped("counters")?, mapped("claims")?);
         // The lowest first.
         let free = (0..MOST as u32).rev().collect();
-        let (attached, uplinks, received) = Default::default();
-        Ok(Self { attached, uplinks, received, counters, object, free, bond, log })
+        let (attached, uplinks, received, owned) = Default::default();
+        Ok(Self { attached, uplinks, received, counters, claims, owned, object, free, bond, log })
     }
 
     /// Attaches it to an interface's ingress in the thread's network namespace, if it is not, and sets the treatment of
@@ -195,6 +225,7 @@ impl Classifier {
         let held = (&self.bond, &self.log);
         let attached = self
             .update(device, "counters", &slot.to_ne_bytes(), &[0; counters::BYTES])
+            .and_then(|()| self.update(device, "claims", &slot.to_ne_bytes(), &[0; counters::BYTES]))
             .and_then(|()| self.update_tenant(device, slot, tenant, mode))
             .and_then(|()| Attached::attach(&self.object, netlink, device, mode, Point::Arrives, held))
             .and_then(|mut attached| match attached.set_redirect(netlink, device, tenant.redirect) {
@@ -271,8 +302,8 @@ impl Classifier {
     }
 
     fn update_tenant(&self, device: &Device, slot: u32, tenant: &Tenant, mode: AttachMode) -> Result<()> {
-        let (number, redirect) = (tenant.class & NUMBERS, tenant.redirect.unwrap_or(0));
-        self.update(device, "led", &number.to_ne_bytes(), &redirect.to_ne_bytes())?;
+        let number = tenant.class & NUMBERS;
+        self.update(device, "led", &number.to_ne_bytes(), &tenant.encode_lead(slot))?;
         self.update(device, "tenants", &device.index.to_ne_bytes(), &tenant.encode(slot, mode))
     }
 

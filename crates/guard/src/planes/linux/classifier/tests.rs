@@ -9,7 +9,11 @@ fn layout_of_the_maps() {
         open.maps().map(|m| (m.name().to_string_lossy().into_owned(), (m.value_size(), m.max_entries()))).collect();
     assert_eq!(sizes["tenants"], (TENANT as u32, MOST as u32 + 1));
     assert_eq!(sizes["counters"], (counters::BYTES as u32, MOST as u32 + 1));
-    assert_eq!(sizes["led"], (4, NUMBERS + 1));
+    assert_eq!(sizes["claims"], (counters::BYTES as u32, MOST as u32 + 1));
+    assert_eq!(sizes["owned"], (4, claims::MOST_OWNED as u32));
+    let key = open.maps().find(|m| m.name() == "owned").unwrap().key_size();
+    assert_eq!(key, claims::OWNED as u32);
+    assert_eq!(sizes["led"], (LEAD as u32, NUMBERS + 1));
     assert_eq!(sizes["uplinks"].0, uplink::LEAVER as u32);
     assert_eq!(sizes["receivers"].0, uplink::RECEIVER as u32);
     assert_eq!(sizes["destinations"], (4, uplink::MOST_ADDRESSES as u32));
@@ -19,8 +23,13 @@ fn layout_of_the_maps() {
 
 #[test]
 fn layout_of_a_tenant() {
-    let tenant =
-        Tenant { class: 0x7a00_0002, address: Some([2, 0, 0, 0, 0, 9]), redirect: Some(7), framing: Framing::ETHERNET };
+    let tenant = Tenant {
+        class: 0x7a00_0002,
+        address: Some([2, 0, 0, 0, 0, 9]),
+        redirect: Some(7),
+        framing: Framing::ETHERNET,
+        checks: None,
+    };
     let bytes = tenant.encode(3, AttachMode::Tcx);
     assert_eq!(bytes[..4], 0x7a00_0002u32.to_ne_bytes());
     assert_eq!(bytes[4..8], 3u32.to_ne_bytes(), "both flags");
@@ -30,9 +39,21 @@ fn layout_of_a_tenant() {
         (24u16.to_ne_bytes().into(), 84u16.to_ne_bytes().into())
     );
     assert_eq!(bytes[20..26], [2, 0, 0, 0, 0, 9]);
-    let plain = Tenant { class: 1, address: None, redirect: None, framing: Framing::NONE }.encode(0, AttachMode::Tcx);
+    let lead = tenant.encode_lead(3);
+    assert_eq!((lead[0], lead[4], &lead[8..]), (7, 4, &bytes[16..20]), "slot 0 is 1, and 0 is none");
+    let plain = Tenant { class: 1, address: None, redirect: None, framing: Framing::NONE, checks: None }
+        .encode(0, AttachMode::Tcx);
     assert_eq!(plain[4..28], [0; 24]);
+    let checks = Some(Checks { addresses: true, drop: true, router: false });
+    assert_eq!(Tenant { checks, ..tenant }.encode(3, AttachMode::Tcx)[4..8], 0x703u32.to_ne_bytes());
     assert_eq!(tenant.encode(3, AttachMode::Clsact)[4..8], 1u32.to_ne_bytes(), "at clsact a filter leads to the IFB");
+}
+
+#[test]
+fn layout_of_an_owned_address() {
+    let key = claims::owned(0x0102_0304, &as_compared("192.0.2.7".parse().unwrap()));
+    assert_eq!(key[..4], 0x0102_0304u32.to_ne_bytes());
+    assert_eq!(key[4..], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::super::netlink::Change;
 use super::super::netlink::wire::{Attributes, Request, flag};
 use super::super::{Device, Error, Netlink, Result};
+use super::debts::Cause;
 use super::encode::{
     self, AT_ROOT, RTM_DELQDISC, RTM_DELTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, TCA_KIND, TCA_OPTIONS, TCA_STAB, tcmsg,
 };
@@ -46,11 +47,11 @@ pub enum Undone {
 /// # Errors
 /// When another's qdisc is in the place, the kernel refuses, or what is read back is not what was written.
 pub fn put(netlink: &mut Netlink, device: &Device, wanted: &Tree, takeover: bool) -> Result<Applied> {
-    put_over(netlink, device, wanted, takeover, |_| Ok(()))
+    put_over(netlink, device, wanted, Cause::Policy, takeover, |_| Ok(()))
 }
 
-/// As [`put`]; `before` is called with another's qdisc that is about to be replaced, and nothing is done where it
-/// fails.
+/// As [`put`], for any cause; `before` is called with another's qdisc that is about to be replaced, and nothing is done
+/// where it fails.
 ///
 /// # Errors
 /// As [`put`], and what `before` gives.
@@ -58,12 +59,13 @@ pub fn put_over(
     netlink: &mut Netlink,
     device: &Device,
     wanted: &Tree,
+    cause: Cause,
     takeover: bool,
     before: impl FnOnce(&Foreign) -> Result<()>,
 ) -> Result<Applied> {
     let (actual, replaced) = match read(netlink, device)? {
         Root::Kernels { .. } => (None, None),
-        Root::Ours(found) => (Some(found), None),
+        Root::Ours(found) => (Some(found.owing(cause)), None),
         Root::Foreign(foreign) => {
             refuse(device, &foreign, takeover)?;
             before(&foreign)?;
@@ -124,6 +126,15 @@ pub fn undo(netlink: &mut Netlink, device: &Device, replaced: Option<&Foreign>) 
     Ok(undone)
 }
 
+/// Removes another's qdisc from the root of an interface, whatever it is; the kernel puts its own there.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn evict(netlink: &mut Netlink, device: &Device) -> Result<()> {
+    let request = Request::new(RTM_DELQDISC, 0, &tcmsg(device.index, 0, AT_ROOT), Attributes::new());
+    netlink.take_away(Change { what: format!("remove another program's qdisc of {device}"), request })
+}
+
 /// Whether [`put`] may use the place.
 ///
 /// # Errors
@@ -165,7 +176,7 @@ fn verify(
         None => read(netlink, device)?,
     };
     match now {
-        Root::Ours(found) => match mismatch(wanted, &found) {
+        Root::Ours(found) => match mismatch(wanted, &found.settled()) {
             None => Ok(()),
             Some((minor, field, wanted, found)) => wrong(place(device, minor), field, wanted, found),
         },

@@ -14,6 +14,7 @@
 use super::Device;
 
 mod apply;
+mod debts;
 mod encode;
 mod queue;
 mod read;
@@ -23,10 +24,11 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use apply::{Applied, Undone, may_put, purge, put, put_over, undo};
+pub use apply::{Applied, Undone, evict, may_put, purge, put, put_over, undo};
+pub use debts::Cause;
 pub use encode::{Class, tcmsg};
 pub use queue::{Flows, Queue, has_flows};
-pub use read::{Foreign, FoundClass, FoundQueue, InForce, Root, read, settings};
+pub use read::{Debt, Foreign, FoundClass, FoundQueue, InForce, Root, read, settings};
 pub use steps::{Step, difference};
 pub use tree::{Numbers, Tree, WantedLeaf};
 
@@ -36,6 +38,8 @@ pub(super) use read::{Placed, hook, placed};
 
 /// The handle of our qdisc: `7a00:`. One at the root of an interface under this handle, of kind `htb`, is ours.
 pub const HANDLE: u32 = 0x7a00_0000;
+/// Nanoseconds of a tick.
+const TICK_NS: u128 = 64;
 /// The number of the root class.
 pub const ROOT_CLASS: u16 = 1;
 /// Leaves of one hierarchy.

@@ -13,6 +13,9 @@ use super::encode::{
 use super::queue::Queue;
 use super::{HANDLE, ROOT_CLASS, classid, shown};
 
+/// Statistics of the qdisc's own kind (include/uapi/linux/gen_stats.h).
+const TCA_STATS_APP: u16 = 4;
+
 /// Qdiscs that can be restored from their options alone.
 const SIMPLE: &[&str] =
     &["bfifo", "cake", "codel", "fq", "fq_codel", "fq_pie", "pfifo", "pfifo_fast", "pie", "sfq", "tbf"];
@@ -51,6 +54,17 @@ pub struct FoundClass {
     pub parent: u32,
     /// Its settings.
     pub class: Class,
+    /// What it owes.
+    pub debt: Debt,
+}
+
+/// Time that a class owes, in ticks of 64 ns. The kernel gives it as of the class's last packet: it is less by now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Debt {
+    /// Before it sends on its own rate.
+    pub rate: u32,
+    /// Before it sends at all.
+    pub ceil: u32,
 }
 
 /// A queue that is there.
@@ -253,7 +267,15 @@ fn class(message: &Message<'_>) -> std::result::Result<Option<(u16, FoundClass)>
     let attributes = wire::attributes(rest)?;
     let class = class_of(wire::find(&attributes, TCA_OPTIONS).unwrap_or_default())?;
     let parent = u32_at(head, 12).unwrap_or(0);
-    Ok(Some(((handle & 0xffff) as u16, FoundClass { parent, class })))
+    Ok(Some(((handle & 0xffff) as u16, FoundClass { parent, class, debt: debt(&attributes)? })))
+}
+
+/// `tokens` and `ctokens` of `struct tc_htb_xstats` (include/uapi/linux/pkt_sched.h), where they are below zero.
+fn debt(attributes: &[(u16, &[u8])]) -> std::result::Result<Debt, Malformed> {
+    let stats = wire::find(attributes, TCA_STATS2).map(wire::attributes).transpose()?.unwrap_or_default();
+    let xstats = wire::find(&stats, TCA_STATS_APP).unwrap_or_default();
+    let owes = |at| u32_at(xstats, at).filter(|tokens| tokens >> 31 == 1).map_or(0, u32::wrapping_neg);
+    Ok(Debt { rate: owes(12), ceil: owes(16) })
 }
 
 fn foreign(netlink: &mut Netlink, device: &Device, root: &Qdisc, all: &[Qdisc]) -> Result<Foreign> {

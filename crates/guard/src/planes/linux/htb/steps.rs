@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::debts::has_long_turn;
 use super::encode::Class;
 use super::queue::Queue;
-use super::read::InForce;
+use super::read::{FoundClass, InForce};
 use super::tree::Tree;
 use super::{ROOT_CLASS, classid, queue_handle, shown};
 
@@ -72,14 +73,16 @@ impl Step {
     }
 }
 
-/// The steps to the wanted tree; `found` is None if there is none of ours. Additions and increases come before
-/// removals.
+/// The steps to the wanted tree; `actual` is None if there is none of ours. Additions and increases come before
+/// removals, but for classes that are made anew.
 pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
     let mut steps = Vec::new();
     let nothing = InForce::default();
-    // A default class cannot be changed, and classes cannot be moved.
-    let stays =
-        actual.filter(|a| a.default == u32::from(wanted.default) && a.is_flat(|m| wanted.leaves.contains_key(&m)));
+    // A default class cannot be changed, classes cannot be moved, and one with children cannot be removed.
+    let stays = actual.filter(|a| {
+        let fits = a.default == u32::from(wanted.default) && a.is_flat(|m| wanted.leaves.contains_key(&m));
+        fits && !a.root_is_void(wanted)
+    });
     if actual.is_some() && stays.is_none() {
         steps.push(Step::RemoveRoot);
     }
@@ -97,6 +100,15 @@ pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
         Some(_) => {}
     }
     for (&minor, leaf) in &wanted.leaves {
+        let anew = |found: &FoundClass| {
+            found.debt.is_void(&found.class, &leaf.class) || has_long_turn(&found.class, &leaf.class, &wanted.root)
+        };
+        if there.classes.get(&minor).is_some_and(anew) {
+            let (class, queue) = (leaf.class, leaf.queue);
+            let anew = [Step::RemoveClass { minor }, Step::AddClass { minor, class }, Step::SetQueue { minor, queue }];
+            steps.extend(anew);
+            continue;
+        }
         match there.classes.get(&minor) {
             None => steps.push(Step::AddClass { minor, class: leaf.class }),
             Some(found) if found.class != leaf.class => steps.push(Step::SetClass { minor, class: leaf.class }),
@@ -135,7 +147,9 @@ pub(super) fn mismatch(wanted: &Tree, found: &InForce) -> Option<(u16, &'static 
         Step::RemoveRoot | Step::AddRoot { .. } => (ROOT_CLASS, "shape", "two levels".into(), "another".into()),
         Step::RemoveSizes => (ROOT_CLASS, "size table", "none".into(), "there".into()),
         Step::AddClass { minor, .. } => (minor, "class", "there".into(), "missing".into()),
-        Step::RemoveClass { minor } => (minor, "class", "none".into(), "there".into()),
+        Step::RemoveClass { minor } if !wanted.leaves.contains_key(&minor) => {
+            (minor, "class", "none".into(), "there".into())
+        }
         Step::RemoveQueue { minor, .. } => {
             let kind = wanted.leaves.get(&minor).map_or("", |leaf| leaf.queue.kind());
             (minor, "queue", kind.into(), found.queues.get(&minor).map_or_else(String::new, |q| q.kind.clone()))
@@ -153,7 +167,8 @@ pub(super) fn mismatch(wanted: &Tree, found: &InForce) -> Option<(u16, &'static 
             });
             (minor, field, wanted, found)
         }
-        Step::SetClass { minor, class } => {
+        Step::SetClass { minor, .. } | Step::RemoveClass { minor } => {
+            let class = wanted.leaves.get(&minor).map_or(wanted.root, |leaf| leaf.class);
             let there = found.classes.get(&minor)?.class;
             let (field, wanted, found) = differing(minor, &class, &there)?;
             (minor, field, wanted, found)

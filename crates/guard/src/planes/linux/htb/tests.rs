@@ -30,9 +30,9 @@ fn queued(minor: u16, queue: Queue) -> FoundQueue {
 
 /// As the kernel would have it.
 fn in_force(tree: &Tree) -> InForce {
-    let child = |class| FoundClass { parent: classid(ROOT_CLASS), class };
+    let child = |class| FoundClass { parent: classid(ROOT_CLASS), class, debt: Debt::default() };
     let mut classes: BTreeMap<u16, FoundClass> = tree.leaves.iter().map(|(m, l)| (*m, child(l.class))).collect();
-    classes.insert(ROOT_CLASS, FoundClass { parent: AT_ROOT, class: tree.root });
+    classes.insert(ROOT_CLASS, FoundClass { parent: AT_ROOT, ..child(tree.root) });
     let queues = tree.leaves.iter().map(|(m, l)| (*m, queued(*m, l.queue))).collect();
     InForce { default: u32::from(tree.default), sized: false, classes, queues }
 }
@@ -54,8 +54,10 @@ fn done(found: Option<InForce>, steps: &[Step]) -> Option<InForce> {
             Step::AddClass { minor, class } => {
                 let parent = if *minor == ROOT_CLASS { AT_ROOT } else { classid(ROOT_CLASS) };
                 assert!(parent == AT_ROOT || now.classes.contains_key(&ROOT_CLASS), "{step}");
-                assert_eq!(now.classes.insert(*minor, FoundClass { parent, class: *class }), None, "{step}");
+                let made = FoundClass { parent, class: *class, debt: Debt::default() };
+                assert_eq!(now.classes.insert(*minor, made), None, "{step}");
             }
+            // What it owes stays.
             Step::SetClass { minor, class } => now.classes.get_mut(minor).unwrap().class = *class,
             Step::RemoveQueue { minor, handle } => assert_eq!(now.queues.remove(minor).unwrap().handle, *handle),
             Step::SetQueue { minor, queue } => {
@@ -127,6 +129,48 @@ fn steps_for_differences() {
     );
     let sized = InForce { sized: true, ..there };
     assert_eq!(step_texts(&wanted, Some(&sized)), ["remove the size table of qdisc 7a00:"]);
+}
+
+/// A leaf that may owe more than its new rate has made is made anew, and for the root all is.
+#[test]
+fn debts_do_not_outlive_a_rate() {
+    let mut slow = three();
+    slow.leaves[2].rate_bps = BitRate::new(8000);
+    let (before, wanted) = (in_force(&tree(&slow)), tree(&three()));
+    let in_place = "change class 7a00:4 rate 2500000 ceil 6250000 burst 819200 cburst 327680 quantum 15140 prio 3";
+    let anew = [
+        "remove class 7a00:4".to_owned(),
+        in_place.replace("change", "add"),
+        "set queue of class 7a00:4 to 250000 bytes".to_owned(),
+    ];
+    // One packet may cost it a minute after it was read.
+    assert_eq!(step_texts(&wanted, Some(&before.clone().owing(Cause::Policy))), anew);
+    assert_eq!(step_texts(&wanted, Some(&before.clone().owing(Cause::Loop))), [in_place]);
+    let owes = |minor: u16, rate: u32| {
+        let mut there = before.clone();
+        there.classes.get_mut(&minor).unwrap().debt.rate = rate;
+        there
+    };
+    let owing = owes(4, 687_875_970);
+    assert_eq!(step_texts(&wanted, Some(&owing.clone().owing(Cause::Loop))), anew);
+    assert_eq!(done(Some(owing.clone()), &difference(&wanted, Some(&owing))), Some(in_force(&wanted)));
+    // It is its own while the rate stays; left by another guard at a rate that cannot have made it, it is not.
+    assert_eq!(step_texts(&tree(&slow), Some(&owing.clone().owing(Cause::Policy))), [""; 0]);
+    let mut left = owing;
+    left.classes.get_mut(&4).unwrap().class = wanted.leaves[&4].class;
+    assert_eq!(step_texts(&wanted, Some(&left)), anew);
+    assert_eq!(steps::mismatch(&wanted, &left.settled()), None);
+    // A turn of three seconds.
+    let mut turn = in_force(&wanted);
+    turn.classes.get_mut(&4).unwrap().class.quantum = 37_500_000;
+    assert_eq!(step_texts(&wanted, Some(&turn)), anew);
+    // The root of a higher rate.
+    let mut faster = three();
+    faster.rate_bps = 3 * faster.rate_bps;
+    let owing = owes(1, 15_625_000);
+    assert_eq!(step_texts(&tree(&faster), Some(&owing))[0], "remove qdisc 7a00:");
+    assert!(step_texts(&tree(&faster), Some(&owing.clone().owing(Cause::Loop)))[0].starts_with("change class 7a00:1 "));
+    assert_eq!(step_texts(&tree(&slow), Some(&owing)), [""; 0]);
 }
 
 /// HTB serves a class in which something waits by the priority that it had when that began.
@@ -263,6 +307,11 @@ fn mismatch_names_the_field() {
         is(3, "ceil (bytes/s)", "12500000", "1")
     );
     assert_eq!(named(&|t| t.classes.get_mut(&3).unwrap().class.mpu = 64), is(3, "mpu", "0", "64"));
+    // For that it would be made anew.
+    assert_eq!(
+        named(&|t| t.classes.get_mut(&3).unwrap().class.quantum = 40_000_000),
+        is(3, "quantum", "15140", "40000000")
+    );
     assert_eq!(
         named(&|t| t.queues.get_mut(&2).unwrap().queue = Some(Queue::Bytes(7))),
         is(2, "queue", "4002: 250000 bytes", "4002: 7 bytes")

@@ -20,11 +20,9 @@ use vmio_model::rate::{BitRate, ByteRate};
 use super::super::{Error, Result};
 use super::encode::Class;
 use super::queue::Queue;
-use super::{DEFAULT, MOST_LEAVES, ROOT_CLASS};
+use super::{DEFAULT, MOST_LEAVES, ROOT_CLASS, TICK_NS};
 use crate::desired::LAST_NUMBER;
 
-/// Nanoseconds of a tick.
-const TICK_NS: u128 = 64;
 /// Priorities of HTB (TC_HTB_NUMPRIO).
 const PRIORITIES: u8 = 8;
 

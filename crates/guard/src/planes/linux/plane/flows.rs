@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 
 use vmio_model::holding::QueueingPoint;
-use vmio_model::policy::Direction;
+use vmio_model::policy::{Direction, Framing};
 
 use super::super::counters::Counts;
-use super::super::htb::{self, Numbers};
+use super::super::htb::{self, Numbers, Step};
 use super::super::{Device, Error, counters};
 use super::{Linux, Netlink};
 use crate::desired::{DEFAULT_NUMBER, DesiredMember, HOST_NUMBER, PoolKey};
-use crate::planes::PlaneError;
+use crate::planes::{Count, PlaneError};
 
 /// Note on kernels without fq_codel.
 const NO_FLOWS: &str = "a flooding guest can starve its own TCP; others are unaffected (this kernel has no fq_codel, \
@@ -88,30 +88,70 @@ pub(super) fn apart_behind(flows: bool) -> impl Iterator<Item = u16> {
     [HOST_NUMBER, DEFAULT_NUMBER].into_iter().filter(move |_| flows)
 }
 
-/// Dropped packets of a member, beyond the kernel's 32 bits.
+/// Of an uplink behind a stage: whose class is there, and not on the IFB.
+pub(super) fn behind(number: u16) -> bool {
+    number == HOST_NUMBER || number == DEFAULT_NUMBER
+}
+
+/// After steps at an interface where the classes of `there` are: those that were made anew count from 0, and what
+/// waited in them, and in queues that were removed, is dropped.
+pub(super) fn begin_anew(tallies: &mut BTreeMap<u16, Tally>, steps: &[Step], there: impl Fn(u16) -> bool) {
+    for step in steps {
+        let (Step::AddClass { minor, .. } | Step::RemoveQueue { minor, .. }) = step else { continue };
+        let Some(tally) = tallies.get_mut(minor).filter(|_| there(*minor)) else { continue };
+        tally.throw_away(tally.last.waiting_packets);
+        if matches!(step, Step::AddClass { .. }) {
+            tally.last = Counts::default();
+        }
+    }
+}
+
+/// What a member's classes have counted, one after the other; of dropped packets beyond the kernel's 32 bits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
+    bytes: u64,
+    packets: u64,
     dropped: u64,
-    /// Last counters of the class and of the queue.
-    class: u32,
+    /// Last counters of the class.
+    last: Counts,
+    /// Last counter of the queue.
     queue: u32,
 }
 
 impl Tally {
-    /// Adds the difference of the counters (fq_codel's own, else the class's); returns all drops.
+    /// Adds the difference of the counters (of drops fq_codel's own, else the class's); returns all drops.
     pub(super) fn count(&mut self, counts: &Counts) -> u64 {
-        let class = since(self.class, counts.dropped_packets);
+        let class = since(self.last.dropped_packets, counts.dropped_packets);
         let queue = counts.flows_dropped.map(|dropped| since(self.queue, dropped));
-        (self.class, self.queue) = (counts.dropped_packets, counts.flows_dropped.unwrap_or(0));
+        let passed = |last: u64, now: u64| now.checked_sub(last).unwrap_or(now);
+        self.bytes += passed(self.last.bytes, counts.bytes);
+        self.packets += passed(self.last.packets, counts.packets);
+        (self.last, self.queue) = (*counts, counts.flows_dropped.unwrap_or(0));
         self.dropped += u64::from(queue.unwrap_or(class));
         self.dropped
+    }
+
+    /// What was counted until now, while nothing waits.
+    pub(super) fn so_far(&self, framing: Framing) -> Count {
+        Count { passed_bytes: self.passed(framing), dropped_packets: self.dropped, ..Count::default() }
+    }
+
+    /// Bytes that passed, with their framing.
+    pub(super) fn passed(&self, framing: Framing) -> u64 {
+        framed(framing, self.packets, self.bytes)
     }
 
     /// Adds packets that were dropped with a replaced queue, which the kernel does not count.
     pub(super) fn throw_away(&mut self, packets: u32) {
         self.dropped += u64::from(packets);
-        self.queue = 0;
+        (self.last.waiting_packets, self.queue) = (0, 0);
     }
+}
+
+/// Bytes on the wire of frames that were counted without framing.
+pub(super) fn framed(framing: Framing, packets: u64, bytes: u64) -> u64 {
+    let framed = bytes + packets * u64::from(framing.overhead_bytes);
+    framed.max(packets * u64::from(framing.least_bytes))
 }
 
 /// Difference of a 32-bit counter, which wraps, and starts again at 0 when its class was made anew.
@@ -121,6 +161,7 @@ pub(super) fn since(last: u32, now: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -140,5 +181,37 @@ mod tests {
         // Full.
         tally.queue = u32::MAX - 1;
         assert_eq!(tally.count(&counts(12, Some(2))), 206);
+    }
+
+    /// Of a class that is made anew, what waited is dropped, and what it counted stays.
+    #[test]
+    fn counters_go_on_in_a_class_that_is_made_anew() {
+        let (number, class) = (16, htb_class());
+        let counts = |bytes, dropped_packets, waiting_packets| Counts {
+            bytes,
+            packets: bytes / 100,
+            dropped_packets,
+            waiting_packets,
+            ..Counts::default()
+        };
+        let mut tallies = BTreeMap::from([(number, Tally::default())]);
+        assert_eq!(tallies.get_mut(&number).unwrap().count(&counts(1000, 5, 4)), 5);
+        let steps = [Step::RemoveClass { minor: number }, Step::AddClass { minor: number, class }];
+        begin_anew(&mut tallies, &steps, |_| false);
+        assert_eq!(tallies[&number].dropped, 5, "it is elsewhere");
+        begin_anew(&mut tallies, &steps, |_| true);
+        // More than before, and less.
+        let tally = tallies.get_mut(&number).unwrap();
+        assert_eq!(tally.count(&counts(1500, 1, 0)), 10);
+        assert_eq!(tally.passed(Framing::NONE), 2500);
+        assert_eq!((tally.count(&counts(200, 1, 0)), tally.passed(Framing::NONE)), (10, 2700));
+        assert_eq!(tally.passed(Framing { overhead_bytes: 4, least_bytes: 0 }), 2700 + 27 * 4);
+        let so_far = Count { passed_bytes: 2700, dropped_packets: 10, ..Count::default() };
+        assert_eq!(tally.so_far(Framing::NONE), so_far);
+    }
+
+    fn htb_class() -> htb::Class {
+        let rate = vmio_model::rate::ByteRate::new(1);
+        htb::Class { rate, ceil: rate, burst: 1, cburst: 1, quantum: 1, prio: 0, overhead: 0, mpu: 0 }
     }
 }

@@ -3,17 +3,23 @@
 use std::collections::BTreeMap;
 
 use vmio_model::policy::Direction;
+use vmio_model::policy::program::Hierarchy;
 
 use super::super::classifier::Tenant;
 use super::super::{Device, links};
+use super::flows::framed;
 use super::read_cache::Counted;
-use super::{Linux, flows, framed, stage};
+use super::{InstalledPool, Linux, Numbers, flows, stage};
 use crate::desired::{DesiredMember, PoolKey};
-use crate::planes::{Count, MemberQueue, Observation, PlaneError};
+use crate::planes::{Claimed, Count, MemberQueue, Observation, PlaneError};
 
 impl Linux {
     /// Counters of a pool's members, read again if packets passed since.
     pub(super) fn counted(&mut self, pool: &PoolKey) -> Result<Observation, PlaneError> {
+        if let Some(interrupted) = self.interrupted_now(pool) {
+            return Ok(interrupted);
+        }
+        let interruptions = self.interruptions(pool);
         let still = self.is_still(pool);
         if !still {
             self.count(pool)?;
@@ -21,12 +27,21 @@ impl Linux {
         let installed = self.installed(pool)?;
         let counts = installed.counted.as_ref().map(|counted| counted.counts.clone()).unwrap_or_default();
         let backlog = installed.stage.as_ref().map(|stage| stage.backlog);
-        Ok(Observation { still, counts, backlog, ..Observation::default() })
+        Ok(Observation { still, counts, backlog, interruptions, ..Observation::default() })
+    }
+
+    /// Before a pool's queues are changed: classes that are made anew count from 0.
+    pub(super) fn count_before(&mut self, key: &PoolKey, hierarchy: &Hierarchy, numbers: &Numbers) {
+        let changes = |installed: &InstalledPool| installed.hierarchy != *hierarchy || installed.numbers != *numbers;
+        if self.pools.get(key).is_some_and(changes) {
+            // Whatever is wrong with what was there, it is replaced.
+            let _ = self.count(key);
+        }
     }
 
     fn count(&mut self, pool: &PoolKey) -> Result<(), PlaneError> {
         let began = self.clear_traffic_mark(pool)?;
-        let arrived = self.came_in(pool);
+        let (arrived, claimed) = (self.came_in(pool), self.claimed(pool));
         let (flows, none) = (self.flows == Some(true), || PlaneError::NoPool(pool.clone()));
         let installed = self.pools.get_mut(pool).ok_or_else(none)?;
         let mut all = flows::counted(&mut self.netlink, &installed.at, &installed.numbers)?;
@@ -43,12 +58,14 @@ impl Linux {
         let tallies = &mut installed.tallies;
         let count = |number: &u16| {
             let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
+            let dropped_packets = tally.count(&counts);
             Count {
                 // The class counts frames without their framing.
-                passed_bytes: framed(framing, counts.packets, counts.bytes),
-                dropped_packets: tally.count(&counts),
+                passed_bytes: tally.passed(framing),
+                dropped_packets,
                 waiting_bytes: u64::from(counts.waiting_bytes),
                 arrived_bytes: arrived.get(number).copied(),
+                claimed: claimed.get(number).copied().unwrap_or_default(),
             }
         };
         let counts = installed.order.iter().map(count).collect();
@@ -57,7 +74,7 @@ impl Linux {
     }
 
     /// Bytes that came in at the members' interfaces, by number; only where each member has a limit of its own.
-    fn came_in(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
+    pub(super) fn came_in(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
         let (Some(installed), Some(classifier)) =
             (self.pools.get(key).filter(|installed| installed.capped), &self.classifier)
         else {
@@ -66,6 +83,15 @@ impl Linux {
         let count =
             |(device, tenant): (&Device, &Tenant)| Some((tenant.number(), classifier.counts(device)?.wire_bytes));
         installed.tenants.iter().filter_map(count).collect()
+    }
+
+    /// What the members claimed to be and are not, by number.
+    pub(super) fn claimed(&self, key: &PoolKey) -> BTreeMap<u16, Claimed> {
+        let (Some(installed), Some(classifier)) = (self.pools.get(key), &self.classifier) else {
+            return BTreeMap::new();
+        };
+        let claimed = |(device, tenant): (&Device, &Tenant)| Some((tenant.number(), classifier.claimed(device)?));
+        installed.tenants.iter().filter_map(claimed).collect()
     }
 
     /// Bytes that arrived at the uplink of a pool of received traffic.

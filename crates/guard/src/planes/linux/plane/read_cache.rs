@@ -23,7 +23,8 @@ pub(super) struct Counted {
     pub(super) counts: Vec<Count>,
     at: Instant,
     took: Duration,
-    /// Of a staged pool: packets of all members at their interfaces, since those between guests never reach the uplink.
+    /// Packets of guests that claimed another's address or were too many; of a staged pool with all that came in at its
+    /// members' interfaces, since what passes between guests never reaches the uplink.
     arrived: u64,
 }
 
@@ -108,7 +109,7 @@ impl Linux {
 
     /// Whether what is in force may have been changed by others.
     pub(super) fn is_disturbed(&mut self) -> bool {
-        self.read_events() || !self.classifier.as_ref().is_none_or(Classifier::links_hold)
+        self.read_events() || self.awaits() || !self.classifier.as_ref().is_none_or(Classifier::links_hold)
     }
 
     /// Takes the kernel's events since reading back began; whether one of them matters here.
@@ -125,7 +126,10 @@ impl Linux {
             if guests {
                 unsure.at.insert(index);
             }
-            let pool = |installed: &InstalledPool| installed.uplink.index == index || installed.at.index == index;
+            let pool = |installed: &InstalledPool| {
+                let caps = installed.local.caps.as_ref().map(|caps| caps.ifb.index);
+                [Some(installed.uplink.index), Some(installed.at.index), caps].contains(&Some(index))
+            };
             near |= guests || beside.contains(&index) || pools.values().any(pool);
             false
         });
@@ -165,9 +169,14 @@ impl Counted {
 }
 
 fn arrived(installed: &InstalledPool, classifier: &Classifier) -> u64 {
-    if installed.stage.is_none() {
+    if installed.tenants.is_empty() {
         return 0;
     }
+    // What is dropped for its address passes no uplink either.
+    let claims = classifier.all_claims();
+    if installed.stage.is_none() {
+        return claims;
+    }
     let packets = |device: &Device| classifier.counts(device).map_or(0, |counts| counts.packets);
-    installed.tenants.keys().map(packets).fold(0, u64::wrapping_add)
+    installed.tenants.keys().map(packets).fold(claims, u64::wrapping_add)
 }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use vmio_model::policy::program::Hierarchy;
 
 use super::super::classifier::Receive;
+use super::super::htb::Cause;
 use super::super::{Device, Error, htb, ifb, links};
-use super::{InstalledPool, Linux, address, numbers, put};
+use super::identity::address;
+use super::{InstalledPool, Linux, flows, numbers, put};
 use crate::desired::{DEFAULT_NUMBER, DesiredMember, DesiredPool, HOST_NUMBER};
 use crate::planes::PlaneError;
 
@@ -19,17 +21,24 @@ impl Linux {
         compiled: &Hierarchy,
     ) -> Result<usize, PlaneError> {
         let (uplink, hierarchy) = self.begin(pool, compiled)?;
+        let takeover = self.may_take_over(&pool.key);
         let numbers = numbers(&pool.seats, false)?;
         let sent = self.netlink.changes();
         let what = format!("what guests receive from {uplink}");
         let at = ifb::make(&mut self.netlink, &ifb::name("rx", &uplink), &what, ifb::QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
+        self.count_before(&pool.key, &hierarchy, &numbers);
         // Recorded before the rest, so that it can be removed after a failure.
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
         let installed = InstalledPool {
             uplink: uplink.clone(),
             at: at.clone(),
             stage: None,
+            local: self
+                .pools
+                .get_mut(&pool.key)
+                .map(|installed| std::mem::take(&mut installed.local))
+                .unwrap_or_default(),
             seats: pool.seats.clone(),
             capped,
             compiled: compiled.clone(),
@@ -41,7 +50,9 @@ impl Linux {
             counted: None,
         };
         self.pools.insert(pool.key.clone(), installed);
-        let applied = put(&mut self.netlink, &self.past.log, &at, &hierarchy, &numbers, self.takeover)?;
+        let log = &self.past.log;
+        let applied = put(&mut self.netlink, log, &at, &hierarchy, &numbers, Cause::Policy, takeover)?;
+        flows::begin_anew(&mut self.installed(&pool.key)?.tallies, &applied.steps, |_| true);
         let receive = Receive {
             host: htb::classid(HOST_NUMBER),
             other: htb::classid(DEFAULT_NUMBER),
@@ -107,6 +118,8 @@ mod tests {
             interface: Some(interface),
             holding: None,
             pids: Vec::new(),
+            local_max: None,
+            identity: crate::desired::Identity::default(),
         }
     }
 

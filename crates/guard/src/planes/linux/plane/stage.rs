@@ -6,11 +6,13 @@
 use vmio_model::control::AppliedLimits;
 use vmio_model::policy::pool::MemberKind;
 use vmio_model::policy::program::{Hierarchy, Leaf};
+use vmio_model::policy::{Direction, compile};
 use vmio_model::rate::BitRate;
 
+use super::super::htb::Cause;
 use super::super::{Device, Error, counters, htb, ifb};
-use super::{InstalledPool, Linux, flows, put};
-use crate::desired::{DEFAULT_NUMBER, DesiredMember, DesiredPool, GUESTS_NUMBER, HOST_NUMBER};
+use super::{ENTRY, InstalledPool, Linux, flows, put};
+use crate::desired::{DEFAULT_NUMBER, DesiredMember, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey};
 use crate::planes::{PlaneError, StageBacklog};
 
 /// Name of the uplink's leaf for what comes out of the IFB.
@@ -50,14 +52,19 @@ impl Linux {
         let at_uplink = same.map_or_else(|| uplinks(compiled, &pool.seats), |stage| stage.at_uplink.clone());
         let counted = before.and_then(|installed| installed.stage.as_ref());
         let (backlog, last_dropped) = counted.map_or_else(Default::default, |s| (s.backlog, s.last_dropped));
-        let had = counted.is_some();
+        let (had, takeover) = (counted.is_some(), self.may_take_over(&pool.key));
         let sent = self.netlink.changes();
         let (name, what) = (ifb::name("tx", uplink), format!("what guests send to {uplink}"));
         let ifb = ifb::make(&mut self.netlink, &name, &what, ifb::QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
-        let done = put(&mut self.netlink, &self.past.log, &ifb, hierarchy, numbers, self.takeover);
-        match done {
-            Ok(applied) => Ok((Some(Stage { ifb, at_uplink, backlog, last_dropped }), made + applied.steps.len())),
+        let log = &self.past.log;
+        match put(&mut self.netlink, log, &ifb, hierarchy, numbers, Cause::Policy, takeover) {
+            Ok(applied) => {
+                if let Some(installed) = self.pools.get_mut(&pool.key) {
+                    flows::begin_anew(&mut installed.tallies, &applied.steps, |number| !flows::behind(number));
+                }
+                Ok((Some(Stage { ifb, at_uplink, backlog, last_dropped }), made + applied.steps.len()))
+            }
             Err(error) => {
                 if !had {
                     // The error that led here says more than one that follows from it.
@@ -77,13 +84,29 @@ impl Linux {
         }
     }
 
-    /// Sets the loop's limits at the uplink of a staged pool.
-    pub(super) fn adjust_uplink(
-        &mut self,
-        key: &crate::desired::PoolKey,
-        limits: &AppliedLimits,
-    ) -> Result<(), PlaneError> {
-        let (takeover, flows) = (self.takeover, self.flows()?);
+    /// Sets the loop's limits of a pool.
+    pub(super) fn adjust(&mut self, pool: &PoolKey, limits: &AppliedLimits) -> Result<(), PlaneError> {
+        let installed = self.installed(pool)?;
+        let mut hierarchy = installed.hierarchy.clone();
+        hierarchy.rate_bps = limits.stage.filter(|_| installed.stage.is_some()).unwrap_or(limits.root);
+        for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
+            if installed.capped { leaf.cap(*cap, &ENTRY.abilities) } else { leaf.ceil_bps = (*cap).max(leaf.rate_bps) }
+        }
+        if hierarchy != installed.hierarchy {
+            let (at, numbers) = (installed.at.clone(), installed.numbers.clone());
+            let log = &self.past.log;
+            let applied = put(&mut self.netlink, log, &at, &hierarchy, &numbers, Cause::Loop, false)?;
+            let installed = self.installed(pool)?;
+            let alone = installed.stage.is_none();
+            flows::begin_anew(&mut installed.tallies, &applied.steps, |number| alone || !flows::behind(number));
+            installed.hierarchy = hierarchy;
+        }
+        self.adjust_uplink(pool, limits)
+    }
+
+    /// Sets them at the uplink of a staged pool.
+    fn adjust_uplink(&mut self, key: &PoolKey, limits: &AppliedLimits) -> Result<(), PlaneError> {
+        let flows = self.flows()?;
         let installed = self.installed(key)?;
         let Some(stage) = &installed.stage else { return Ok(()) };
         // With the members' current rates, which the loop may have set.
@@ -100,8 +123,11 @@ impl Linux {
             return Ok(());
         }
         let uplink = installed.uplink.clone();
-        put(&mut self.netlink, &self.past.log, &uplink, &hierarchy, &numbers(flows)?, takeover)?;
-        if let Some(stage) = &mut self.installed(key)?.stage {
+        let log = &self.past.log;
+        let applied = put(&mut self.netlink, log, &uplink, &hierarchy, &numbers(flows)?, Cause::Loop, false)?;
+        let installed = self.installed(key)?;
+        flows::begin_anew(&mut installed.tallies, &applied.steps, flows::behind);
+        if let Some(stage) = &mut installed.stage {
             stage.at_uplink = hierarchy;
         }
         Ok(())
@@ -148,6 +174,7 @@ fn uplinks(compiled: &Hierarchy, seats: &[DesiredMember]) -> Hierarchy {
     let least = (compiled.rate_bps / LEAST_PART).min(compiled.rate_bps.saturating_sub(others));
     let priority = guests().map(|leaf| leaf.priority).min().unwrap_or(0);
     let quantum: u64 = guests().filter(|l| l.priority == priority).map(|l| u64::from(l.quantum_bytes)).sum();
+    let plane = &ENTRY.abilities;
     let most = guests().map(|leaf| leaf.queue_bytes).max().unwrap_or(0);
     let all = Leaf {
         name: GUESTS.to_owned(),
@@ -157,8 +184,8 @@ fn uplinks(compiled: &Hierarchy, seats: &[DesiredMember]) -> Hierarchy {
         // HTB's quantum is an int; larger turns than this have no use.
         quantum_bytes: u32::try_from(quantum).unwrap_or(u32::MAX).clamp(1, 1 << 26),
         burst_bytes: compiled.burst_bytes,
-        // Room for what the IFB passes until the loop has noticed the host's demand.
-        queue_bytes: most.saturating_mul(2),
+        // Room for what the IFB passes until the loop has noticed the host's demand, also where their queues are short.
+        queue_bytes: most.saturating_mul(2).max(compile::queue(None, compiled.rate_bps, Direction::GuestTx, plane)),
     };
     Hierarchy { leaves: host.into_iter().chain([all]).chain(default).collect(), ..compiled.clone() }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::super::classifier::{self, Bond, Classifier, PinDirectory};
-use super::super::htb::{self, Placed, Tree, Undone};
+use super::super::htb::{self, Cause, Placed, Tree, Undone};
 use super::super::undo_log::PlaneLog;
 use super::super::{Device, Error, Netlink, ifb, links};
 use super::Linux;
@@ -196,24 +196,28 @@ impl Linux {
                     .into_iter()
                     .chain([installed.at.index])
                     .chain(installed.stage.as_ref().map(|_| installed.uplink.index))
+                    .chain(installed.local.caps.as_ref().map(|caps| caps.ifb.index))
             })
             .collect()
     }
 }
 
-/// Puts a hierarchy in force at an interface. A foreign qdisc is recorded before it is replaced, and struck out if the
-/// change failed and it is still or again there.
+/// Puts a hierarchy in force at an interface, for a cause. A foreign qdisc is recorded before it is replaced, and
+/// struck out if the change failed and it is still or again there.
 pub(super) fn put(
     netlink: &mut Netlink,
     log: &PlaneLog,
     at: &Device,
     hierarchy: &Hierarchy,
     numbers: &htb::Numbers,
+    cause: Cause,
     takeover: bool,
 ) -> Result<htb::Applied, Error> {
     let tree = Tree::wanted(hierarchy, numbers)?;
-    let done = htb::put_over(netlink, at, &tree, takeover, |foreign| log.begin_replacing(at, foreign));
-    if done.is_err() && log.replaced(at.index).is_some() && matches!(htb::read(netlink, at), Ok(htb::Root::Foreign(_)))
+    let done = htb::put_over(netlink, at, &tree, cause, takeover, |foreign| log.begin_replacing(at, foreign));
+    if done.is_err()
+        && let Some((_, was)) = log.replaced(at.index)
+        && matches!(htb::read(netlink, at), Ok(htb::Root::Foreign(found)) if found == was)
     {
         log.strike_replaced(at.index)?;
     }

@@ -64,7 +64,7 @@ fn session(host: &HostView<'_>, guest: &mut Guest, what: &str, path: &Path) {
             held
         }
     };
-    guest.ids.insert("monitor_held_ms".into(), format!("{:.1}", held.as_secs_f64() * 1e3));
+    guest.monitor_held_seconds = Some(held.as_secs_f64());
 }
 
 /// A QMP monitor on a socket that QEMU listens on.

@@ -145,7 +145,7 @@ fn a_guest_as_it_was_started_is_the_same_by_its_monitor() {
     assert_eq!((*own.accel, *own.vcpus), (Some(Accel::Tcg), Some(2)));
     let roles: Vec<&str> = own.threads.iter().filter(|t| t.role != "main").map(|t| t.role.as_str()).collect();
     assert_eq!(roles, ["vcpu", "vcpu", "iothread"]);
-    assert!(guest.ids["monitor_held_ms"].parse::<f64>().is_ok(), "{:?}", guest.ids);
+    assert!(guest.monitor_held_seconds.is_some(), "{guest:?}");
     assert!(HostView::new(&fake).monitor_limit < Duration::from_millis(50), "its owner would wait");
 }
 
@@ -247,7 +247,7 @@ fn what_others_use_or_wait_for_is_not_touched() {
         let guest = asked(&fake);
         let unread = refusal(&guest);
         assert!(unread.why.contains(word) && unread.what == "monitor /run/web1.qmp", "{word}: {unread:?}");
-        assert_eq!(guest.ids.get("monitor_held_ms"), None, "{word}");
+        assert_eq!(guest.monitor_held_seconds, None, "{word}");
         assert_eq!(disk(&guest, "vd0").cache.as_deref(), Some("none"), "{word}");
     }
     // The socket at that path is another process's.
@@ -258,7 +258,7 @@ fn what_others_use_or_wait_for_is_not_touched() {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let fake = host(&args, TABLE).file("/proc/8/task/12/comm", "CPU 0/TCG\n");
     let guest = asked(&fake.socket("/proc/8/root/run/web1.qmp", play(STARTED)));
-    assert!(guest.ids.contains_key("monitor_held_ms"), "{:?}", guest.unread);
+    assert!(guest.monitor_held_seconds.is_some(), "{:?}", guest.unread);
 }
 
 #[test]
@@ -365,6 +365,6 @@ fn a_monitor_that_is_silent_or_mad_or_dies_leaves_the_command_line() {
         assert!(unread.why.contains(word), "{word}: {unread:?}");
         assert_eq!(disk(&guest, "vd0").cache.as_deref(), Some("none"), "{word}");
         // It is not occupied for longer than allowed.
-        assert!(guest.ids["monitor_held_ms"].parse::<f64>().unwrap() < 50_000.0, "{word}: {:?}", guest.ids);
+        assert!(guest.monitor_held_seconds.unwrap() < 50.0, "{word}: {guest:?}");
     }
 }

@@ -2,6 +2,23 @@
 
 use super::*;
 
+/// The recorded descriptions with addresses at bridged cards.
+fn with_addresses() -> String {
+    let more = "<interface type='bridge'><filterref filter='clean-traffic'><parameter name='IP' value='192.0.2.7'/>\
+                <parameter name='IP' value='192.0.2.8'/><parameter name='DHCPSERVER' value='192.0.2.1'/></filterref>\
+                <ip address='2001:db8::7' prefix='64'/>";
+    SESSION.replace("<interface type='bridge'>", more)
+}
+
+#[test]
+fn addresses_of_cards() {
+    let text = with_addresses();
+    let fake = host_with(move |script| Some(says(if script.starts_with("list") { LIST } else { text.as_str() })));
+    let addresses: Vec<String> = of(&fake, "db1").nics[0].place.addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["192.0.2.7", "192.0.2.8", "2001:db8::7"]);
+    assert!(of(&host(), "db1").nics[0].place.addresses.is_empty());
+}
+
 fn found(fake: &Fake) -> (Vec<String>, Vec<Unread>) {
     let mut unread = Vec::new();
     let uris = daemons(&HostView::new(fake), &mut unread).into_iter().map(|d| d.uri).collect();
@@ -43,7 +60,8 @@ fn daemons_of_users_and_of_xen() {
 fn what_a_users_daemon_says_of_others_is_not_believed() {
     let host = |uid: u32| {
         let uids = |uid: u32| format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n");
-        host_with(|script| Some(says(if script.starts_with("list") { LIST } else { SESSION })))
+        let text = with_addresses();
+        host_with(move |script| Some(says(if script.starts_with("list") { LIST } else { text.as_str() })))
             .file("/proc/700/status", uids(1000))
             .file("/run/user/1000/libvirt/libvirt-sock", "")
             .file("/run/user/1000/libvirt/qemu/run/db1.pid", "812\n")
@@ -60,6 +78,7 @@ fn what_a_users_daemon_says_of_others_is_not_believed() {
     };
     let own = guests(&host(1000));
     assert_eq!(own.guests.iter().map(|g| (&*g.name, g.pid)).collect::<Vec<_>>(), [("db1", Some(812))]);
+    assert!(own.guests[0].nics[0].place.addresses.is_empty(), "they may be others'");
     let forged = guests(&host(107));
     assert_eq!(forged.guests, []);
     assert!(forged.unread.iter().any(|u| u.what.contains("db1") && u.why.contains("user 1000")));

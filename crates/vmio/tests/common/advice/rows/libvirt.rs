@@ -44,7 +44,7 @@ pub const ROWS: &[Row] = &[
         "sda",
         "sata"
     )),
-    row("emulated-driver", "sata beside a disk whose name would be taken", VIRTIO).fills(N).guest(concat!(
+    row("emulated-driver", "sata, next to a disk that has the new name", VIRTIO).fills(N).guest(concat!(
         "<iothreads>1</iothreads>",
         disk!("{raw}", "type='raw' cache='none' io='native' discard='unmap'", "sda", "sata"),
         disk!("{more}", "type='raw' cache='none' io='native' discard='unmap' iothread='1'", "vda", "virtio")

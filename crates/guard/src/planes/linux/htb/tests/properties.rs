@@ -46,6 +46,7 @@ proptest! {
         all in (hierarchies(), hierarchies()),
         apart in (prop::collection::btree_set(2u16..15, 0..9), prop::collection::btree_set(2u16..15, 0..9)),
         hurt in prop::collection::vec((2u16..15, 0u8..6), 0..4),
+        owed in prop::collection::vec((1u16..15, any::<u32>()), 0..9),
     ) {
         // A leaf of both has one number.
         let number = |name: &str| match name.strip_prefix("vm") {
@@ -62,7 +63,7 @@ proptest! {
         for (minor, how) in hurt {
             let class = there.classes[&ROOT_CLASS].class;
             let queue = FoundQueue { kind: "tbf".into(), handle: 0x8001_0000, queue: None };
-            let stray = |parent| FoundClass { parent, class };
+            let stray = |parent| FoundClass { parent, class, debt: Debt::default() };
             match how {
                 0 => drop(there.queues.remove(&minor)),
                 1 if there.classes.contains_key(&minor) => drop(there.queues.insert(minor, queue)),
@@ -72,8 +73,12 @@ proptest! {
                 _ => there.default = u32::from(minor),
             }
         }
+        for (minor, rate) in owed {
+            there.classes.entry(minor).and_modify(|found| found.debt = Debt { rate, ceil: rate / 2 });
+        }
+        let there = there.owing(Cause::Policy);
         let steps = difference(&second, Some(&there));
-        let reached = done(Some(there), &steps).unwrap();
+        let reached = done(Some(there), &steps).unwrap().settled();
         prop_assert_eq!(difference(&second, Some(&reached)), []);
         prop_assert_eq!(reached.classes.len(), second.leaves.len() + 1);
         prop_assert_eq!(steps::mismatch(&second, &reached), None);

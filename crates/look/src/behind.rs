@@ -1,0 +1,64 @@
+//! What is behind this machine's bridges, looked for once: a thousand guests may have the same bridge.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use vmio_model::facts::Hop;
+use vmio_model::rate::BitRate;
+use vmio_node::linux::net::Port;
+
+/// What packets go on by from a bridge.
+#[derive(Debug, Clone, Default)]
+pub struct Behind {
+    /// The ports by which they leave this host, each with what it sends by.
+    pub leave: Vec<Hop>,
+    /// How fast all of these ports are together; `None` where that is not known of each.
+    pub speed: Option<BitRate>,
+    /// Whether packets may leave it by others, too, that are no interfaces of the kernel's.
+    pub others: bool,
+    /// Its ends of veth pairs.
+    pub pairs: Vec<Port>,
+    /// The ways on from these ends, without those that lead to another's namespace; looked for where nothing leaves it.
+    pub beyond: OnceLock<Vec<Vec<Hop>>>,
+    /// Bridges at the other ends of its patch ports.
+    pub patched: Vec<Hop>,
+}
+
+/// Answers by name, each looked for at the first question.
+#[derive(Debug)]
+pub struct Once<T>(Mutex<BTreeMap<String, T>>);
+
+impl<T> Default for Once<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Once<T> {
+    /// The answer of this name, as `look` found it at the first question. Two who ask at a time may both look.
+    pub fn get(&self, name: &str, look: impl FnOnce() -> T) -> T {
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = known().get(name).cloned();
+        seen.unwrap_or_else(|| {
+            let found = look();
+            known().insert(name.to_owned(), found.clone());
+            found
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_is_looked_for_once() {
+        let once = Once::default();
+        let looked = std::cell::Cell::new(0);
+        let look = || {
+            looked.set(looked.get() + 1);
+            looked.get()
+        };
+        assert_eq!((once.get("a", look), once.get("a", look), once.get("b", look)), (1, 1, 2));
+    }
+}
