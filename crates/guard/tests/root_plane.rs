@@ -142,6 +142,7 @@ fn policy_is_enforced_and_removed() {
             assert!((kernel - simulation).abs() < 0.06, "{name}: {kernel:.3}, simulated {simulation:.3}");
         }
         // Gold idle: its 4 are kept free by the loop, which the scheduler alone would lend.
+        poll_until("empty queues", || counts(&mut core).iter().all(|count| count.waiting_bytes == 0));
         let idle = shares(&mut core, &host, &[2, 3]);
         assert!((idle[2] - 0.667).abs() < 0.05 && idle[1] < 0.01, "{idle:?}");
         // A packet that its namespace sends by itself is demand, for a period.
