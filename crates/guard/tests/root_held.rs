@@ -32,7 +32,8 @@ match = { name = \"t1\" }
 class = \"gold\"
 ";
 
-const OPEN: PacketPath = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
+/// A path on which what is too much waits in the guest.
+pub const OPEN: PacketPath = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
 
 /// A tap `t1` that a process has, on the bridge.
 fn plugged(queues: usize) -> Holder {

@@ -12,13 +12,14 @@ use crate::common::holder::Holder;
 use crate::common::nic;
 use crate::common::state::State;
 use crate::common::test_host::{SINK, TestHost, test_host};
+use crate::root_held::OPEN;
 use crate::root_plane::{interfaces, policy};
 use crate::root_takeover::kept;
 use vmio_guard::core::Core;
 use vmio_guard::interface::DiscoveredInterface;
 use vmio_guard::planes::linux::{Linux, ifb, links};
 use vmio_guard::planes::{LocalCount, Plane};
-use vmio_model::holding::{PacketPath, QueueingPoint};
+use vmio_model::holding::QueueingPoint;
 use vmio_model::policy::assign::Interface;
 use vmio_testbed::net::{apart, apart_with_bpffs, run, tried};
 use vmio_testbed::{poll_for, poll_until, skip};
@@ -225,17 +226,17 @@ fn taps_are_held_before_neighbours() {
             "ip link set x0 master br0",
             "ip link set x0 up",
             "ip link set x1 up",
-            "bridge fdb replace 02:00:00:00:00:09 dev x0 master static",
+            // The sink has that address, too, and what it sends would move the entry to the uplink (`br_fdb_update`).
+            "bridge fdb replace 02:00:00:00:00:09 dev x0 master static sticky",
             "ip link set t1 master br0",
             "ip link set t1 up",
         ]);
         let index = links::find(&mut host.netlink, "t1").unwrap().index;
         let interface = Interface { index, name: "t1".into(), ..Interface::default() };
-        let open = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
         let there = DiscoveredInterface {
             pids: vec![holder.child.id()],
             nic: Some(nic("virtio-net", "tap")),
-            paths: [("u0".to_owned(), open)].into(),
+            paths: [("u0".to_owned(), OPEN)].into(),
             ..interface.into()
         };
         let mut core = start(&text("local = \"limit\"\n"), vec![there]);
