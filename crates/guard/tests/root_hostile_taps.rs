@@ -11,11 +11,12 @@ use crate::common::flood::{Load, Look, floods, under, while_full};
 use crate::common::holder::Holder;
 use crate::common::nic;
 use crate::common::test_host::{SINK, test_host};
+use crate::root_held::OPEN;
 use crate::root_plane::{counts, interfaces, policy};
 use vmio_guard::core::Core;
 use vmio_guard::interface::DiscoveredInterface;
 use vmio_guard::planes::linux::{Linux, links};
-use vmio_model::holding::{PacketPath, QueueingPoint};
+use vmio_model::holding::QueueingPoint;
 use vmio_model::policy::assign::Interface;
 use vmio_testbed::net::{apart, run};
 use vmio_testbed::poll_until;
@@ -56,11 +57,10 @@ fn a_process_that_ignores_its_buffer_and_never_reads_costs_others_nothing() {
         ]);
         host.tenants[0].namespace.run(&["ip neigh replace 10.9.0.77 lladdr 02:00:00:00:00:77 dev g0 nud permanent"]);
         let index = links::find(&mut host.netlink, "t9").unwrap().index;
-        let open = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
         let tap = DiscoveredInterface {
             pids: vec![holder.child.id()],
             nic: Some(nic("virtio-net", "tap")),
-            paths: [("u0".to_owned(), open)].into(),
+            paths: [("u0".to_owned(), OPEN)].into(),
             ..Interface { index, name: "t9".into(), ..Interface::default() }.into()
         };
         let there = [interfaces(&host), vec![tap]].concat();

@@ -10,6 +10,7 @@ use crate::common::holder::Holder;
 use crate::common::nic;
 use crate::common::state::State;
 use crate::common::test_host::{SINK, TestHost, send, test_host};
+use crate::root_held::OPEN;
 use crate::root_plane::{counts, interfaces, policy, shares, tx};
 use crate::root_takeover::kept;
 use vmio_guard::core::Core;
@@ -181,9 +182,8 @@ fn stage_holds_taps_behind_a_bridge_firewall() {
         assert_eq!(dropped_behind(&mut core), 0);
         if firewall {
             // At the uplink they are not the tap's any more, whatever its send buffer.
-            let open = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
             core.set_interfaces(
-                there.into_iter().map(|found| DiscoveredInterface { paths: by(open), ..found }).collect(),
+                there.into_iter().map(|found| DiscoveredInterface { paths: by(OPEN), ..found }).collect(),
             )
             .unwrap();
             held(&mut core);

@@ -124,21 +124,25 @@ mod tests {
     use super::*;
     use crate::planes::Interruptions;
 
+    fn pool(interruptions: Interruptions, members: Vec<crate::core::MemberStatus>) -> PoolStatus {
+        PoolStatus {
+            key: PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx },
+            root_bps: BitRate::ZERO,
+            queue: Queue::Uplink,
+            stage: None,
+            arrived_bytes: None,
+            capacity_bps: BitRate::ZERO,
+            interruptions,
+            members,
+        }
+    }
+
     #[test]
     fn each_interruption_is_told_once() {
         let (mut told, began) = (Told::default(), Instant::now());
         let mut news = |second, total, now: Option<&str>, put_right: Option<&str>| {
             let text = |text: Option<&str>| text.map(str::to_owned);
-            let pool = PoolStatus {
-                key: PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx },
-                root_bps: BitRate::ZERO,
-                queue: Queue::Uplink,
-                stage: None,
-                arrived_bytes: None,
-                capacity_bps: BitRate::ZERO,
-                interruptions: Interruptions { total, now: text(now), put_right: text(put_right) },
-                members: Vec::new(),
-            };
+            let pool = pool(Interruptions { total, now: text(now), put_right: text(put_right) }, Vec::new());
             told.news(&[pool], began + Duration::from_secs(second)).into_iter().map(|change| change.what).next()
         };
         let put_right = |total| Some(PoolState::PutRight(format!("tbf ({total} interruptions so far)")));
@@ -169,16 +173,7 @@ mod tests {
                 held: None,
                 local: None,
             };
-            let pool = PoolStatus {
-                key: PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx },
-                root_bps: BitRate::ZERO,
-                queue: Queue::Uplink,
-                stage: None,
-                arrived_bytes: None,
-                capacity_bps: BitRate::ZERO,
-                interruptions: Interruptions::default(),
-                members: vec![member],
-            };
+            let pool = pool(Interruptions::default(), vec![member]);
             told.news(&[pool], began + Duration::from_secs(second)).len()
         };
         let seen = [(0, 0), (1, 5), (2, 9), (61, 9), (90, 9), (200, 9), (201, 10), (230, 11), (261, 11)];

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Disk, Guest};
 use vmio_model::sanitize;
-use vmio_model::top::load::Device;
-use vmio_model::top::load::JournalLoad;
+use vmio_model::top::load::{Device, JournalLoad};
 use vmio_node::Reader;
 use vmio_node::linux::block::{self, DEEPEST};
 use vmio_node::linux::mounts::{self, Mount};

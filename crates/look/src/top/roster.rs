@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use vmio_model::facts::{Guest, Nic, Subject, Unread, tell_apart};
 use vmio_model::top::Flow;
 use vmio_model::top::cpu_users::ProcessLoad;
-use vmio_model::top::load::JournalFlow;
-use vmio_model::top::load::{Device, Packets};
+use vmio_model::top::load::{Device, JournalFlow, Packets};
 use vmio_model::top::process::{OtherKind, kind_of};
 use vmio_model::top::reading::GuestReading;
 

@@ -51,10 +51,9 @@ fn parted(
     let clean = || all.iter().filter(|(.., disturbed)| !disturbed);
     let boots: BTreeSet<u32> = clean().map(|(_, pair, _)| pair.boot).collect();
     let enough = clean().count() >= rule.min_pairs.max(LEAST_CLEAN) as usize && boots.len() >= rule.min_boots as usize;
-    let left_out: BTreeSet<u32> =
-        all.iter().filter(|(.., disturbed)| enough && *disturbed).map(|(round, ..)| *round).collect();
-    let kept = all.iter().filter(|(.., disturbed)| !(enough && *disturbed)).map(|&(round, pair, _)| (round, pair));
-    (kept.collect(), left_out.into_iter().collect())
+    let (left_out, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(|(.., disturbed)| enough && *disturbed);
+    let rounds: BTreeSet<u32> = left_out.into_iter().map(|(round, ..)| round).collect();
+    (kept.into_iter().map(|(round, pair, _)| (round, pair)).collect(), rounds.into_iter().collect())
 }
 
 /// All pairs with their rounds, and whether each is disturbed: processes of others kept the processors busy on either

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use super::journal::Writer;
 use super::latency::{BUCKETS, Latency};
-use super::load::JournalLoad;
-use super::load::{Device, DeviceLoad, HostCpu, Interval, Requests};
+use super::load::{Device, DeviceLoad, HostCpu, Interval, JournalLoad, Requests};
 use super::rows::per_second;
 use super::share::{self, Actor, Identity};
 

@@ -1,8 +1,7 @@
 //! What each guest waits for most, and how near it is to a limit.
 
 use super::journal::Waited;
-use super::load::JournalLoad;
-use super::load::{GuestLoad, Interval};
+use super::load::{GuestLoad, Interval, JournalLoad};
 use super::rows::{GuestRow, Wait, WaitFor, per_second};
 use super::verdict::{LEAST_WANTED, Resource, Verdict, flush, held, memory};
 use super::words::{bytes, percent, time};

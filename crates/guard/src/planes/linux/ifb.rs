@@ -92,6 +92,17 @@ pub fn remove(netlink: &mut Netlink, name: &str) -> Result<bool> {
     Ok(true)
 }
 
+/// The same of one that may be there; another's interface of that name stays.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remove_ours(netlink: &mut Netlink, name: &str) -> Result<()> {
+    match remove(netlink, name) {
+        Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
 /// Whether an interface is one that this made.
 pub fn is_ours(link: &Link) -> bool {
     link.kind == KIND && link.alias.starts_with(ALIAS)

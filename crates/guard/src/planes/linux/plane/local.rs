@@ -16,10 +16,10 @@ use vmio_node::linux::net;
 use vmio_node::{Local as Host, Reader};
 
 use super::super::counters::Counts;
-use super::super::htb::{self, Cause};
+use super::super::htb;
 use super::super::{Device, Error, ifb};
 use super::flows::{self, Tally, framed};
-use super::{ENTRY, InstalledPool, Linux, put};
+use super::{ENTRY, InstalledPool, Linux};
 use crate::desired::{DesiredMember, DesiredPool, PoolKey};
 use crate::planes::{Count, LocalCount, PlaneError};
 
@@ -93,34 +93,17 @@ impl Linux {
         let numbers = flows::numbers(&seats, self.flows()?)?;
         let had = self.pools.get(&pool.key).is_some_and(|installed| installed.local.caps.is_some());
         let takeover = self.may_take_over(&pool.key);
-        let sent = self.netlink.changes();
         let (name, what) = (ifb::name("lc", uplink), format!("all that guests of {uplink} send"));
-        let ifb = ifb::make(&mut self.netlink, &name, &what, ifb::QUEUE_PACKETS)?;
-        let made = usize::from(self.netlink.changes() != sent);
-        match put(&mut self.netlink, &self.past.log, &ifb, &hierarchy, &numbers, Cause::Policy, takeover) {
-            Ok(applied) => {
-                if let Some(installed) = self.pools.get_mut(&pool.key) {
-                    flows::begin_anew(&mut installed.local.dropped, &applied.steps, |_| true);
-                }
-                Ok((Some(Caps { ifb, numbers }), made + applied.steps.len()))
-            }
-            Err(error) => {
-                if !had {
-                    // The error that led here says more than one that follows from it.
-                    let _ = ifb::remove(&mut self.netlink, &name);
-                }
-                Err(error.into())
-            }
+        let (ifb, steps, made) = self.put_on_ifb(&name, &what, &hierarchy, &numbers, takeover, had)?;
+        if let Some(installed) = self.pools.get_mut(&pool.key) {
+            flows::begin_anew(&mut installed.local.dropped, &steps, |_| true);
         }
+        Ok((Some(Caps { ifb, numbers }), made + steps.len()))
     }
 
     /// Removes that IFB, if it exists.
     pub(super) fn remove_caps(&mut self, uplink: &Device) -> Result<(), Error> {
-        match ifb::remove(&mut self.netlink, &ifb::name("lc", uplink)) {
-            // The name is a foreign interface's.
-            Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
-            Err(e) => Err(e),
-        }
+        ifb::remove_ours(&mut self.netlink, &ifb::name("lc", uplink))
     }
 
     /// Local traffic of a pool's members, by the index of their interface; with the pool's counters as just read.

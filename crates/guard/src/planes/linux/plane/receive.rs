@@ -69,11 +69,7 @@ impl Linux {
             classifier.detach_receive(&mut self.netlink, &installed.uplink)?;
         }
         self.past.log.strike_replaced(installed.at.index)?;
-        match ifb::remove(&mut self.netlink, &installed.at.name) {
-            // The name is a foreign interface's.
-            Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
-            Err(e) => Err(e),
-        }
+        ifb::remove_ours(&mut self.netlink, &installed.at.name)
     }
 
     /// Addresses of the uplink, and of the bridge, bond or switch that it is a port of.

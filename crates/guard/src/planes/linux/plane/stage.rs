@@ -53,35 +53,17 @@ impl Linux {
         let counted = before.and_then(|installed| installed.stage.as_ref());
         let (backlog, last_dropped) = counted.map_or_else(Default::default, |s| (s.backlog, s.last_dropped));
         let (had, takeover) = (counted.is_some(), self.may_take_over(&pool.key));
-        let sent = self.netlink.changes();
         let (name, what) = (ifb::name("tx", uplink), format!("what guests send to {uplink}"));
-        let ifb = ifb::make(&mut self.netlink, &name, &what, ifb::QUEUE_PACKETS)?;
-        let made = usize::from(self.netlink.changes() != sent);
-        let log = &self.past.log;
-        match put(&mut self.netlink, log, &ifb, hierarchy, numbers, Cause::Policy, takeover) {
-            Ok(applied) => {
-                if let Some(installed) = self.pools.get_mut(&pool.key) {
-                    flows::begin_anew(&mut installed.tallies, &applied.steps, |number| !flows::behind(number));
-                }
-                Ok((Some(Stage { ifb, at_uplink, backlog, last_dropped }), made + applied.steps.len()))
-            }
-            Err(error) => {
-                if !had {
-                    // The error that led here says more than one that follows from it.
-                    let _ = ifb::remove(&mut self.netlink, &ifb.name);
-                }
-                Err(error.into())
-            }
+        let (ifb, steps, made) = self.put_on_ifb(&name, &what, hierarchy, numbers, takeover, had)?;
+        if let Some(installed) = self.pools.get_mut(&pool.key) {
+            flows::begin_anew(&mut installed.tallies, &steps, |number| !flows::behind(number));
         }
+        Ok((Some(Stage { ifb, at_uplink, backlog, last_dropped }), made + steps.len()))
     }
 
     /// Removes the IFB of an uplink, if it exists.
     pub(super) fn remove_stage(&mut self, uplink: &Device) -> Result<(), Error> {
-        match ifb::remove(&mut self.netlink, &ifb::name("tx", uplink)) {
-            // The name is a foreign interface's.
-            Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
-            Err(e) => Err(e),
-        }
+        ifb::remove_ours(&mut self.netlink, &ifb::name("tx", uplink))
     }
 
     /// Sets the loop's limits of a pool.

@@ -202,6 +202,30 @@ impl Linux {
     }
 }
 
+impl Linux {
+    /// Makes an IFB, or finds it, and puts a hierarchy in force there for a policy. Returns it with the steps, and 1 if
+    /// it was made or set anew. After a failure it is removed, unless the pool `had` it.
+    pub(super) fn put_on_ifb(
+        &mut self,
+        name: &str,
+        what: &str,
+        hierarchy: &Hierarchy,
+        numbers: &htb::Numbers,
+        takeover: bool,
+        had: bool,
+    ) -> Result<(Device, Vec<htb::Step>, usize), Error> {
+        let sent = self.netlink.changes();
+        let ifb = ifb::make(&mut self.netlink, name, what, ifb::QUEUE_PACKETS)?;
+        let made = usize::from(self.netlink.changes() != sent);
+        let done = put(&mut self.netlink, &self.past.log, &ifb, hierarchy, numbers, Cause::Policy, takeover);
+        if done.is_err() && !had {
+            // The error that led here says more than one that follows from it.
+            let _ = ifb::remove(&mut self.netlink, name);
+        }
+        done.map(|applied| (ifb, applied.steps, made))
+    }
+}
+
 /// Puts a hierarchy in force at an interface, for a cause. A foreign qdisc is recorded before it is replaced, and
 /// struck out if the change failed and it is still or again there.
 pub(super) fn put(
