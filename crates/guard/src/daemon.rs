@@ -1,6 +1,7 @@
 //! The thread that keeps a policy in force. It runs the control loop, checks some times a second whether something was
 //! changed from outside, and answers requests, one after the other. It alone uses the plane.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use vmio_model::policy::Policy;
 
 use crate::core::{Core, CoreError, PoolStatus};
+use crate::desired::Identity;
 use crate::interface::DiscoveredInterface;
 use crate::planes::Plane;
 
@@ -31,6 +33,8 @@ const WAITING: usize = 64;
 pub struct Status {
     /// Each pool that is in force.
     pub pools: Vec<PoolStatus>,
+    /// What each interface in a pool may claim to be, by the name of the member.
+    pub identities: BTreeMap<String, Identity>,
     /// Notes: interfaces that two entries match or that cannot be limited, and the plane's own.
     pub notes: Vec<String>,
     /// Periods of the loop so far.
@@ -41,7 +45,7 @@ pub struct Status {
     pub longest_tick_time: Duration,
     /// Histogram of all.
     pub tick_times: Times,
-    /// Changes from outside that were put right.
+    /// Changes from outside that were put right: each queue, class and filter is one.
     pub put_right: u64,
     /// The last failure, until the same succeeds.
     pub trouble: Option<String>,
@@ -272,7 +276,7 @@ impl<P: Plane> LoopThread<P> {
                     let (notes, last) = (self.core.notes(), self.status.clone());
                     let trouble = last.trouble.clone().or_else(|| self.failed.as_ref().map(ToString::to_string));
                     let status = match pools {
-                        Ok(pools) => Status { pools, notes, trouble, ..last },
+                        Ok(pools) => Status { pools, identities: self.core.identities(), notes, trouble, ..last },
                         Err(e) => Status { notes, trouble: Some(e.to_string()), ..last },
                     };
                     let _ = tell.send(status);

@@ -279,6 +279,7 @@ impl Manager {
             policy: &self.read.loaded.policy,
             loops: &status,
             demand: &self.demand,
+            found: &self.found,
             appeared: &self.appeared,
             appeared_in_all: self.appeared_in_all,
             appeared_time: self.appeared_time,

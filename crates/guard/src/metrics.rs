@@ -87,17 +87,27 @@ const ABOUT: &[About] = &[
     about("trouble", Gauge, "1 while something goes wrong: vmio guard status says what.", |s| {
         Some(yes(s.trouble.is_some()))
     }),
-    about("loop_period_seconds", Gauge, "Period of the loop.", |s| Some(s.loops.period_seconds)),
-    about("loop_periods_total", Counter, "Periods of the loop since the start.", |s| {
-        Some(s.loops.periods_total as f64)
+    about("loop_period_seconds", Gauge, "Period of the control loop, as the policy has it.", |s| {
+        Some(s.loops.period_seconds)
     }),
-    about("loop_last_seconds", Gauge, "Time that the loop's last period took.", |s| Some(s.loops.last_seconds)),
-    about("loop_longest_seconds", Gauge, "Time that the loop's longest period took.", |s| {
+    about(
+        "loop_periods_total",
+        Counter,
+        "Periods of the control loop since the start; 0 where the kernel needs none.",
+        |s| Some(s.loops.periods_total as f64),
+    ),
+    about("loop_last_seconds", Gauge, "Processing time of the control loop's last period.", |s| {
+        Some(s.loops.last_seconds)
+    }),
+    about("loop_longest_seconds", Gauge, "Processing time of the control loop's longest period.", |s| {
         Some(s.loops.longest_seconds)
     }),
-    about("put_right_total", Counter, "Changes by other programs that were corrected.", |s| {
-        Some(s.loops.put_right_total as f64)
-    }),
+    about(
+        "corrected_changes_total",
+        Counter,
+        "Queues, classes, filters and limits that other programs changed and the guard corrected.",
+        |s| Some(s.loops.corrected_changes_total as f64),
+    ),
 ];
 
 /// Figures of each member; [`members`] adds where its excess waits.
@@ -105,59 +115,75 @@ const OF_MEMBERS: &[OfMember] = &[
     of(
         "offered_bytes_total",
         Counter,
-        "Bytes that passed or were queued; after drops, those that arrived at the interface.",
+        "Bytes that passed or were queued; in seconds with drops, those that came in at the interface.",
         |m| m.offered_bps.map(|_| m.offered_bytes_total as f64),
     ),
-    of("passed_bytes_total", Counter, "Bytes that passed, as they count on the wire.", |m| {
+    of("passed_bytes_total", Counter, "Bytes that passed, with the framing of the wire.", |m| {
         Some(m.passed_bytes_total as f64)
     }),
     OfMember {
         name: DROPPED,
         kind: Counter,
-        help: "Packets that were dropped, by place: at the member's queue, or behind all queues at the uplink.",
+        help: "Packets that were dropped. Place queue: at the member's limit; uplink: after all limits, at the uplink.",
         label: Some(("place", "queue")),
         value: |m| Some(m.dropped_packets_total as f64),
     },
-    of("spoofed_packets_total", Counter, "Packets of the guest that claimed an address of another.", |m| {
+    of("spoofed_packets_total", Counter, "Packets of the guest that claimed an address that is not its own.", |m| {
         of_guest(m, m.spoofed_packets_total)
     }),
-    of("spoofed_dropped_packets_total", Counter, "Packets of those that were dropped.", |m| {
-        of_guest(m, m.spoofed_dropped_packets_total)
-    }),
+    of(
+        "spoofed_dropped_packets_total",
+        Counter,
+        "Packets that claimed an address that is not the guest's own and were dropped.",
+        |m| of_guest(m, m.spoofed_dropped_packets_total),
+    ),
     of(
         "resolution_dropped_packets_total",
         Counter,
-        "Packets of ARP and neighbour discovery that were dropped since the guest sent too many.",
+        "Packets of ARP and neighbour discovery that were dropped because the guest sent too many.",
         |m| of_guest(m, m.resolution_dropped_packets_total),
     ),
-    of("waiting_bytes", Gauge, "Bytes that wait in the member's queue on the host.", |m| Some(m.waiting_bytes as f64)),
-    of("send_buffer_bytes", Gauge, "Send buffer of the guest's tap that is in force.", |m| {
+    of("waiting_bytes", Gauge, "Bytes that wait now in the member's queue on the host.", |m| {
+        Some(m.waiting_bytes as f64)
+    }),
+    of("send_buffer_bytes", Gauge, "Send buffer of the guest's tap that is in force now.", |m| {
         m.excess.as_ref()?.send_buffer_bytes.map(f64::from)
     }),
     of(
         "held_seconds_total",
         Counter,
-        "Time in which the member was held back: its packets waited or were dropped.",
+        "Time in which the member wanted more than it got: its packets waited or were dropped.",
         |m| Some(m.held_seconds_total),
     ),
-    of("local_bytes_total", Counter, "Bytes that the member sent or received beside the uplink.", |m| {
-        Some(m.local.as_ref()?.bytes_total as f64)
-    }),
-    of("local_limited", Gauge, "1 if the maximum holds for these, too; 0: local traffic is not limited.", |m| {
-        Some(yes(m.local.as_ref()?.limited))
-    }),
+    of(
+        "local_bytes_total",
+        Counter,
+        "Bytes that the member sent or received and that never reach the uplink (local traffic).",
+        |m| Some(m.local.as_ref()?.bytes_total as f64),
+    ),
+    of(
+        "local_limited",
+        Gauge,
+        "1 if the member's maximum holds for local traffic, too; 0 if local traffic is not limited.",
+        |m| Some(yes(m.local.as_ref()?.limited)),
+    ),
     of(
         "interface_waiting_bytes",
         Gauge,
-        "Bytes that wait at the member's own interface, where that is limited.",
+        "Bytes that wait now at the member's own interface, where all that it sends is limited there.",
         |m| limited(m).map(|local| local.waiting_bytes as f64),
     ),
-    of("interface_dropped_packets_total", Counter, "Packets that were dropped there.", |m| {
+    of("interface_dropped_packets_total", Counter, "Packets that were dropped at the member's own interface.", |m| {
         limited(m).map(|local| local.dropped_packets_total as f64)
     }),
-    of("limit_bytes_per_second", Gauge, "Limit that is in force now.", |m| m.limit_bps.map(bytes)),
-    of("min_effective_bytes_per_second", Gauge, "Minimum, as far as all fit.", |m| Some(bytes(m.min_effective_bps))),
-    of("max_bytes_per_second", Gauge, "Maximum.", |m| Some(bytes(m.max_bps))),
+    of("limit_bytes_per_second", Gauge, "Limit of the member that is in force now.", |m| m.limit_bps.map(bytes)),
+    of(
+        "min_effective_bytes_per_second",
+        Gauge,
+        "Minimum of the member; less than its class has where not all minima fit.",
+        |m| Some(bytes(m.min_effective_bps)),
+    ),
+    of("max_bytes_per_second", Gauge, "Maximum of the member, by its class.", |m| Some(bytes(m.max_bps))),
     of("guarantee_wanted_seconds_total", Counter, "Time in which the member needed its minimum.", |m| {
         guaranteed(m, m.guarantee_wanted_seconds_total)
     }),
@@ -232,12 +258,17 @@ pub fn text(status: &Status) -> String {
     }
     loop_times(&mut out, status);
     appeared(&mut out, status);
-    pools(&mut out, status, Gauge, "capacity_bytes_per_second", "Capacity of the uplink.", |pool| {
+    pools(&mut out, status, Gauge, "capacity_bytes_per_second", "Capacity of the uplink in this direction.", |pool| {
         Some(bytes(pool.capacity_bps))
     });
-    pools(&mut out, status, Gauge, "shared_bytes_per_second", "What the members share now.", |pool| {
-        Some(bytes(pool.shared_bps))
-    });
+    pools(
+        &mut out,
+        status,
+        Gauge,
+        "shared_bytes_per_second",
+        "Rate that the members share now; 0 while nothing is in force.",
+        |pool| Some(bytes(pool.shared_bps)),
+    );
     pools(
         &mut out,
         status,
@@ -246,15 +277,20 @@ pub fn text(status: &Status) -> String {
         "1 while the limits are in force, 0 while something is in their way.",
         |pool| Some(yes(pool.not_in_force.is_none())),
     );
-    let help = "Times that limits were not in force any more: another's queue was in their place, or the uplink gone.";
+    let help =
+        "Times that limits were broken from outside: another program changed or replaced them, or the uplink was gone.";
     pools(&mut out, status, Counter, "interruptions_total", help, |pool| Some(pool.interruptions_total as f64));
-    let help = "Rate that the guests share where their queues are before the uplink.";
+    let help =
+        "Time in which limits were broken from outside, each from the last look at which they were as they should be.";
+    let name = "interrupted_seconds_total";
+    pools(&mut out, status, Counter, name, help, |pool| Some(pool.interrupted_seconds_total));
+    let help = "Rate that the guests share in their queues before the uplink, where they have those.";
     pools(&mut out, status, Gauge, "stage_shared_bytes_per_second", help, |pool| {
         Some(bytes(pool.stage.as_ref()?.shared_bps))
     });
-    let help = "Bytes that have left those queues and wait at the uplink.";
+    let help = "Bytes that have left the guests' queues before the uplink and wait at it now.";
     pools(&mut out, status, Gauge, "stage_waiting_bytes", help, |pool| Some(pool.stage.as_ref()?.waiting_bytes as f64));
-    let help = "Bytes that arrived at the uplink of what guests receive, as they count on the wire.";
+    let help = "Bytes that arrived at the uplink, with the framing of the wire.";
     pools(&mut out, status, Counter, "arrived_bytes_total", help, |pool| Some(pool.arrived_bytes_total? as f64));
     let help = "1 while the uplink is full of received traffic: the loss happens before this host, which cannot \
                 prevent it.";
@@ -265,7 +301,7 @@ pub fn text(status: &Status) -> String {
 
 fn loop_times(out: &mut Text, status: &Status) {
     let name = "loop_duration_seconds";
-    out.head(name, Kind::Histogram, "Time that the loop's periods took.");
+    out.head(name, Kind::Histogram, "Processing time of the control loop's periods.");
     for bucket in &status.loops.buckets {
         let most = bucket.at_most_seconds.to_string();
         out.labelled(&format!("{name}_bucket"), &[("le", &most)], bucket.total as f64);

@@ -134,9 +134,16 @@ pub fn notice(lead: &str, indent: usize, text: &str) -> String {
     notice_at(lead, indent, text, room())
 }
 
-fn notice_at(lead: &str, indent: usize, text: &str, columns: usize) -> String {
-    let width = columns.saturating_sub(indent);
-    led(lead, indent, &in_lines(&commands_whole(words(text), width), width, is_path))
+/// The same for so many columns. Behind a lead that leaves a word too little room the text has lines of its own.
+pub fn notice_at(lead: &str, indent: usize, text: &str, columns: usize) -> String {
+    let further = room_for(&[text], indent, columns);
+    let width = columns.saturating_sub(further);
+    let lines = in_lines(&commands_whole(words(text), width), width, is_path);
+    if further == indent {
+        return led(lead, indent, &lines);
+    }
+    let lead = if lead.trim().is_empty() { String::new() } else { format!("{}\n", lead.trim_end()) };
+    lead + &led(&" ".repeat(further), further, &lines)
 }
 
 /// Lines behind their lead.

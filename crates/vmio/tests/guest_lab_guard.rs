@@ -118,7 +118,7 @@ fn topology(name: &str, uplink: &str, waits: &str, why: &str, behind: bool) -> S
             assert_eq!(member["excess"]["waits"], waits, "{member}");
             assert!(member["excess"]["reason"].as_str().unwrap().contains(why), "{member}");
         }
-        assert_eq!((&status["trouble"], &status["loop"]["put_right_total"]), (&Value::Null, &Value::from(0)));
+        assert_eq!((&status["trouble"], &status["loop"]["corrected_changes_total"]), (&Value::Null, &Value::from(0)));
     }
     // Members whose excess waits on this host keep their flows apart, and so do the host and whatever nobody is for; where
     // the queues stand behind taps, the uplink has one more for all guests (4004).
@@ -149,7 +149,7 @@ fn clock_jumps(said: &Said) {
     let breaches = |status: &Value| members(status).iter().map(|m| m["breaches_total"].clone()).collect::<Vec<_>>();
     for (before, after) in said.all("clock-before").iter().zip(said.all("clock-status")) {
         let [before, status]: [Value; 2] = [before, after].map(|text| serde_json::from_str(text).unwrap());
-        assert_eq!((&status["trouble"], &status["loop"]["put_right_total"]), (&Value::Null, &Value::from(0)));
+        assert_eq!((&status["trouble"], &status["loop"]["corrected_changes_total"]), (&Value::Null, &Value::from(0)));
         assert_eq!(breaches(&status), breaches(&before));
         // Each one's is of few packets, since the look before.
         let rate = members(&status).iter().map(|m| m["rate_bps"].as_f64().unwrap() / 1e6).sum::<f64>();
@@ -263,7 +263,7 @@ fn long_guard_in_a_lab_host_queues_what_containers_send() {
     let put_right = |text: &String| {
         let status: Value = serde_json::from_str(text).unwrap();
         assert_eq!(status["trouble"], Value::Null);
-        status["loop"]["put_right_total"].as_u64().unwrap()
+        status["loop"]["corrected_changes_total"].as_u64().unwrap()
     };
     let put_right: Vec<u64> = said.all("put-right").iter().map(put_right).collect();
     assert!(put_right[0] > 0 && put_right[0] == put_right[1], "{put_right:?}");

@@ -144,7 +144,9 @@ fn a_queue_that_somebody_deletes_is_put_back() {
         net::run(&["tc qdisc del dev u0 root"]);
         assert!(!limits());
         poll_until("it is put back", limits);
-        poll_until("it is counted", || host.status()["loop"]["put_right_total"].as_u64().unwrap() > 0);
+        poll_until("it is counted", || host.status()["loop"]["corrected_changes_total"].as_u64().unwrap() > 0);
+        // However many queues, classes and filters that were.
+        assert_eq!(host.status()["pools"][0]["interruptions_total"], 1);
         // An uplink that goes down, and one that comes again under its name.
         ip("link set u0 down");
         ip("link set u0 up");

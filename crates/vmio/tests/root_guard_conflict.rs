@@ -44,7 +44,7 @@ fn a_foreign_queue_and_a_renamed_uplink_are_told_at_once() {
         assert_eq!((&status["pools"][1]["not_in_force"], &status["trouble"]), (&Value::Null, &Value::Null), "{status}");
         let (out, _) = host.ends(&["guard", "status"], 0);
         assert!(out.contains("not in force: u0 guest_tx: qdisc pfifo"), "{out}");
-        assert!(out.contains("u0 guest_tx: 100 Mbit/s, nothing in force (see above)"), "{out}");
+        assert!(out.contains("u0 guest_tx: 100 Mbit/s, nothing in force (see below)"), "{out}");
         // A guest that comes meanwhile is in force elsewhere, and here as soon as that is gone.
         host.plug("t2");
         poll_until("it is known", || host.members().len() == 4);
@@ -88,7 +88,11 @@ fn a_foreign_queue_is_removed_where_the_policy_says_so() {
             poll_until("it is counted", || sent(host)["interruptions_total"] == times);
             assert!(sent(host)["not_in_force"].is_null());
         }
-        poll_until("it is counted as put right", || host.status()["loop"]["put_right_total"].as_u64().unwrap() >= 2);
+        poll_until("it is counted as put right", || {
+            host.status()["loop"]["corrected_changes_total"].as_u64().unwrap() >= 2
+        });
+        let seconds = sent(host)["interrupted_seconds_total"].as_f64().unwrap();
+        assert!(seconds > 0.0 && seconds < 10.0, "{seconds}");
         // The log has it within the second.
         std::thread::sleep(Duration::from_millis(1200));
         let (code, said) = daemon.end(Some(Signal::TERM));

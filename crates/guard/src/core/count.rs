@@ -1,11 +1,13 @@
 //! Counters and status of each pool, and the purge of packets that wait too long in `default`.
 
+use std::collections::BTreeMap;
+
 use vmio_model::holding::QueueingPoint;
 use vmio_model::policy::pool::MemberKind;
 use vmio_model::rate::BitRate;
 
 use super::{Core, CoreError, HeldStatus, MemberStatus, PoolStatus};
-use crate::desired::DesiredPool;
+use crate::desired::{DesiredPool, Identity};
 use crate::planes::{Count, Observation, Plane, Scope, Setting};
 
 impl<P: Plane> Core<P> {
@@ -58,6 +60,12 @@ impl<P: Plane> Core<P> {
     pub fn status(&mut self) -> Result<Vec<PoolStatus>, CoreError> {
         let observed = self.observe_pools()?;
         Ok(self.statuses(observed))
+    }
+
+    /// What each interface in a pool may claim to be, by the name of the member.
+    pub fn identities(&self) -> BTreeMap<String, Identity> {
+        let seats = self.desired.pools.iter().flat_map(|pool| &pool.seats).filter(|seat| seat.interface.is_some());
+        seats.map(|seat| (seat.name.clone(), seat.identity.clone())).collect()
     }
 
     /// Reads each pool, in the order of the desired state.

@@ -57,7 +57,7 @@ impl Clock {
             stage: None,
             arrived_bytes: None,
             capacity_bps: BitRate::new(100_000_000),
-            interruptions: Interruptions { total: 1, now: Some("it is gone".to_owned()), put_right: None },
+            interruptions: Interruptions { total: 1, now: Some("it is gone".to_owned()), ..Interruptions::default() },
             members: vec![member("a", MIN, 0, 0, 0), member("b", BitRate::ZERO, 0, 0, 0)],
         };
         self.demand.count(&[pool], self.at)

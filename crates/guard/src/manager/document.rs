@@ -1,23 +1,29 @@
 //! What a guard that runs says of itself: `vmio guard status --json`, and what metrics and dashboard are made of.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmio_model::control::Allocator;
 use vmio_model::policy::Policy;
+use vmio_model::policy::pool::called;
 use vmio_model::problem::Problem;
 
 use crate::daemon;
 use crate::demand::Demand;
 use crate::groups::{GuestStatus, State};
+use crate::interface::DiscoveredInterface;
 use crate::observed::Observed;
 
 mod local;
 mod pool;
+mod settings;
 
 pub use local::{LocalDocument, local_note};
+use pool::Known;
 pub use pool::{ExcessDocument, MemberDocument, PoolDocument, StageDocument};
+pub use settings::SettingsDocument;
 
 /// Version of this document; fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "1.0";
@@ -94,8 +100,9 @@ pub struct LoopStatus {
     pub last_seconds: f64,
     /// The longest so far.
     pub longest_seconds: f64,
-    /// Changes by other programs that were corrected.
-    pub put_right_total: u64,
+    /// Changes by other programs that were corrected: each queue, class, filter and limit of a control group is one, so
+    /// that one interruption (of a pool: `interruptions_total`) is often several.
+    pub corrected_changes_total: u64,
     /// Time that all took.
     #[serde(default)]
     pub seconds_total: f64,
@@ -167,6 +174,7 @@ pub(super) struct StatusParts<'a> {
     pub policy: &'a Policy,
     pub loops: &'a daemon::Status,
     pub demand: &'a Demand,
+    pub found: &'a [DiscoveredInterface],
     pub appeared: &'a [Duration],
     pub appeared_in_all: u64,
     pub appeared_time: Duration,
@@ -187,6 +195,7 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
         let rank = (appeared.len() * part).div_ceil(100).max(1) - 1;
         appeared.get(rank).map(Duration::as_secs_f64)
     };
+    let of_members = Known { guests: guests(known.found), identities: &loops.identities };
     Status {
         schema_version: SCHEMA_VERSION.to_owned(),
         vmio_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -208,7 +217,7 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
             periods_total: loops.ticks,
             last_seconds: loops.tick_time.as_secs_f64(),
             longest_seconds: loops.longest_tick_time.as_secs_f64(),
-            put_right_total: loops.put_right + known.groups_put_right,
+            corrected_changes_total: loops.put_right + known.groups_put_right,
             seconds_total: loops.tick_times.sum.as_secs_f64(),
             buckets: loops
                 .tick_times
@@ -222,7 +231,7 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
             p99_seconds: quantile(99),
             seconds_total: known.appeared_time.as_secs_f64(),
         },
-        pools: loops.pools.iter().map(|pool| PoolDocument::of(pool, policy, known.demand)).collect(),
+        pools: loops.pools.iter().map(|pool| PoolDocument::of(pool, policy, known.demand, &of_members)).collect(),
         guests: known.groups.iter().map(guest).collect(),
         notes: loops
             .notes
@@ -234,6 +243,15 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
         trouble: known.trouble.map(str::to_owned),
         observed: known.observed,
     }
+}
+
+/// The guest behind each interface, by the name of the member.
+fn guests(found: &[DiscoveredInterface]) -> BTreeMap<String, &str> {
+    let named = found.iter().map(|found| &found.interface).filter_map(|interface| {
+        let guest = interface.vms.first().or(interface.netns.as_ref()).filter(|guest| !guest.is_empty())?;
+        Some((called(&interface.name).into_owned(), guest.as_str()))
+    });
+    named.collect()
 }
 
 fn guest(guest: &GuestStatus) -> GuestDocument {

@@ -205,6 +205,23 @@ fn interfaces_that_appear_are_timed() {
 }
 
 #[test]
+fn status_names_guests_and_what_they_may_claim() {
+    let (_, _, mut manager) = started();
+    let (mut guest, mut container) = (tap(1), tap(2));
+    guest.interface.vms = vec!["web1".into(), "101".into()];
+    container.interface.netns = Some("blue".into());
+    manager.set_interfaces(Discovery { interfaces: vec![guest, container, tap(3)], reported_at: None }).unwrap();
+    let status = manager.status().unwrap();
+    let members = &status.pools[0].members;
+    let guests: Vec<Option<&str>> = members.iter().map(|m| m.guest.as_deref()).collect();
+    assert_eq!(guests, [None, Some("web1"), Some("blue"), None, None]);
+    let settings = members[1].settings.as_ref().unwrap();
+    let words = (settings.spoofing.as_deref(), settings.local.as_deref(), settings.router);
+    assert_eq!(words, (Some("warn"), Some("count"), Some(false)));
+    assert!(members[0].settings.is_none());
+}
+
+#[test]
 fn capacity_follows_the_link_speed() {
     let (files, log) =
         (Files(Arc::new(Mutex::new(POLICY.replace("capacity = \"100Mbit\"", ""))), Arc::default()), UndoLog::memory());

@@ -30,7 +30,7 @@ pub struct PoolChange {
 pub enum PoolState {
     /// It is not in force, for this reason.
     Interrupted(String),
-    /// It was not in force for a moment: this was in its way, and was removed.
+    /// It was not in force for a moment, or not wholly: this was in its way or was changed, and was put right.
     PutRight(String),
     /// It is in force again.
     Back,
@@ -142,7 +142,9 @@ mod tests {
         let (mut told, began) = (Told::default(), Instant::now());
         let mut news = |second, total, now: Option<&str>, put_right: Option<&str>| {
             let text = |text: Option<&str>| text.map(str::to_owned);
-            let pool = pool(Interruptions { total, now: text(now), put_right: text(put_right) }, Vec::new());
+            let interruptions =
+                Interruptions { total, now: text(now), put_right: text(put_right), ..Interruptions::default() };
+            let pool = pool(interruptions, Vec::new());
             told.news(&[pool], began + Duration::from_secs(second)).into_iter().map(|change| change.what).next()
         };
         let put_right = |total| Some(PoolState::PutRight(format!("tbf ({total} interruptions so far)")));

@@ -16,6 +16,7 @@ const DOCS: &str = include_str!("../../../../docs/guard-api.md");
 fn member(name: &str, min: u64) -> MemberDocument {
     MemberDocument {
         name: name.into(),
+        guest: None,
         class: "gold".into(),
         priority: 4,
         min_effective_bps: BitRate::new(min),
@@ -46,6 +47,7 @@ fn member(name: &str, min: u64) -> MemberDocument {
             waiting_bytes: 12,
             dropped_packets_total: 13,
         }),
+        settings: None,
     }
 }
 
@@ -72,7 +74,7 @@ fn status(members: Vec<MemberDocument>) -> Status {
             periods_total: 10,
             last_seconds: 1e-5,
             longest_seconds: 2e-5,
-            put_right_total: 0,
+            corrected_changes_total: 0,
             seconds_total: 1e-4,
             buckets: vec![Bucket { at_most_seconds: 2e-5, total: 9 }, Bucket { at_most_seconds: 1.0, total: 10 }],
         },
@@ -84,6 +86,7 @@ fn status(members: Vec<MemberDocument>) -> Status {
             shared_bps: BitRate::new(98_000_000),
             not_in_force: None,
             interruptions_total: 1,
+            interrupted_seconds_total: 0.5,
             stage: Some(StageDocument {
                 shared_bps: BitRate::new(97_000_000),
                 waiting_bytes: 1,

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vmio_model::control::AppliedLimits;
 use vmio_model::policy::Abilities;
@@ -122,7 +123,7 @@ pub struct Observation {
     pub counts: Vec<Count>,
     /// [`Scope::Counts`]: the stage's backlog at the uplink; `None` of a pool without one.
     pub backlog: Option<StageBacklog>,
-    /// [`Scope::Counts`]: how often the pool was not in force any more; while it is not, its counters stand still.
+    /// [`Scope::Counts`]: how often the pool was interrupted; while it is not in force, its counters stand still.
     pub interruptions: Interruptions,
     /// [`Scope::Pool`]: where each member's excess waits, by the index of its interface; empty where a plane has no
     /// queues.
@@ -137,14 +138,17 @@ pub struct Observation {
     pub cards: BTreeMap<u32, Result<Count, Arc<NotHeld>>>,
 }
 
-/// Times that a pool that had been put in force was not any more.
+/// Times that a pool that had been put in force was not any more, or not as it should be: however much of it another
+/// program changed at once, that is one interruption.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Interruptions {
     /// How often.
     pub total: u64,
+    /// How long in all, each from the last look at which nothing had been reported as changed.
+    pub time: Duration,
     /// Why it is not in force now, and what to do.
     pub now: Option<String>,
-    /// What was in its way last and was removed at once.
+    /// What was in its way or was changed last, and was put right at once.
     pub put_right: Option<String>,
 }
 

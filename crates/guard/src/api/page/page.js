@@ -54,6 +54,11 @@ function time(seconds) {
   return seconds < 172800 ? `${few(seconds / 3600)} h` : `${few(seconds / 86400)} days`;
 }
 
+// A member as an operator knows it: its guest, where one is known, and the interface.
+const shown = (member) => member.guest && member.guest !== member.name ? `${member.guest} (${member.name})` : member.name;
+const DIRECTIONS = { guest_tx: "guests send", guest_rx: "guests receive" };
+const named = (pool) => `${pool.uplink}, ${DIRECTIONS[pool.direction] || pool.direction}`;
+
 const who = (status) => status.measures ? `${status.algorithm} (${status.measures})` : status.algorithm;
 
 function tile(what, figure, more, bad) {
@@ -64,16 +69,19 @@ function tile(what, figure, more, bad) {
 
 function tiles(status, breaches) {
   const { loop, policy, appeared } = status;
+  const sum = (of) => status.pools.reduce((all, pool) => all + (of(pool) || 0), 0);
+  const interruptions = sum((pool) => pool.interruptions_total);
+  const interrupted = time(sum((pool) => pool.interrupted_seconds_total));
   const met = members(status).filter(({ member }) => member.guarantee_met_ratio != null);
   const least = met.length ? Math.min(...met.map(({ member }) => member.guarantee_met_ratio)) : null;
   const all = [
     tile("Breaches now", String(breaches), breaches ? "a minimum needed but not reached" : "no minimum missed for 2 s in a row", breaches),
-    tile("Guarantee met", least === null ? "–" : `${few(least * 100)} %`, "the least of any, of the last minute", least !== null && least < 0.99),
+    tile("Guarantee met", least === null ? "–" : `${few(least * 100)} %`, least === null ? "no minimum was needed in the last minute" : "of the last minute, by the member that got least", least !== null && least < 0.99),
     loop.periods_total === 0
-      ? tile("Loop", "–", "no period so far")
-      : tile("Loop", time(loop.last_seconds), `of ${time(loop.period_seconds)}; the longest ${time(loop.longest_seconds)}`, loop.last_seconds > loop.period_seconds),
-    tile("New interfaces", appeared.p99_seconds == null ? "–" : time(appeared.p99_seconds), appeared.p99_seconds == null ? "none came so far" : `99 % limited within; ${number(appeared.total)} came`),
-    tile("Put right", number(loop.put_right_total), "changes by other programs to the queues"),
+      ? tile("Control loop", "–", "not needed so far: the kernel does it alone")
+      : tile("Control loop", time(loop.last_seconds), `of each ${time(loop.period_seconds)}; at most ${time(loop.longest_seconds)} so far`, loop.last_seconds > loop.period_seconds),
+    tile("New interfaces", appeared.p99_seconds == null ? "–" : time(appeared.p99_seconds), appeared.p99_seconds == null ? "none came so far" : `99 % were limited within this time; ${number(appeared.total)} came so far`),
+    tile("Interruptions", number(interruptions), interruptions ? `limits broken from outside since the start; about ${interrupted} in all` : "nobody has broken limits since the start"),
     tile("Policy", `revision ${policy.revision}`, policy.files.join(", ")),
   ];
   by("tiles").replaceChildren(...all);
@@ -85,22 +93,26 @@ function notices(status) {
   const { policy } = status;
   if (status.trouble) add(`Trouble: ${status.trouble}`, true);
   for (const pool of status.pools.filter((pool) => pool.not_in_force != null)) {
-    add(`${pool.uplink} ${pool.direction}: not in force: ${pool.not_in_force}`, true);
+    add(`${named(pool)}: not in force: ${pool.not_in_force}`, true);
   }
   if (policy.refused) add(`The last change was refused: ${policy.refused}`, true);
   if (policy.taken_back_in_seconds != null) {
     add(`This change reverts in ${time(policy.taken_back_in_seconds)}; to keep it: vmio guard confirm`);
   }
   for (const { pool, member } of members(status).filter(({ member }) => member.flooded_seconds != null).slice(0, 20)) {
-    add(`${pool.uplink} ${member.name}: receives ${rate(member.rate_bps)} of its minimum of ${written(member.min_effective_bps)} while the link is full: the loss happens before this host, which cannot prevent it`, true);
+    add(`${pool.uplink}, ${shown(member)}: receives ${member.rate_bps == null ? "less" : rate(member.rate_bps)} of its minimum of ${written(member.min_effective_bps)} while the link is full: the loss happens before this host, which cannot prevent it`, true);
   }
   for (const { pool, member } of members(status).filter(({ member }) => member.spoofed_packets_total > 0).slice(0, 20)) {
-    add(`${pool.uplink} ${member.name}: ${number(member.spoofed_packets_total)} packets claimed addresses that are not its own, ${number(member.spoofed_dropped_packets_total)} of them dropped`, true);
+    add(`${pool.uplink}, ${shown(member)}: ${number(member.spoofed_packets_total)} packets so far claimed addresses that are not its own, ${number(member.spoofed_dropped_packets_total)} of them dropped`, true);
   }
   if (policy.files_differ) add("The files have changed since; to put them in force: vmio guard apply");
   if (policy.over) add(`Set over the files: ${policy.over.trim().split("\n").join(" ")}`);
-  for (const text of [...status.notes, ...policy.warnings].slice(0, 20)) add(text);
   by("notices").replaceChildren(...all);
+  // What stands always is folded away; whoever has opened it keeps it open.
+  const notes = [...status.notes, ...policy.warnings];
+  by("notes").hidden = notes.length === 0;
+  by("noted").textContent = notes.length === 1 ? "1 note" : `${number(notes.length)} notes`;
+  by("note").replaceChildren(...notes.slice(0, 200).map((text) => element("p", "dim", text)));
 }
 
 const members = (status) => status.pools.flatMap((pool) => pool.members.map((member) => ({ pool, member })));
@@ -138,11 +150,11 @@ function excess(pool, member, seconds) {
     say(PLACES[member.excess.waits] || clean(member.excess.waits));
     made.title = clean(member.excess.reason);
   }
-  if (member.waiting_bytes > 0) say(strong(bytes(member.waiting_bytes)), " wait");
+  if (member.waiting_bytes > 0) say(strong(bytes(member.waiting_bytes)), " wait on this host now");
   const drops = lost(pool, member, seconds);
-  if (drops > 0) say(strong(`${number(Math.round(drops))}/s`), " dropped");
-  if (member.held_seconds_total > 0) say(`held back ${time(member.held_seconds_total)} so far`);
-  if (member.dropped_packets_total > 0) say(`${number(member.dropped_packets_total)} dropped so far`);
+  if (drops > 0) say(strong(`${number(Math.round(drops))}/s`), " dropped now");
+  if (member.held_seconds_total > 0) say(`wanted more than it got for ${time(member.held_seconds_total)} in all`);
+  if (member.dropped_packets_total > 0) say(`${number(member.dropped_packets_total)} packets dropped in all`);
   return made;
 }
 
@@ -222,8 +234,9 @@ function past(pool, member) {
 
 function row(pool, member, seconds) {
   const made = element("div", member.breached_seconds != null ? "row breached" : "row");
-  const of = member.name === member.class ? "" : `${member.class}, `;
-  const name = element("div", "name", member.name, element("small", "", `${of}priority ${member.priority}`));
+  const guest = member.guest && member.guest !== member.name ? member.guest : null;
+  const of = [guest && member.name, member.name === member.class ? null : member.class, `priority ${member.priority}`];
+  const name = element("div", "name", guest || member.name, element("small", "", of.filter(Boolean).join(", ")));
   const now = element("div", "rate", member.rate_bps == null ? "–" : rate(member.rate_bps));
   const least = member.min_effective_bps > 0 ? `min ${written(member.min_effective_bps)}` : null;
   now.append(...[least, `max ${written(member.max_bps)}`].filter(Boolean).map((text) => element("small", "", text)));
@@ -237,18 +250,19 @@ function show(status) {
   const now = performance.now();
   const seconds = last ? (now - last.at) / 1000 : 0;
   const found = by("find").value.trim().toLowerCase();
-  const wanted = (m) => !found || m.name.toLowerCase().includes(found) || m.class.toLowerCase().includes(found);
+  const wanted = (m) => !found || [shown(m), m.class].some((text) => text.toLowerCase().includes(found));
   const shown = new Set();
   const sections = status.pools.map((pool) => {
     const total = pool.members.reduce((sum, member) => sum + (member.rate_bps || 0), 0);
-    const direction = pool.direction === "guest_tx" ? "guests send" : "guests receive";
-    const head = element("div", "head", element("h2", "", `${pool.uplink}: ${direction}`));
-    const shared = pool.shared_bps === pool.capacity_bps ? "" : `, ${written(pool.shared_bps)} shared`;
-    head.append(element("span", "dim", `${rate(total)} of ${written(pool.capacity_bps)}${shared}`));
+    const off = pool.not_in_force != null;
+    const head = element("div", "head", element("h2", "", named(pool)));
+    const shared = pool.shared_bps === pool.capacity_bps ? "" : ` (the link has ${written(pool.capacity_bps)})`;
+    const taken = off ? "not in force: what passes is not counted" : `${rate(total)} of ${written(pool.shared_bps)}${shared}`;
+    head.append(element("span", "dim", taken));
     if (pool.stage) {
       const { shared_bps, waiting_bytes, dropped_packets_total } = pool.stage;
-      const behind = `${bytes(waiting_bytes)} wait behind, ${number(dropped_packets_total)} dropped there`;
-      head.append(element("span", "dim", `guests share ${written(shared_bps)} before the uplink; ${behind}`));
+      const after = `after that ${bytes(waiting_bytes)} wait at the uplink, ${number(dropped_packets_total)} packets were dropped there so far`;
+      head.append(element("span", "dim", `guests wait before the uplink and share ${written(shared_bps)}; ${after}`));
     }
     const made = element("section", "pool", head);
     let rows = pool.members.filter(wanted);
@@ -273,8 +287,11 @@ function show(status) {
   by("legend").hidden = false;
   const since = new Date(status.started_unix_seconds * 1000).toLocaleString();
   by("about").textContent = clean(`vmio ${status.vmio_version}, plane ${status.plane}, ${who(status)}, since ${since}`);
-  const bad = status.trouble ? "trouble" : breaches ? "a guarantee is not kept" : "";
-  state(bad || "in force", bad ? "bad" : "good");
+  const off = status.pools.filter((pool) => pool.not_in_force != null).length;
+  const broken = breaches === 1 ? "1 guarantee is broken" : `${number(breaches)} guarantees are broken`;
+  const bad = off ? "not in force everywhere" : status.trouble ? "trouble" : breaches ? broken : "";
+  const good = status.plane === "observe" ? "observing: nothing is limited" : "in force, no guarantee is broken";
+  state(bad || good, bad ? "bad" : "good");
   document.title = bad ? `${bad} · vmio guard` : "vmio guard";
   const dropped = all.map(({ pool, member }) => [keyOf(pool, member), member.dropped_packets_total]);
   last = { at: now, dropped: new Map(dropped) };

@@ -1,13 +1,16 @@
 //! A direction of an uplink, and its members.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmio_model::policy::{Direction, Policy};
 use vmio_model::rate::BitRate;
 
-use super::LocalDocument;
+use super::{LocalDocument, SettingsDocument};
 use crate::core::{MemberStatus, PoolStatus};
 use crate::demand::Demand;
+use crate::desired::Identity;
 
 /// One direction of an uplink.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,9 +26,14 @@ pub struct PoolDocument {
     /// Why it is not in force now, and what to do; null where it is.
     #[serde(default)]
     pub not_in_force: Option<String>,
-    /// Times that it was not in force any more: another program's queue was in place of the guard's, or the uplink gone.
+    /// Times since the start that its limits were broken from outside: another program changed them (however many at
+    /// once) or put its own queue in their place, or the uplink was gone.
     #[serde(default)]
     pub interruptions_total: u64,
+    /// How long those lasted in all, with one that goes on: each from the last look, some times a second, at which
+    /// nothing was reported as changed, until its limits were in force again.
+    #[serde(default)]
+    pub interrupted_seconds_total: f64,
     /// Where the queues of its guests stand apart from the uplink; null where they stand at it.
     pub stage: Option<StageDocument>,
     /// Of what guests receive: bytes that have arrived at the uplink, as they count on the wire; null where nobody counts them.
@@ -66,6 +74,10 @@ pub struct ExcessDocument {
 pub struct MemberDocument {
     /// `host`, `default`, or the interface.
     pub name: String,
+    /// The guest behind the interface: as its manager or its process names it, else its network namespace; null where
+    /// none is known.
+    #[serde(default)]
+    pub guest: Option<String>,
     /// Its class.
     pub class: String,
     /// 1 is served first, 8 last.
@@ -80,7 +92,7 @@ pub struct MemberDocument {
     pub rate_bps: Option<BitRate>,
     /// Bytes that passed, as they count on the wire.
     pub passed_bytes_total: u64,
-    /// Packets that were dropped at its queue.
+    /// Packets that were dropped at its queue since that exists.
     pub dropped_packets_total: u64,
     /// Bytes that wait now.
     pub waiting_bytes: u64,
@@ -91,7 +103,7 @@ pub struct MemberDocument {
     /// The same in bytes, since the daemon saw it first.
     #[serde(default)]
     pub offered_bytes_total: u64,
-    /// Time in which it was held back: packets of it waited, or were dropped.
+    /// Time, since the daemon saw it first, in which it wanted more than it got: packets of it waited, or were dropped.
     #[serde(default)]
     pub held_seconds_total: f64,
     /// Time in which it wanted its minimum.
@@ -131,10 +143,19 @@ pub struct MemberDocument {
     /// What it sends or receives beside the uplink; null where that is not counted.
     #[serde(default)]
     pub local: Option<LocalDocument>,
+    /// What the policy says of it besides rates; null of `host`, `default`, and of what the card limits or nothing does.
+    #[serde(default)]
+    pub settings: Option<SettingsDocument>,
+}
+
+/// What is known of members besides their counters, by the name of each.
+pub(super) struct Known<'a> {
+    pub(super) guests: BTreeMap<String, &'a str>,
+    pub(super) identities: &'a BTreeMap<String, Identity>,
 }
 
 impl PoolDocument {
-    pub(super) fn of(pool: &PoolStatus, policy: &Policy, demand: &Demand) -> PoolDocument {
+    pub(super) fn of(pool: &PoolStatus, policy: &Policy, demand: &Demand, of_members: &Known<'_>) -> PoolDocument {
         let capacity_bps = capacity(pool, policy);
         PoolDocument {
             uplink: pool.key.uplink.clone(),
@@ -143,6 +164,7 @@ impl PoolDocument {
             shared_bps: if pool.interruptions.now.is_some() { BitRate::ZERO } else { pool.root_bps },
             not_in_force: pool.interruptions.now.clone(),
             interruptions_total: pool.interruptions.total,
+            interrupted_seconds_total: pool.interruptions.time.as_secs_f64(),
             stage: pool.stage.map(|(shared_bps, backlog)| StageDocument {
                 shared_bps,
                 waiting_bytes: backlog.waiting_bytes,
@@ -150,17 +172,25 @@ impl PoolDocument {
             }),
             arrived_bytes_total: pool.arrived_bytes,
             link_full: demand.is_full(&pool.key),
-            members: pool.members.iter().map(|m| MemberDocument::of(m, pool, policy, demand)).collect(),
+            members: pool.members.iter().map(|m| MemberDocument::of(m, pool, policy, demand, of_members)).collect(),
         }
     }
 }
 
 impl MemberDocument {
-    fn of(m: &MemberStatus, pool: &PoolStatus, policy: &Policy, demand: &Demand) -> MemberDocument {
+    fn of(
+        m: &MemberStatus,
+        pool: &PoolStatus,
+        policy: &Policy,
+        demand: &Demand,
+        of_members: &Known<'_>,
+    ) -> MemberDocument {
         let class = policy.class(&m.class).member(capacity(pool, policy));
+        let settings = of_members.identities.get(&m.name);
         let known = demand.of(&pool.key, &m.name).cloned().unwrap_or_default();
         MemberDocument {
             name: m.name.clone(),
+            guest: of_members.guests.get(&m.name).map(|guest| (*guest).to_owned()),
             class: m.class.clone(),
             priority: class.priority,
             min_effective_bps: m.min_effective_bps,
@@ -189,6 +219,8 @@ impl MemberDocument {
                 reason: held.reason.clone(),
             }),
             local: LocalDocument::of(m, known.local_bps),
+            settings: settings
+                .map(|identity| SettingsDocument::of(identity, policy.class(&m.class), pool.key.direction)),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! uplink.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 use vmio_model::policy::{Abilities, Direction, compile};
@@ -56,6 +57,10 @@ pub struct Linux {
     pools: BTreeMap<PoolKey, InstalledPool>,
     /// Pools that were in force once.
     interrupted: BTreeMap<PoolKey, Interrupted>,
+    /// When nothing was reported as changed last, or all was read back.
+    seen: Instant,
+    /// Changes of the pool that is being put in force which follow an address of the host: nobody meddled.
+    followed: usize,
     taps: Taps,
     cards: Cards,
     /// The kernel's events about interfaces, qdiscs and filters; None before the first pool is in force.
@@ -125,6 +130,8 @@ impl Linux {
             past,
             pools,
             interrupted,
+            seen: Instant::now(),
+            followed: 0,
             taps,
             cards,
             events,
@@ -277,7 +284,8 @@ impl Linux {
                 classifier.own(&device, &BTreeSet::new())?;
             }
             tenants.remove(&device);
-            changes += 1;
+            // That an interface is gone is no change of what is in force.
+            changes += usize::from(self.there.get(&device.index) == Some(&device.name));
         }
         Ok(changes)
     }
@@ -319,6 +327,7 @@ impl Plane for Linux {
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
         self.begin_past(!desired.pools.is_empty())?;
         self.past.log.number(desired)?;
+        let began = Instant::now();
         self.listen(desired)?;
         let mut changes = 0;
         let gone: Vec<PoolKey> =
@@ -337,6 +346,7 @@ impl Plane for Linux {
         if desired.pools.is_empty() {
             self.past.log.end()?;
         }
+        self.seen = began;
         Ok(changes)
     }
 
@@ -362,7 +372,14 @@ impl Plane for Linux {
                 let notes = past.chain(self.no_flows()).collect();
                 Ok(Observation { notes, ..Observation::default() })
             }
-            Scope::Disturbed => Ok(Observation { undisturbed: !self.is_disturbed(), ..Observation::default() }),
+            Scope::Disturbed => {
+                let began = Instant::now();
+                let undisturbed = !self.is_disturbed();
+                if undisturbed {
+                    self.seen = began;
+                }
+                Ok(Observation { undisturbed, ..Observation::default() })
+            }
             Scope::Counts(pool) => self.counted(pool),
             Scope::Pool(pool) => {
                 if let Some(interrupted) = self.interrupted_now(pool) {

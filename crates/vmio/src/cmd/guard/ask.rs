@@ -23,6 +23,9 @@ pub struct StatusArgs {
     /// Refresh every second, until Ctrl-C
     #[arg(long)]
     watch: bool,
+    /// Also notes, where each guest's excess waits and why, and its other settings
+    #[arg(long)]
+    verbose: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -156,7 +159,7 @@ pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
                 // Cursor home, then clear below: flickers less than clearing first.
                 term::print_exact("\x1b[H\x1b[J")?;
             }
-            term::print(&status::text(&status, context.style))?;
+            term::print(&status::text(&status, args.verbose, context.style))?;
         }
         if !args.watch {
             return Ok(Exit::Done);

@@ -171,6 +171,11 @@ impl Classifier {
         self.tcx_or_clsact(|this, mode| this.attach_receive_by(netlink, device, receive, mode))
     }
 
+    /// Whether packets that arrive at an uplink get other classes now than these.
+    pub fn receives_otherwise(&self, device: &Device, receive: &Receive) -> bool {
+        self.received.get(&device.index).is_some_and(|now| now != receive)
+    }
+
     /// As [`Classifier::attach_receive`], in this mode where it is not there yet.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
-//! Pools that were in force and are not any more: another program has put its queue in place of ours, or the uplink is
-//! gone. The other pools stay in force meanwhile.
+//! Pools that were in force and are not any more, or not wholly: another program has put its queue in place of ours or
+//! changed ours, or the uplink is gone. The other pools stay in force meanwhile.
+
+use std::time::{Duration, Instant};
 
 use vmio_model::policy::{Direction, OnConflict};
 
@@ -12,26 +14,51 @@ use crate::planes::{Count, Interruptions, Observation, PlaneError, StageBacklog}
 #[derive(Debug, Default)]
 pub(super) struct Interrupted {
     interruptions: Interruptions,
+    /// When it was seen in force last, before the interruption that goes on.
+    since: Option<Instant>,
+    /// As it was put in force last; `None` where that failed half-way.
+    wanted: Option<DesiredPool>,
     /// Numbers of its members, whose counters stand still meanwhile.
     members: Vec<u16>,
+}
+
+impl Interrupted {
+    fn of(pool: &DesiredPool) -> Interrupted {
+        Interrupted { wanted: Some(pool.clone()), ..Interrupted::default() }
+    }
+
+    /// Until now.
+    fn so_far(&self) -> Interruptions {
+        let lasts = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        Interruptions { time: self.interruptions.time + lasts, ..self.interruptions.clone() }
+    }
 }
 
 impl Linux {
     /// Puts a pool in force. What is in the way of one that was in force is noted instead of returned; with
     /// [`OnConflict::Restore`] another's queue is removed.
     pub(super) fn put_in_force(&mut self, pool: &DesiredPool, on_conflict: OnConflict) -> Result<usize, PlaneError> {
+        self.followed = 0;
         let mut done = self.pool(pool);
-        if !self.interrupted.contains_key(&pool.key) {
+        let Some(known) = self.interrupted.get(&pool.key) else {
             if done.is_ok() {
-                self.interrupted.insert(pool.key.clone(), Interrupted::default());
+                self.interrupted.insert(pool.key.clone(), Interrupted::of(pool));
             }
             return done;
-        }
-        let mut removed = None;
+        };
+        // What differs from a pool that is wanted as before, others have changed.
+        let as_before = known.wanted.as_ref() == Some(pool);
+        let changed = match &done {
+            Ok(changes) if as_before => changes.saturating_sub(self.followed),
+            _ => 0,
+        };
+        let mut put_right = (changed > 0).then(|| {
+            format!("another program had changed {changed} of the guard's queues, classes and filters: corrected")
+        });
         if let Err(PlaneError::Linux(Error::Foreign { place, what, .. })) = &done {
             let was = format!("{what} of another program was in place of the queues at {place}: removed");
             if on_conflict == OnConflict::Restore && self.evict(&pool.key)? {
-                removed = Some(was);
+                put_right = Some(was);
                 done = self.pool(pool);
             }
         }
@@ -39,21 +66,29 @@ impl Linux {
             Err(PlaneError::Linux(error)) => self.in_the_way(&pool.key, error)?,
             _ => None,
         };
+        let seen = self.seen;
         let known = self.interrupted.entry(pool.key.clone()).or_default();
-        let Interruptions { total, now: before, put_right } = &mut known.interruptions;
-        if before.is_none() && (removed.is_some() || now.is_some()) {
-            *total += 1;
-            *put_right = removed;
+        if done.is_err() && now.is_none() {
+            known.wanted = None;
+        } else if !as_before {
+            known.wanted = Some(pool.clone());
+        }
+        let of = &mut known.interruptions;
+        if of.now.is_none() && (put_right.is_some() || now.is_some()) {
+            of.total += 1;
+            of.put_right = put_right;
+            known.since = known.since.or(Some(seen));
         }
         known.members = pool.seats.iter().map(|seat| seat.number).collect();
         match (done, now) {
             (Err(_), Some(why)) => {
-                *before = Some(why);
+                of.now = Some(why);
                 Ok(0)
             }
             (done, _) => {
                 if done.is_ok() {
-                    *before = None;
+                    of.now = None;
+                    of.time += known.since.take().map_or(Duration::ZERO, |since| since.elapsed());
                 }
                 done
             }
@@ -86,14 +121,14 @@ impl Linux {
         Some(Observation {
             counts: known.members.iter().map(count).collect(),
             backlog: installed.and_then(|i| Some(StageBacklog { waiting_bytes: 0, ..i.stage.as_ref()?.backlog })),
-            interruptions: known.interruptions.clone(),
+            interruptions: known.so_far(),
             ..Observation::default()
         })
     }
 
-    /// How often a pool was not in force.
+    /// How often a pool was interrupted.
     pub(super) fn interruptions(&self, pool: &PoolKey) -> Interruptions {
-        self.interrupted.get(pool).map(|known| known.interruptions.clone()).unwrap_or_default()
+        self.interrupted.get(pool).map(Interrupted::so_far).unwrap_or_default()
     }
 
     /// Whether a pool waits for what is in its way to go.

@@ -59,7 +59,9 @@ impl Linux {
             through: at.index,
             classes: classes(&pool.seats, &self.own_addresses(&uplink)?),
         };
-        let led = self.past.loaded(&mut self.classifier)?.attach_receive(&mut self.netlink, &uplink, &receive)?;
+        let classifier = self.past.loaded(&mut self.classifier)?;
+        self.followed += usize::from(classifier.receives_otherwise(&uplink, &receive));
+        let led = classifier.attach_receive(&mut self.netlink, &uplink, &receive)?;
         Ok(made + applied.steps.len() + usize::from(led))
     }
 

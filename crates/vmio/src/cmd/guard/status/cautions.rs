@@ -1,0 +1,109 @@
+//! What an operator should look at, and whether guarantees are kept.
+
+use vmio_guard::manager::document::{MemberDocument, PoolDocument, Status};
+use vmio_guard::planes::observe;
+use vmio_model::policy::Direction;
+
+use super::pools::{cut, long_time, shown};
+use crate::report::format::{self, count};
+
+/// By kind, the worst last.
+pub fn all(status: &Status) -> [(&'static str, Vec<String>); 7] {
+    let policy = &status.policy;
+    let waits = policy.taken_back_in_seconds;
+    let waits = waits.map(|left| format!("this change reverts in {left:.0} s; to keep it: vmio guard confirm"));
+    let differ = "the files have changed since; to put them in force: vmio guard apply";
+    let differ = policy.files_differ.then(|| differ.to_owned());
+    let refused = policy.refused.iter().map(|why| format!("the last change was refused: {why}"));
+    [
+        ("waits", waits.into_iter().collect()),
+        ("files", differ.into_iter().chain(refused).collect()),
+        ("spoofed", spoofed(status)),
+        ("flooded", flooded(status)),
+        ("breach", breaches(status)),
+        ("not in force", interrupted(status)),
+        ("trouble", status.trouble.iter().cloned().collect()),
+    ]
+}
+
+/// The answer, and whether it is a good one.
+pub fn answer(status: &Status) -> (bool, String) {
+    if status.plane == observe::NAME {
+        return (true, "observing: nothing is limited".to_owned());
+    }
+    let pool = |pool: &PoolDocument| format!("{} {}", pool.uplink, pool.direction.word());
+    let off: Vec<String> = status.pools.iter().filter(|pool| pool.not_in_force.is_some()).map(pool).collect();
+    let in_force = match (status.pools.is_empty(), off.is_empty()) {
+        (true, _) => "no uplink is in force".to_owned(),
+        (false, true) => "in force".to_owned(),
+        (false, false) => format!("not in force on {}", off.join(", ")),
+    };
+    let broken = members(status).filter(|(_, member)| member.breached_seconds.is_some()).count();
+    let guarantees = match broken {
+        0 => "no guarantee is broken now".to_owned(),
+        1 => "1 guarantee is broken now".to_owned(),
+        more => format!("{more} guarantees are broken now"),
+    };
+    let trouble = if status.trouble.is_some() { "; trouble: see above" } else { "" };
+    let good = off.is_empty() && broken == 0 && status.trouble.is_none();
+    (good, format!("{in_force}; {guarantees}{trouble}"))
+}
+
+/// All members, each with its pool.
+fn members(status: &Status) -> impl Iterator<Item = (&PoolDocument, &MemberDocument)> {
+    status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member)))
+}
+
+/// Uplinks' directions of which nothing is in force now.
+fn interrupted(status: &Status) -> Vec<String> {
+    let line = |pool: &PoolDocument| {
+        Some(format!("{} {}: {}", pool.uplink, pool.direction.word(), pool.not_in_force.as_ref()?))
+    };
+    status.pools.iter().filter_map(line).collect()
+}
+
+/// Members whose packets have claimed addresses of others.
+fn spoofed(status: &Status) -> Vec<String> {
+    let sent = members(status).filter(|(pool, _)| pool.direction == Direction::GuestTx);
+    let line = |(_, member): (&PoolDocument, &MemberDocument)| {
+        (member.spoofed_packets_total > 0).then(|| {
+            let (all, dropped) = (member.spoofed_packets_total, member.spoofed_dropped_packets_total);
+            let packets = count(all as usize, "packet");
+            let name = shown(member);
+            format!("{name}: {packets} so far claimed addresses that are not its own, {dropped} of them dropped")
+        })
+    };
+    cut(sent.filter_map(line).collect())
+}
+
+/// Members whose minimum of receiving this host cannot hold now, since the link before it is full.
+fn flooded(status: &Status) -> Vec<String> {
+    let line = |(pool, member): (&PoolDocument, &MemberDocument)| {
+        Some(format!(
+            "{} {} {}: receives {} of its minimum of {} while the link is full, for {} now: the loss happens before \
+             this host, which cannot prevent it",
+            pool.uplink,
+            pool.direction.word(),
+            shown(member),
+            member.rate_bps.map_or_else(|| "less".to_owned(), format::rate),
+            format::rate(member.min_effective_bps),
+            long_time(member.flooded_seconds?)
+        ))
+    };
+    cut(members(status).filter_map(line).collect())
+}
+
+/// Members whose guarantee is not kept now.
+fn breaches(status: &Status) -> Vec<String> {
+    let line = |(pool, member): (&PoolDocument, &MemberDocument)| {
+        let (seconds, min) = (member.breached_seconds?, format::rate(member.min_effective_bps));
+        let got = member.rate_bps.map_or_else(|| "less".to_owned(), format::rate);
+        let what = match &pool.not_in_force {
+            Some(_) => format!("nothing holds its minimum of {min}"),
+            None => format!("gets {got} of the minimum of {min} that it needs"),
+        };
+        let long = if seconds > 0.0 { format!(", for {} now", long_time(seconds)) } else { String::new() };
+        Some(format!("{} {} {}: {what}{long}", pool.uplink, pool.direction.word(), shown(member)))
+    };
+    cut(members(status).filter_map(line).collect())
+}

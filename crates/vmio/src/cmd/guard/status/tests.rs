@@ -1,0 +1,116 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use vmio_model::rate::BitRate;
+
+use super::pools::{cut, shown};
+use super::*;
+
+const EXAMPLE: &str = include_str!("example.json");
+const PAGE: &str = include_str!("../../../../../../docs/guard-daemon.md");
+
+fn example() -> Status {
+    serde_json::from_str(EXAMPLE).unwrap()
+}
+
+/// Another program's queue is in place of the guard's, and web1 needs its minimum.
+fn troubled() -> Status {
+    let mut status = example();
+    let pool = &mut status.pools[0];
+    pool.shared_bps = BitRate::ZERO;
+    pool.not_in_force = Some(
+        "qdisc pfifo 8001: of another program is in place of the queues at eth0; remove it: tc qdisc del dev eth0 \
+         root; or let the guard do that: guard.on_conflict = \"restore\""
+            .to_owned(),
+    );
+    (pool.members[1].breached_seconds, pool.members[1].rate_bps) = (Some(75.0), None);
+    pool.members[2].spoofed_packets_total = 9;
+    status.policy.files_differ = true;
+    status
+}
+
+fn unfolded(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_page_shows_what_is_printed() {
+    let text = text_at(&example(), false, Style::PLAIN, 80);
+    assert!(
+        PAGE.contains(&format!("$ vmio guard status\n{text}```\n")),
+        "docs/guard-daemon.md has something else:\n{text}"
+    );
+}
+
+#[test]
+fn more_is_told_where_it_is_asked_for() {
+    let (brief, whole) = (example(), unfolded(&text_at(&example(), true, Style::PLAIN, 80)));
+    let brief = unfolded(&text_at(&brief, false, Style::PLAIN, 80));
+    for what in [
+        "note: tap9 is in no class",
+        "note: local traffic is not limited: what members of gold send",
+        "excess waits in the guest (send buffer 750000 bytes): virtio-net on a tap",
+        "queue: room for TCP; local: count; spoofing: warn; router: no; addresses by the policy: 192.0.2.7, 2001:db8",
+        "queue: 25.0 ms; local: count; spoofing: warn; router: no; addresses: none listed",
+        "50 Mbit/s stay free, so that excess waits on this host",
+        "new interfaces: 2 so far, 99 % of them limited within 5.10 ms",
+        "other programs: 8 changes to queues, filters and control groups corrected so far",
+    ] {
+        assert!(whole.contains(what), "{what}: {whole}");
+        assert!(!brief.contains(what), "{what}: {brief}");
+    }
+    assert!(brief.contains("2 notes: vmio guard status --verbose") && !whole.contains("2 notes"), "{brief}");
+}
+
+#[test]
+fn the_worst_and_the_answer_are_last() {
+    let text = unfolded(&text_at(&troubled(), false, Style::PLAIN, 80));
+    let places: Vec<usize> = [
+        "eth0 guest_tx: 1 Gbit/s, nothing in force (see below)",
+        "files: the files have changed since; to put them in force: vmio guard apply",
+        "spoofed: db1 (vnet7): 9 packets so far claimed addresses that are not its own, 0 of them dropped",
+        "breach: eth0 guest_tx web1 (tap3): nothing holds its minimum of 300 Mbit/s, for 1 min 15 s now",
+        "not in force: eth0 guest_tx: qdisc pfifo 8001:",
+        "not in force on eth0 guest_tx; 1 guarantee is broken now",
+    ]
+    .iter()
+    .map(|what| text.find(what).unwrap_or_else(|| panic!("{what}: {text}")))
+    .collect();
+    assert!(places.is_sorted(), "{places:?}: {text}");
+    assert!(text.ends_with("1 guarantee is broken now"), "{text}");
+    let mut status = example();
+    status.trouble = Some("no memory".to_owned());
+    let text = text_at(&status, false, Style::PLAIN, 80);
+    assert!(text.ends_with("trouble: no memory\nin force; no guarantee is broken now; trouble: see above\n"), "{text}");
+    status.plane = "observe".to_owned();
+    assert!(text_at(&status, false, Style::PLAIN, 80).ends_with("observing: nothing is limited\n"));
+}
+
+#[test]
+fn no_word_is_broken_in_a_narrow_terminal() {
+    let words = |text: &str| -> BTreeSet<String> {
+        text.split_whitespace().map(|word| word.trim_end_matches(';').to_owned()).collect()
+    };
+    for verbose in [false, true] {
+        let mut whole = words(&text_at(&troubled(), verbose, Style::PLAIN, 80));
+        whole.insert("rates".to_owned());
+        let narrow = text_at(&troubled(), verbose, Style::PLAIN, 40);
+        assert!(narrow.lines().all(|line| fit::columns(line) <= 40), "{narrow}");
+        let broken: Vec<String> = words(&narrow).difference(&whole).cloned().collect();
+        assert!(broken.is_empty(), "{broken:?}: {narrow}");
+    }
+}
+
+#[test]
+fn names_and_lines_are_bounded() {
+    let mut member = example().pools.remove(0).members.remove(1);
+    assert_eq!(shown(&member), "web1 (tap3)");
+    member.guest = Some(format!("{}\u{1b}]0;x\n", "long".repeat(40)));
+    let name = shown(&member);
+    assert!(fit::columns(&name) == 39 && name.ends_with("x\u{fffd} (tap3)"), "{name}");
+    member.guest = None;
+    assert_eq!(shown(&member), "tap3");
+    let lines = cut((0..23).map(|n| n.to_string()).collect());
+    assert_eq!((lines.len(), lines[20].as_str()), (21, "and 3 more: vmio guard status --json"));
+}
