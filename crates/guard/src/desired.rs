@@ -7,7 +7,7 @@ use vmio_model::holding::{Holding, Queue};
 use vmio_model::policy::assign::{Interface, assign};
 use vmio_model::policy::compile::{Compiled, Refusal, compile};
 use vmio_model::policy::pool::{MemberKind, Pool};
-use vmio_model::policy::{Abilities, Direction, Entry, OnConflict, Policy, Spoofing};
+use vmio_model::policy::{Abilities, Direction, Entry, OnConflict, Policy, Spoofing, Uplink};
 use vmio_model::rate::BitRate;
 
 use crate::interface::DiscoveredInterface;
@@ -93,6 +93,8 @@ pub struct DesiredPool {
     pub cards: Vec<CardLimit>,
     /// Interfaces with a class here that cannot be limited.
     pub unheld: Vec<UnlimitedInterface>,
+    /// IP addresses on the uplink's network that no guest may claim.
+    pub gateways: Vec<IpAddr>,
     /// Where its queues are: one place for all interfaces, so that they share exactly.
     pub queue: Queue,
     /// The plane's program, and what the control loop does.
@@ -209,9 +211,11 @@ pub fn desired(
             matched.push(Matched { found, entry: assigned.entry, number });
         }
     }
-    let listed: BTreeSet<IpAddr> = policy.entries.iter().flat_map(|entry| entry.addresses.iter().copied()).collect();
+    let guests = policy.entries.iter().flat_map(|entry| &entry.addresses);
+    let gateways = policy.uplinks.values().flat_map(|uplink| &uplink.gateways);
+    let listed: BTreeSet<IpAddr> = guests.chain(gateways).copied().collect();
     let (mut pools, mut problems) = (Vec::new(), Vec::new());
-    for uplink in policy.uplinks.keys() {
+    for (uplink, Uplink { gateways, .. }) in &policy.uplinks {
         for direction in Direction::ALL {
             let here = matched.iter().filter(|m| m.entry.uplink == *uplink && m.entry.class_in(direction).is_some());
             let mut plan = held::plan(policy, plane, uplink, direction, here, strictness);
@@ -246,7 +250,8 @@ pub fn desired(
             match compile(&pool, plane) {
                 Ok(compiled) => {
                     let key = PoolKey { uplink: uplink.clone(), direction };
-                    pools.push(DesiredPool { key, pool, seats, cards, unheld: plan.unheld, queue, compiled });
+                    let (unheld, gateways) = (plan.unheld, gateways.clone());
+                    pools.push(DesiredPool { key, pool, seats, cards, unheld, gateways, queue, compiled });
                 }
                 Err(Refusal(reasons)) => problems.extend(reasons),
             }
@@ -263,6 +268,11 @@ impl Desired {
     /// Its notes and those of the compiled programs.
     pub fn all_notes(&self) -> impl Iterator<Item = &String> {
         self.notes.iter().chain(self.pools.iter().flat_map(|pool| &pool.compiled.notes))
+    }
+
+    /// Classes with a written maximum that interfaces may exceed by local traffic, with the queues where they are here.
+    pub fn exceeded_locally<'a>(&self, policy: &'a Policy) -> Vec<&'a str> {
+        policy.exceeded_locally(|uplink| self.pools.iter().any(|pool| pool.is_staged() && pool.key.uplink == uplink))
     }
 }
 
@@ -285,7 +295,7 @@ fn strays(policy: &Policy, used: &BTreeSet<&String>, without: &[&str]) -> Vec<St
 }
 
 /// What a guest may claim to be. Of the addresses that its manager names those are its own that the policy gives to
-/// none (`listed`).
+/// guest and no gateway (`listed`).
 fn identity(policy: &Policy, listed: &BTreeSet<IpAddr>, entry: &Entry, found: &DiscoveredInterface) -> Identity {
     let all_known = !entry.addresses.is_empty();
     let by_manager = found.nic.iter().flat_map(|nic| &nic.place.addresses).filter(|address| !listed.contains(*address));

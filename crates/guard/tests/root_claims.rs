@@ -134,6 +134,13 @@ fn claims(mode: AttachMode) {
         send(&host, &[announcement(ATTACKER, VICTIM_IP), announcement(ATTACKER, "10.9.0.200")]);
         let told_so_far = 50 + forged.len() as u64 + 1;
         assert_eq!(since(&classifier).packets, told_so_far);
+        // Nor what is a gateway's, which is owned by the uplink.
+        let gateways = ["10.9.0.200", "fe80::77"].map(|ip| as_compared(ip.parse().unwrap()));
+        classifier.own(&host.uplink, &gateways.into()).unwrap();
+        let gateway = discovery(136, "fe80::77", "fe80::77", Some(ATTACKER));
+        send(&host, &[announcement(ATTACKER, "10.9.0.200"), gateway, announcement(ATTACKER, "10.9.0.201")]);
+        let told_so_far = told_so_far + 2;
+        assert_eq!(since(&classifier).packets, told_so_far);
 
         // Behind tags that name no VLAN, of which a neighbour takes off any number.
         let tagged = |tags: usize| {

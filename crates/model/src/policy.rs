@@ -89,12 +89,14 @@ pub struct Policy {
 }
 
 /// An interface of the host over which guests reach the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uplink {
     /// Capacity of each direction: as written, else the link speed of the kernel.
     pub capacity: BitRate,
     /// Framing of its packets: as written, else preamble and gap on a physical port.
     pub framing: Framing,
+    /// IP addresses on its network that no guest may claim: of routers, and of others that are no guests here.
+    pub gateways: Vec<IpAddr>,
 }
 
 /// A contract, for each interface that has it.
@@ -295,9 +297,11 @@ impl Policy {
     }
 
     /// Classes with a written maximum that interfaces may exceed by local traffic: what they send to other guests of
-    /// the host, to the host itself, or into its tunnels.
-    pub fn exceeded_locally(&self) -> Vec<&str> {
-        let sent = |name: &str| self.entries.iter().any(|entry| entry.class.as_deref() == Some(name));
+    /// the host, to the host itself, or into its tunnels. Not where all that guests send to an uplink passes queues
+    /// before it (`staged`), whatever their class says.
+    pub fn exceeded_locally(&self, staged: impl Fn(&str) -> bool) -> Vec<&str> {
+        let to_others = |entry: &&Entry| !staged(&entry.uplink);
+        let sent = |name: &str| self.entries.iter().filter(to_others).any(|e| e.class.as_deref() == Some(name));
         let open = |(name, class): &(&String, &Class)| class.max.is_some() && !class.limit_local && sent(name);
         self.classes.iter().filter(open).map(|(name, _)| name.as_str()).collect()
     }

@@ -24,6 +24,8 @@ pub struct Problem {
     pub notes: Vec<String>,
     /// Whether the key is unknown.
     pub(crate) is_unknown_key: bool,
+    /// Whether a person wrote the text in which it stands, and can look at that line.
+    is_placed: bool,
     /// The source line (cut where long), the caret's column in it, and its width.
     excerpt: (String, usize, usize),
 }
@@ -35,29 +37,65 @@ impl Problem {
         self
     }
 
+    /// Names the argument of a command in place of a line and key in a text that was made of it.
+    pub fn of_argument(mut self, argument: &str) -> Problem {
+        self.file = printable(argument);
+        self.key.clear();
+        self.is_placed = false;
+        self
+    }
+
     /// The problem like a compiler's message; `label` is its first word (`error`, `warning`), which may have escape
     /// sequences.
     pub fn snippet(&self, label: &str) -> String {
+        self.snippet_in(label, usize::MAX, &str::to_owned)
+    }
+
+    /// The same in so many columns: the line of the file is cut around the caret, and `fold` puts sentences in lines.
+    pub fn snippet_in(&self, label: &str, columns: usize, fold: &dyn Fn(&str) -> String) -> String {
         let key = if self.key.is_empty() { String::new() } else { format!("{}: ", self.key) };
+        if !self.is_placed {
+            let notes = self.notes.iter().map(|note| fold(&format!("  = {note}")) + "\n");
+            return fold(&format!("{label}: {}: {key}{}", self.file, self.what)) + "\n" + &notes.collect::<String>();
+        }
         let number = self.line.to_string();
         let gutter = " ".repeat(number.len());
-        let (line, before, width) = &self.excerpt;
-        let (before, carets) = (" ".repeat(*before), "^".repeat(*width));
-        let mut text = format!("{label}: {key}{}\n", self.what);
+        let (line, before, width) = self.excerpt_in(columns.saturating_sub(number.len() + 3));
+        let (before, carets) = (" ".repeat(before), "^".repeat(width));
+        let mut text = fold(&format!("{label}: {key}{}", self.what)) + "\n";
         let _ = writeln!(text, "{gutter} --> {}:{}:{}", self.file, self.line, self.column);
         let _ = writeln!(text, "{gutter} |");
         let _ = writeln!(text, "{}", format!("{number} | {line}").trim_end());
         let _ = writeln!(text, "{gutter} | {before}{carets}");
         for note in &self.notes {
-            let _ = writeln!(text, "{gutter} = {note}");
+            let _ = writeln!(text, "{}", fold(&format!("{gutter} = {note}")));
         }
         text
+    }
+
+    /// The excerpt in at most so many columns.
+    fn excerpt_in(&self, shown: usize) -> (String, usize, usize) {
+        let (line, before, width) = &self.excerpt;
+        let length = line.chars().count();
+        if length.max(before + width) <= shown.max(1) {
+            return (line.clone(), *before, *width);
+        }
+        let skipped = if before + 20 > shown { before.saturating_sub(shown / 2) } else { 0 };
+        let taken = if length > skipped + shown { shown.saturating_sub(1) } else { shown };
+        let mut cut: String = line.chars().skip(skipped).take(taken).collect();
+        if taken < shown {
+            cut.push('…');
+        }
+        let before = before - skipped;
+        (cut, before, (*width).min(shown.saturating_sub(before).max(1)))
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key.as_str() {
+            "" if !self.is_placed => write!(f, "{}: {}", self.file, self.what),
+            key if !self.is_placed => write!(f, "{}: {key}: {}", self.file, self.what),
             "" => write!(f, "{}:{}: {}", self.file, self.line, self.what),
             key => write!(f, "{}:{}: {key}: {}", self.file, self.line, self.what),
         }
@@ -81,17 +119,26 @@ pub struct Source<'a> {
     pub text: &'a str,
     /// Byte offset of each line.
     starts: Vec<usize>,
+    is_placed: bool,
 }
 
 impl<'a> Source<'a> {
     /// A text and its name.
     pub fn new(file: &'a str, text: &'a str) -> Source<'a> {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Source { file, text, starts }
+        Source { file, text, starts, is_placed: true }
     }
 
-    /// `file:line:column` of a byte range's start.
+    /// A text that no person wrote: its problems have a name and a key, and no line.
+    pub fn made(name: &'a str, text: &'a str) -> Source<'a> {
+        Source { is_placed: false, ..Source::new(name, text) }
+    }
+
+    /// `file:line:column` of a byte range's start; of a text that was made, its name.
     pub fn place(&self, span: &Range<usize>) -> String {
+        if !self.is_placed {
+            return self.file.to_owned();
+        }
         let (line, column, _) = self.locate(span.start);
         format!("{}:{line}:{column}", self.file)
     }
@@ -112,7 +159,8 @@ impl<'a> Source<'a> {
         let before = column - 1 - skipped;
         let excerpt = (line_text, before, width.min((SHOWN - before.min(SHOWN - 1)).max(1)));
         let (file, key, what) = (printable(self.file), printable(key), printable(what.as_ref()));
-        Problem { file, line, column, key, what, notes: Vec::new(), is_unknown_key: false, excerpt }
+        let is_placed = self.is_placed;
+        Problem { file, line, column, key, what, notes: Vec::new(), is_unknown_key: false, is_placed, excerpt }
     }
 
     /// The line of a byte, from 1.
@@ -180,5 +228,31 @@ mod tests {
         let caret = lines[4].iter().position(|c| *c == '^').unwrap_or(0);
         assert_eq!(lines[3][caret], 'x', "{shown}");
         assert_eq!(Source::new("a", "").problem(&(3..9), "", "empty").line, 1);
+    }
+
+    #[test]
+    fn in_a_narrow_terminal_the_caret_stays_under_its_value() {
+        let text = format!("{}x = 1{}", " ".repeat(70), "y".repeat(90));
+        let source = Source::new("a", &text);
+        for columns in [24, 40, 80] {
+            for at in [0, 30, 70, 100, 150] {
+                let shown = source.problem(&(at..at + 3), "", "w").snippet_in("error", columns, &str::to_owned);
+                let lines: Vec<Vec<char>> = shown.lines().map(|l| l.chars().collect()).collect();
+                assert!(lines.iter().all(|line| line.len() <= columns), "{shown}");
+                let caret = lines[4].iter().position(|c| *c == '^').unwrap_or(0);
+                assert_eq!(lines[3].get(caret).copied().unwrap_or(' '), text.as_bytes()[at] as char, "{shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_that_nobody_wrote_has_no_lines() {
+        let source = Source::made("guard set", "[class.gold]\nmax = 3\n");
+        assert_eq!(source.place(&(14..15)), "guard set");
+        let problem = source.problem(&(14..15), "class.gold.max", "is wrong").note("help: mend it");
+        assert_eq!(problem.to_string(), "guard set: class.gold.max: is wrong");
+        let problem = problem.of_argument("guard set class gold --max");
+        assert_eq!(problem.to_string(), "guard set class gold --max: is wrong");
+        assert_eq!(problem.snippet("error"), "error: guard set class gold --max: is wrong\n  = help: mend it\n");
     }
 }

@@ -11,6 +11,9 @@ use toml::de::{DeTable, DeValue};
 use crate::problem::{Problem, Source, TextError};
 use crate::words::nearest;
 
+/// Longest value that a message repeats.
+const FOUND: usize = 30;
+
 /// `; did you mean X?`, or the list of candidates.
 pub fn hint(word: &str, candidates: &[&str]) -> String {
     if candidates.is_empty() {
@@ -274,8 +277,9 @@ impl<'a> Reader<'a> {
     pub fn switch_value(&mut self, value: &Spanned<DeValue<'_>>, path: &str) -> Option<bool> {
         match value.get_ref() {
             DeValue::Boolean(on) => Some(*on),
-            other => {
-                self.wrong_type(&value.span(), path, "true or false", other);
+            _ => {
+                let found = self.found(value);
+                self.problem(&value.span(), path, format!("must be true or false, not {found}"));
                 None
             }
         }
@@ -298,10 +302,21 @@ impl<'a> Reader<'a> {
         self.word(value, &s.key(key), &words).map(|i| values[i])
     }
 
+    /// A value as it is named in a message: as written where that is short, else its type.
+    fn found(&self, value: &Spanned<DeValue<'_>>) -> String {
+        let written = self.written(value);
+        match value.get_ref() {
+            DeValue::Array(_) | DeValue::Table(_) => kind(value.get_ref()).to_owned(),
+            _ if written.chars().count() > FOUND || written.contains('\n') => kind(value.get_ref()).to_owned(),
+            _ => written.to_owned(),
+        }
+    }
+
     /// Index of the word among the given ones.
     pub fn word(&mut self, item: &Spanned<DeValue<'_>>, path: &str, words: &[&str]) -> Option<usize> {
         let DeValue::String(text) = item.get_ref() else {
-            self.wrong_type(&item.span(), path, "a string", item.get_ref());
+            let (found, words) = (self.found(item), words.join("\", \""));
+            self.problem(&item.span(), path, format!("must be one of \"{words}\", not {found}"));
             return None;
         };
         let found = words.iter().position(|w| w == text);

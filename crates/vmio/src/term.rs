@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, StderrLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use vmio_model::problem::Problem;
 use vmio_model::sanitize;
 
 use crate::document::{self, Document};
@@ -81,14 +82,17 @@ impl Style {
 /// The sequences of [`Style`].
 const OWN: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31;1m", "\x1b[33m", "\x1b[36m"];
 
-/// Columns of the terminal that standard output is, within reason; [`crate::fit::WIDTH`] where it is none.
+/// Columns of the terminal that standard output is, within reason; where it is none, those of the variable COLUMNS, or
+/// [`crate::fit::WIDTH`].
 pub fn width() -> usize {
     columns_of(io::stdout())
 }
 
 fn columns_of(output: impl std::os::fd::AsFd) -> usize {
     let size = rustix::termios::tcgetwinsize(output).ok().map(|size| usize::from(size.ws_col));
-    size.filter(|columns| *columns > 0).map_or(fit::WIDTH, |columns| columns.clamp(40, 180))
+    let variable = || std::env::var("COLUMNS").ok()?.trim().parse().ok();
+    let columns = size.filter(|columns| *columns > 0).or_else(variable).filter(|columns| *columns > 0);
+    columns.map_or(fit::WIDTH, |columns| columns.clamp(40, 180))
 }
 
 /// Whether standard error ends with a line that the next one replaces.
@@ -187,6 +191,12 @@ pub fn note_exact(text: &str) {
     let mut err = io::stderr().lock();
     clear(&mut err);
     let _ = writeln!(err, "{}", Style::stderr().clean(text));
+}
+
+/// A problem of a text that a person wrote, like a compiler's message; `label` is its first word.
+pub fn problem(problem: &Problem, label: &str) {
+    let width = columns_of(io::stderr()).min(fit::WIDTH);
+    note_exact(&problem.snippet_in(label, width, &|text| fit::folded_at(text, width)));
 }
 
 /// Asks for yes or no on a terminal; `None` when nobody can answer.

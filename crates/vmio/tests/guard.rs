@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::help::state_dir::{Ended, StateDir, is_narrow};
+use crate::help::state_dir::{Ended, StateDir, is_narrow, unfolded};
 
 const POLICY: &str = r#"[uplink.eth0]
 capacity = "1Gbit"
@@ -110,6 +110,81 @@ fn processors_and_memory_are_shown() {
     is_narrow(&out);
     let out = ends(&state, &["plan", "--config", "plain.toml"], 0).out;
     assert!(!out.contains("memory"), "{out}");
+}
+
+/// What guests may claim to be, and what holds of local traffic and queues.
+#[test]
+fn what_is_written_besides_rates_is_shown() {
+    let text = POLICY
+        .replace("\"1Gbit\"", "\"1Gbit\"\ngateways = [\"192.0.2.1\"]")
+        .replace("priority = 1\n", "priority = 1\nqueue = \"25ms\"\nlocal = \"limit\"\n")
+        .replace("rx_class = \"gold\"\n", "rx_class = \"gold\"\naddresses = [\"192.0.2.7\", \"2001:db8::7\"]\n");
+    let state = with_files(&[("guard.toml", &format!("{text}router = true\n"))]);
+    let ended = ends(&state, &["check", "--config", "guard.toml"], 0);
+    assert_eq!(ended.err, "");
+    is_narrow(&ended.out);
+    for line in [
+        "  class gold: queue 25 ms, local limit",
+        "  vnet0: addresses 192.0.2.7 2001:db8::7",
+        "  vm:web*: router",
+        "  guard: on_conflict report, spoofing warn",
+        "  eth0: gateways 192.0.2.1",
+    ] {
+        assert!(ended.out.lines().any(|shown| shown == line), "{line}: {}", ended.out);
+    }
+    let said = ends(&state, &["check", "--config", "guard.toml", "--json"], 0).json()["policy"].clone();
+    let guard = &said["guard"];
+    assert_eq!((guard["spoofing"].as_str(), guard["period_seconds"].as_f64()), (Some("warn"), Some(0.01)));
+    assert_eq!(said["uplinks"][0]["gateways"][0], "192.0.2.1");
+    let classes: Vec<(&str, Option<&str>, Option<f64>)> = said["classes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| (c["name"].as_str().unwrap(), c["local"].as_str(), c["queue_seconds"].as_f64()))
+        .collect();
+    let wanted = [
+        ("default", None, None),
+        ("gold", Some("limit"), Some(0.025)),
+        ("host", None, None),
+        ("tin", Some("count"), None),
+    ];
+    assert_eq!(classes, wanted);
+    let (vnet0, web) = (&said["interfaces"][0], &said["interfaces"][1]);
+    assert_eq!((&vnet0["addresses"][1], vnet0["router"].as_bool()), (&"2001:db8::7".into(), Some(false)));
+    assert_eq!((&web["match"], web["router"].as_bool()), (&"vm:web*".into(), Some(true)));
+    assert!(web["rx_class"].is_null() && web["place"].as_str().unwrap().starts_with("guard.toml:"));
+    fs::write(state.path().join("guard.toml"), "x").unwrap();
+    assert!(ends(&state, &["check", "--config", "guard.toml", "--json"], 2).json()["policy"].is_null());
+}
+
+/// Also where the output is no terminal: COLUMNS says how wide it is to be.
+#[test]
+fn problems_and_summary_fit_40_columns_and_break_no_word() {
+    let bad = POLICY.replace("\"300Mbit\"", "\"300Mbps\"").replace("weight", "wieght");
+    let bad = format!("{bad}rx_class = \"goold\" # a remark that goes on to the end of the line, and beyond\n");
+    let state = with_files(&[("good.toml", POLICY), ("bad.toml", &bad)]);
+    let shown = |columns: &str, file: &str, code| {
+        let mut command = state.command(&["guard", "check", "--config", file]);
+        let ended = state.finish(command.env("COLUMNS", columns).current_dir(state.path())).with(code);
+        ended.out + &ended.err
+    };
+    for (file, code) in [("good.toml", 0), ("bad.toml", 2)] {
+        let words = unfolded(&shown("80", file, code));
+        for columns in ["40", "60"] {
+            let text = shown(columns, file, code);
+            let width: usize = columns.parse().unwrap();
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
+            if code == 0 {
+                assert_eq!(unfolded(&text), words, "no word is broken");
+            }
+        }
+    }
+    let text = unfolded(&shown("40", "bad.toml", 2));
+    for words in ["`bps` means bytes in some tools and bits in others; write", "`weight`? (there is priority, min,"] {
+        assert!(text.contains(words), "{text}");
+    }
+    // As wide as before where nothing is said.
+    assert!(shown("", "bad.toml", 2).lines().any(|line| line.chars().count() > 60));
 }
 
 #[test]

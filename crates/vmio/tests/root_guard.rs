@@ -65,7 +65,19 @@ fn a_policy_is_in_force_changed_and_taken_off() {
         host.ends(&["guard", "set", "class", "gold", "--min", "10Mbit", "--confirm", "60s"], 0);
         host.ends(&["guard", "confirm"], 0);
         host.ends(&["guard", "confirm"], 2);
-        host.ends(&["guard", "set", "class", "gald", "--min", "10Mbit"], 2);
+        for (args, said) in [
+            (&["class", "gald", "--min", "10Mbit"][..], "guard set class gald: no file has such a class"),
+            (&["class", "gold", "--min", "10Mbps"], "guard set class gold --min: `bps` means bytes in some tools"),
+            (&["gold", "min=10Mbit"], "did you mean: vmio guard set class gold --min 10Mbit"),
+        ] {
+            let (_, err) = host.ends(&[&["guard", "set"][..], args].concat(), 2);
+            assert!(state_dir::unfolded(&err).contains(said), "{said}: {err}");
+        }
+        let (out, _) = host.ends(&["guard", "set", "class", "gold", "--min", "12Mbit", "--json"], 0);
+        fits("guard-set", &out);
+        let changed: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((changed["class"].as_str(), changed["set"][0]["value"].as_str()), (Some("gold"), Some("12Mbit")));
+        assert_eq!((changed["cleared"].as_bool(), host.members()[1].1), (Some(false), 12));
         let (out, _) = host.ends(&["guard", "status"], 0);
         assert!(out.contains("set over the files") && out.lines().all(|l| l.chars().count() <= 80), "{out}");
 

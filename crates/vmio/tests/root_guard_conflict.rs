@@ -134,6 +134,15 @@ fn many_interfaces_are_one_line_and_claims_are_counted() {
         assert_eq!(metric(host, "vmio_guard_spoofed_packets_total", "t10"), Some(0.0));
         let (out, _) = host.ends(&["guard", "status"], 0);
         assert!(out.contains("spoofed: t1: "), "{out}");
+        // A gateway's address is nobody's either, without any list.
+        let gateways = POLICY.replacen("capacity = ", "gateways = [\"10.9.0.1\"]\ncapacity = ", 1);
+        host.write(&format!("[guard]\nspoofing = \"drop\"\n{gateways}"));
+        host.ends(&["guard", "apply"], 0);
+        let before = seen("spoofed_packets_total");
+        poll_until("more of it is counted", || {
+            let _ = socket.send_to(b"hello", "10.9.0.2:9");
+            seen("spoofed_packets_total") > before + 3
+        });
         // Both are in the log after two more seconds.
         std::thread::sleep(Duration::from_millis(2200));
         let (code, said) = daemon.end(Some(Signal::TERM));

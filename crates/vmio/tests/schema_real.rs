@@ -192,6 +192,9 @@ const POLICY: &str = include_str!("fixtures/guard.toml");
 
 fn policies(dir: &Path) {
     fs::write(dir.join("guard.toml"), POLICY).unwrap();
+    let whole =
+        POLICY.replace("\"gold\"\nuplink", "\"gold\"\nrx_class = \"gold\"\naddresses = [\"192.0.2.7\"]\nuplink");
+    fs::write(dir.join("whole.toml"), whole.replace("cpu_weight", "queue = \"25ms\"\ncpu_weight")).unwrap();
     fs::write(dir.join("refused.toml"), POLICY.replace("\"gold\"\nuplink", "\"gould\"\nuplink")).unwrap();
 }
 
@@ -269,7 +272,7 @@ fn outputs(dir: &Path) -> Printed {
     all.add("tax-plan", blind_plan());
     let run = Store::open_existing(&dir.join("vmio.db")).unwrap().load(1).unwrap();
     all.add("tax-noise", vmio::document::text(&vmio::run::noise::Document::of(&run)));
-    for args in ["guard.toml", "refused.toml", "guard.toml --host"] {
+    for args in ["guard.toml", "whole.toml", "refused.toml", "guard.toml --host"] {
         all.run("guard-check", dir, &format!("guard check --json --config {args}"));
     }
     for more in ["", " --demand vnet0=20Mbit --algorithm dba"] {
@@ -285,6 +288,7 @@ fn outputs(dir: &Path) -> Printed {
 /// Outputs that need a guest or root, and the test that holds them against their schemas.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("image", "guest_schema.rs", include_str!("guest_schema.rs")),
+    ("guard-set", "root_guard.rs", include_str!("root_guard.rs")),
     ("guard-status", "root_guard.rs", include_str!("root_guard.rs")),
     ("study-experiment", "root_experiment.rs", include_str!("root_experiment.rs")),
 ];

@@ -105,7 +105,8 @@ pub struct Stop {
 pub struct Refusal {
     /// In a sentence.
     pub error: String,
-    /// What is wrong with the policy, each as `file:line:column: key: what`.
+    /// What is wrong with the policy, each as `file:line: key: what`, or with what was set, as
+    /// `guard set class NAME --KEY: what`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }

@@ -96,6 +96,19 @@ fn one_staged_interface_stages_the_pool() {
     assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
 }
 
+/// As status says it of the plane (`LocalCount::limited`).
+#[test]
+fn behind_a_stage_local_traffic_is_limited() {
+    let policy = policy(POLICY);
+    let exceeded = |there: Vec<DiscoveredInterface>| {
+        let core = start(POLICY, there).unwrap();
+        core.desired().exceeded_locally(&policy).join(" ")
+    };
+    assert_eq!(exceeded(Vec::new()), "gold", "nothing here says otherwise");
+    assert_eq!(exceeded(vec![held(1, OPEN)]), "gold");
+    assert_eq!(exceeded(vec![held(1, OPEN), held(2, FIREWALL)]), "");
+}
+
 /// What the host uses is not the guests', whose queues stand elsewhere.
 #[test]
 fn stage_follows_the_hosts_traffic() {
@@ -241,6 +254,9 @@ fn addresses_of_policy_and_manager() {
     assert_eq!(sorted(POLICY), wanted("192.0.2.7 192.0.2.8", "192.0.2.9", false));
     let listed = POLICY.replace("name = \"vnet0\" }", "name = \"vnet0\" }\naddresses = [\"192.0.2.8\"]");
     assert_eq!(sorted(&listed), wanted("192.0.2.7", "192.0.2.8", true));
+    let gateways = POLICY.replace("\"100Mbit\"", "\"100Mbit\"\ngateways = [\"192.0.2.7\"]");
+    assert_eq!(sorted(&gateways), wanted("192.0.2.8", "192.0.2.9", false), "a gateway is no guest's");
+    assert_eq!(start(&gateways, there()).unwrap().desired().pools[0].gateways.len(), 1);
 }
 
 #[test]

@@ -41,6 +41,11 @@ impl Key {
         Key::MemoryMax,
     ];
 
+    /// As the command line calls it.
+    pub fn option(self) -> String {
+        format!("--{}", self.word().replace('_', "-"))
+    }
+
     /// As the policy's files call it.
     pub fn word(self) -> &'static str {
         match self {

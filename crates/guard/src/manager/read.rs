@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use vmio_model::policy::{Links, Loaded, Policy};
+use vmio_model::policy::{Links, Loaded, Policy, PolicyError};
+use vmio_model::problem::Problem;
 
+use super::set::{OVER, named};
 use super::{FilesError, ManagerError};
-
-/// Name of the keys over the files in messages.
-const OVER: &str = "guard set";
 
 /// Where policies come from.
 pub trait Texts: Send {
@@ -37,12 +36,15 @@ pub(super) fn read_now(texts: &dyn Texts, over: &str) -> Result<Read, ManagerErr
 
 /// Makes a policy of files.
 pub(super) fn read(files: Vec<(String, String)>, mut links: Links, over: &str) -> Result<Read, ManagerError> {
-    let named: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+    let texts: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
     let loaded = match over {
-        "" => Policy::read(&named, &links),
-        over => Policy::read_under(&named, (OVER, over), &links),
+        "" => Policy::read(&texts, &links),
+        over => Policy::read_under(&texts, (OVER, over), &links),
     };
-    let loaded = loaded.map_err(ManagerError::Policy)?;
+    let all = |all: Vec<Problem>| -> Vec<Problem> { all.into_iter().map(|problem| named(over, problem)).collect() };
+    let refused = |PolicyError { problems, warnings }| PolicyError { problems: all(problems), warnings: all(warnings) };
+    let Loaded { policy, warnings } = loaded.map_err(|error| ManagerError::Policy(refused(error)))?;
+    let loaded = Loaded { policy, warnings: all(warnings) };
     links.speeds.retain(|name, _| loaded.policy.uplinks.contains_key(name));
     links.physical.retain(|name| loaded.policy.uplinks.contains_key(name));
     Ok(Read { files, links, over: over.to_owned(), loaded })

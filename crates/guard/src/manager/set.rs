@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use vmio_model::problem::Problem;
 
 use super::error::Senseless;
 use super::key::Key;
 use crate::undo_log::{Entry, HOST};
+
+/// Name of the keys over the files in messages.
+pub(super) const OVER: &str = "guard set";
 
 /// A change of the keys over the files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +77,19 @@ pub fn changed(over: &str, change: &Change) -> Result<String, Senseless> {
     toml::to_string(&Over { class: all }).map_err(Senseless::NoToml)
 }
 
+/// A problem of the keys over the files with the argument that set what is wrong; of the files as it is.
+pub(super) fn named(over: &str, problem: Problem) -> Problem {
+    let Some(Over { class }) = toml::from_str(over).ok().filter(|_| problem.file == OVER) else { return problem };
+    for class in class.keys() {
+        let path = format!("class.{class}");
+        let keys = Key::ALL.into_iter().map(|key| (format!("{path}.{}", key.word()), format!(" {}", key.option())));
+        if let Some((_, option)) = keys.chain([(path.clone(), String::new())]).find(|(key, _)| *key == problem.key) {
+            return problem.of_argument(&format!("{OVER} class {class}{option}"));
+        }
+    }
+    problem
+}
+
 /// A number, or else a text, which the policy checks.
 fn written(key: Key, value: &str) -> toml::Value {
     match (key, value.parse::<u32>()) {
@@ -133,6 +150,33 @@ mod tests {
         for key in GroupKey::ALL {
             assert!(gold.group.value(key).is_some(), "{}", key.word());
         }
+    }
+
+    #[test]
+    fn problems_name_the_argument() {
+        let file = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.gold]\nmax = \"2Mbit\"\n[class.\"a.b\"]\n";
+        let said = |over: &str| {
+            let read = Policy::read_under(&[("guard.toml", file)], (OVER, over), &Links::default());
+            read.unwrap_err().problems.into_iter().map(|problem| named(over, problem).to_string()).collect::<Vec<_>>()
+        };
+        let over = set("", "gold", &[(Key::Min, "3Mbit"), (Key::CpuMax, "2")]);
+        let over = set(&over, "a.b", &[(Key::Max, "1Mbps")]);
+        let all = said(&set(&over, "tin", &[(Key::Local, "limit")]));
+        assert_eq!(all.len(), 4, "{all:?}");
+        for begin in [
+            "guard set class a.b --max: `bps` means",
+            "guard set class gold --cpu-max: `2` is a bare number",
+            "guard set class gold --min: 3 Mbit/s is above the maximum of 2 Mbit/s (guard.toml:4:7)",
+            "guard set class tin: no file has such a class",
+        ] {
+            assert!(all.iter().any(|said| said.starts_with(begin)), "{begin}: {all:?}");
+        }
+        let over = set("", "gold", &[(Key::Max, "1Mbit")]);
+        let file = file.replace("max = \"2", "min = \"2");
+        let error = Policy::read_under(&[("guard.toml", &file)], (OVER, &over), &Links::default()).unwrap_err();
+        let problem = error.problems.into_iter().next().unwrap();
+        let of_the_file = "guard.toml:4: class.gold.min: 2 Mbit/s is above the maximum of 1 Mbit/s (guard set)";
+        assert_eq!(named(&over, problem).to_string(), of_the_file);
     }
 
     #[test]

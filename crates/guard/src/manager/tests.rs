@@ -159,7 +159,7 @@ fn set_keys_outlive_the_daemon() {
         (min(&manager), manager.status().unwrap().policy.over.as_str()),
         (10, "[class.gold]\nmin = \"10Mbit\"\n")
     );
-    assert!(manager.set(&set("10Mbps"), None).unwrap_err().problems()[0].to_string().contains("guard set:2"));
+    assert!(manager.set(&set("10Mbps"), None).unwrap_err().problems()[0].to_string().contains("class gold --min: "));
     manager.set(&set("5Mbit"), Some(Duration::from_secs(600))).unwrap();
     drop(manager);
     let mut manager = start_with(&files, &log).unwrap();

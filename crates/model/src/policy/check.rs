@@ -1,9 +1,11 @@
 //! Checks across the files of a policy: references, overlaps, and whether the minima fit.
 
+mod addresses;
 mod groups;
 
 use std::collections::BTreeMap;
 
+use self::addresses::listed;
 use super::parse::{self, At, ClassDraft, Draft, EntryDraft};
 use super::program::Framing;
 use super::{
@@ -21,7 +23,8 @@ const MOST_STEPS: u64 = 50_000_000;
 
 pub fn read(files: &[(&str, &str)], over: Option<(&str, &str)>, links: &Links) -> Result<Loaded, PolicyError> {
     let all: Vec<(&str, &str)> = files.iter().chain(&over).copied().collect();
-    let sources: Vec<Source<'_>> = all.iter().map(|(file, text)| Source::new(file, text)).collect();
+    let written = files.iter().map(|(file, text)| Source::new(file, text));
+    let sources: Vec<Source<'_>> = written.chain(over.iter().map(|(name, text)| Source::made(name, text))).collect();
     let (mut draft, mut problems) = (Draft::default(), Vec::new());
     for (index, source) in sources.iter().enumerate().take(files.len()) {
         parse::read(&mut draft, index, source, &mut problems);
@@ -79,12 +82,14 @@ impl Check<'_> {
         let uplinks = draft.uplinks.iter().filter_map(|(name, written)| {
             let capacity = written.capacity.as_ref().map(|c| c.value).or(links.speeds.get(name).copied())?;
             let seen = if links.physical.contains(name) { Framing::ETHERNET } else { Framing::NONE };
-            Some((name.clone(), Uplink { capacity, framing: written.framing.as_ref().map_or(seen, |f| f.value) }))
+            let framing = written.framing.as_ref().map_or(seen, |f| f.value);
+            Some((name.clone(), Uplink { capacity, framing, gateways: listed(written.gateways.as_ref()) }))
         });
         let uplinks: BTreeMap<String, Uplink> = uplinks.collect();
         self.capacities(&uplinks);
         let entries = draft.entries.iter().filter_map(|e| self.entry(e, &classes)).collect();
         self.overlaps();
+        self.addresses();
         let guard = Guard::default();
         let guard = Guard {
             period: draft.guard.period.as_ref().map_or(guard.period, |p| p.value),
@@ -104,9 +109,8 @@ impl Check<'_> {
         }
         self.has_a_group(name, &written.group);
         if let Some(local) = written.local.as_ref().filter(|local| local.value && [HOST, DEFAULT].contains(&name)) {
-            let what = "limits nothing: only interfaces have local traffic of their own";
-            let warning = self.at(local, &format!("class.{name}.local"), what);
-            self.warnings.push(warning);
+            let what = "\"limit\" would limit nothing: only guests' interfaces have local traffic of their own";
+            self.problem(local, &format!("class.{name}.local"), what);
         }
         let class = Class::named(name);
         Class {
@@ -187,7 +191,7 @@ impl Check<'_> {
             class: known(&e.class),
             rx_class: known(&e.rx_class),
             uplink: uplink?,
-            addresses: e.addresses.as_ref().map(|a| a.value.clone()).unwrap_or_default(),
+            addresses: listed(e.addresses.as_ref()),
             router: e.router.as_ref().is_some_and(|r| r.value),
             place: self.place(matcher),
             matcher: matcher.value.clone(),
@@ -246,7 +250,7 @@ impl Check<'_> {
     /// The minima of the certain members must fit every pool.
     fn fits(&mut self, policy: &Policy) {
         for (uplink, written) in &self.draft.uplinks {
-            let Some(Uplink { capacity, .. }) = policy.uplinks.get(uplink).copied() else { continue };
+            let Some(&Uplink { capacity, .. }) = policy.uplinks.get(uplink) else { continue };
             for direction in Direction::ALL {
                 let minima = policy.minima(uplink, direction, capacity);
                 let sum: u128 = minima.iter().map(|(_, min)| u128::from(*min)).sum();

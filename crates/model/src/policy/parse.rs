@@ -32,6 +32,9 @@ pub struct At<T> {
     pub span: Range<usize>,
 }
 
+/// IP addresses, each with its position.
+pub type Addresses = Vec<(IpAddr, Range<usize>)>;
+
 #[derive(Debug, Default)]
 pub struct ClassDraft {
     pub priority: Option<At<u8>>,
@@ -51,6 +54,7 @@ pub struct UplinkDraft {
     pub first: At<()>,
     pub capacity: Option<At<BitRate>>,
     pub framing: Option<At<Framing>>,
+    pub gateways: Option<At<Addresses>>,
     /// A capacity is written, but invalid.
     pub damaged: bool,
 }
@@ -70,7 +74,7 @@ pub struct EntryDraft {
     pub class: Option<At<String>>,
     pub rx_class: Option<At<String>>,
     pub uplink: Option<At<String>>,
-    pub addresses: Option<At<Vec<IpAddr>>>,
+    pub addresses: Option<At<Addresses>>,
     pub router: Option<At<bool>>,
     /// One of its values is invalid, so a missing one may have been written.
     pub damaged: bool,
@@ -246,7 +250,7 @@ impl<'a> File<'a, '_> {
         if let Err(why) = interface_name(name) {
             self.reader.problem(&s.span, &s.path, why.to_string());
         }
-        self.reader.known_keys(s, &["capacity", "framing"]);
+        self.reader.known_keys(s, &["capacity", "framing", "gateways"]);
         let capacity = self.optional(s, "capacity", |reader, value, path| {
             let rate = rate(reader, value, path)?;
             if rate == BitRate::ZERO {
@@ -257,12 +261,14 @@ impl<'a> File<'a, '_> {
         let framing = self.optional(s, "framing", |reader, value, path| {
             Some([Framing::ETHERNET, Framing::NONE][reader.word(value, path, &["ethernet", "none"])?])
         });
+        let gateways = self.optional(s, "gateways", addresses);
         let first = At { value: (), file: self.index, span: s.span.clone() };
-        let unwritten = UplinkDraft { first, capacity: None, framing: None, damaged: false };
+        let unwritten = UplinkDraft { first, capacity: None, framing: None, gateways: None, damaged: false };
         let uplink = self.draft.uplinks.entry(name.to_owned()).or_insert(unwritten);
         uplink.damaged |= s.table.contains_key("capacity") && capacity.is_none();
         add(&mut uplink.capacity, capacity, s, "capacity", &mut self.draft.clashes);
         add(&mut uplink.framing, framing, s, "framing", &mut self.draft.clashes);
+        add(&mut uplink.gateways, gateways, s, "gateways", &mut self.draft.clashes);
     }
 
     fn class(&mut self, name: &str, s: &Section<'_, '_>) {

@@ -67,7 +67,7 @@ impl Pool {
         direction: Direction,
         interfaces: impl IntoIterator<Item = (&'a str, &'a Entry)>,
     ) -> Option<Pool> {
-        let Uplink { capacity, framing } = *policy.uplinks.get(uplink)?;
+        let Uplink { capacity, framing, .. } = *policy.uplinks.get(uplink)?;
         let seat = |name: &str, who, class: &str| PoolMember {
             name: name.to_owned(),
             who,

@@ -1,6 +1,7 @@
 //! A policy as text, which [`Policy::read`] reads back equal except for its places.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use super::groups::GroupKey;
 use super::units::show_time;
@@ -29,6 +30,9 @@ pub fn text(policy: &Policy) -> String {
         let framing = if uplink.framing == Framing::ETHERNET { "ethernet" } else { "none" };
         let (name, capacity) = (key(name), uplink.capacity);
         let _ = write!(out, "{}[uplink.{name}]\ncapacity = \"{capacity}\"\nframing = \"{framing}\"\n", apart(&out));
+        if !uplink.gateways.is_empty() {
+            let _ = writeln!(out, "gateways = {}", list(&uplink.gateways));
+        }
     }
     for (name, class) in &policy.classes {
         // For the built-in classes only differences are written.
@@ -48,14 +52,19 @@ pub fn text(policy: &Policy) -> String {
         }
         let _ = writeln!(out, "uplink = {}", quoted(&entry.uplink));
         if !entry.addresses.is_empty() {
-            let all: Vec<String> = entry.addresses.iter().map(|address| format!("\"{address}\"")).collect();
-            let _ = writeln!(out, "addresses = [{}]", all.join(", "));
+            let _ = writeln!(out, "addresses = {}", list(&entry.addresses));
         }
         if entry.router {
             out.push_str("router = true\n");
         }
     }
     out
+}
+
+/// Addresses as a list.
+fn list(addresses: &[IpAddr]) -> String {
+    let all: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
+    format!("[{}]", all.join(", "))
 }
 
 /// A blank line between sections.
@@ -146,6 +155,7 @@ capacity = "2.5Gbit"
 framing = "ethernet"
 [uplink."eth.1"]
 capacity = "12345678bit"
+gateways = ["192.0.2.1", "2001:db8::1"]
 [class.host]
 min = "0bit"
 [class.default]

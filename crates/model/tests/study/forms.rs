@@ -218,7 +218,7 @@ fn a_baseline_is_a_word_or_says_what_is_put_in_the_place_of_what() {
             "1: baseline.like.driver: unknown key",
             "1: baseline.like.target: unknown entry ",
             "1: baseline.like.workload: unknown entry ",
-            "1: baseline.like.alone: must be true or false, not a whole number",
+            "1: baseline.like.alone: must be true or false, not 1",
             "1: baseline.like.settings.mtu: must be a string, not a whole number",
         ]
     );

@@ -8,6 +8,8 @@ mod host;
 mod links;
 mod observed;
 mod run;
+mod set;
+mod settings;
 mod simulate;
 mod status;
 mod table;
@@ -17,20 +19,15 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmio_guard::manager::document::local_note;
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::plan::{self, Algorithm, Ask, Plan};
-use vmio_model::policy::{
-    DEFAULT, Direction, Guard, HOST, Kind, Links, Loaded, Matcher, Policy, PolicyError, Uplink, label, units,
-};
+use vmio_model::policy::{DEFAULT, HOST, Kind, Links, Loaded, Matcher, Policy, PolicyError, label};
 use vmio_model::problem::Problem;
-use vmio_model::rate::BitRate;
 
 use crate::context::{Context, Outcome};
-use crate::fit;
-use crate::report::format::count;
 use crate::term::{self, Style};
+
+pub use set::Changed;
 
 /// Guarantee guests their bandwidth: check and simulate a policy, put it in force
 #[derive(Debug, clap::Args)]
@@ -82,7 +79,7 @@ enum Verb {
     /// Keep a change that waits for it (apply --confirm, set --confirm)
     Confirm,
     /// Change a class over the files, until it is cleared or the host boots
-    Set(Box<ask::SetArgs>),
+    Set(Box<set::Args>),
     /// Remove all limits, with or without the daemon, which ends
     Undo,
 }
@@ -112,7 +109,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Verb::Status(args) => ask::status(args, context),
         Verb::Apply(args) => ask::apply(args, context),
         Verb::Confirm => ask::confirm(context),
-        Verb::Set(args) => ask::set(args, context),
+        Verb::Set(args) => set::set(args, context),
         Verb::Undo => ask::undo(context),
     }
 }
@@ -124,6 +121,13 @@ fn check(args: &host::Args, context: &Context) -> Outcome {
         _ => None,
     };
     let refused = host.as_ref().is_some_and(|host| !host.refused.is_empty());
+    let exceeded: Vec<String> = match (&read, &host) {
+        (_, Some(host)) => host.exceeded_locally.clone(),
+        (Ok(Loaded { policy, .. }), None) => {
+            policy.exceeded_locally(|_| false).into_iter().map(str::to_owned).collect()
+        }
+        (Err(_), None) => Vec::new(),
+    };
     if context.json {
         let (problems, warnings) = match &read {
             Ok(loaded) => (&[][..], &loaded.warnings),
@@ -131,14 +135,14 @@ fn check(args: &host::Args, context: &Context) -> Outcome {
         };
         let list = |all| -> Vec<Entry> { <[Problem]>::iter(all).map(Entry::of).collect() };
         let (problems, warnings) = (list(problems), list(warnings));
-        let accepted = read.is_ok();
-        let not_limited_locally = read.as_ref().map(|loaded| loaded.policy.exceeded_locally()).unwrap_or_default();
-        let host = host.as_ref();
-        term::json(&Checked { schema_version: "1.0", accepted, problems, warnings, not_limited_locally, host })?;
+        let policy = read.as_ref().ok().map(|loaded| settings::Settings::of(&loaded.policy));
+        let (accepted, not_limited_locally, host) = (read.is_ok(), &exceeded, host.as_ref());
+        let schema_version = "1.0";
+        term::json(&Checked { schema_version, accepted, problems, warnings, policy, not_limited_locally, host })?;
     }
     let policy = accepted(read)?;
     if !context.json {
-        term::print(&summary(&policy))?;
+        term::print(&settings::text(&policy, &exceeded))?;
         if let Some(host) = &host {
             term::print(&host::text(host, context.style))?;
         }
@@ -209,7 +213,7 @@ fn read(paths: &[PathBuf], links: &Links) -> anyhow::Result<Result<Loaded, Polic
 /// Shows warnings and problems on standard error; a refused policy is a usage error.
 fn accepted(read: Result<Loaded, PolicyError>) -> anyhow::Result<Policy> {
     let style = Style::stderr();
-    let show = |label: &str, all: &[Problem]| all.iter().for_each(|p| term::note_exact(&p.snippet(label)));
+    let show = |label: &str, all: &[Problem]| all.iter().for_each(|p| term::problem(p, label));
     match read {
         Ok(loaded) => {
             show(&style.yellow("warning"), &loaded.warnings);
@@ -238,8 +242,11 @@ pub struct Checked<'a> {
     problems: Vec<Entry<'a>>,
     /// What is likely not meant so.
     warnings: Vec<Entry<'a>>,
-    /// Classes whose maximum holds for what leaves by the uplink, and not for local traffic (`local = "limit"`).
-    not_limited_locally: Vec<&'a str>,
+    /// What it says, with what holds where it says nothing; null where it is refused.
+    policy: Option<settings::Settings<'a>>,
+    /// Classes whose maximum holds for what leaves by the uplink, and not for local traffic (`local = "limit"`); with
+    /// `--host` not those whose queues stand before the uplink here.
+    not_limited_locally: &'a [String],
     /// What it meets on this host; null unless that was asked (`--host`).
     host: Option<&'a host::HostChecked>,
 }
@@ -266,44 +273,4 @@ impl<'a> Entry<'a> {
         let Problem { file, line, column, key, what: message, notes, .. } = problem;
         Self { file, line: *line, column: *column, key, message, notes }
     }
-}
-
-/// The policy in numbers: interfaces, the minima of each pool, and what classes say besides rates.
-fn summary(policy: &Policy) -> String {
-    let (named, patterns): (Vec<_>, Vec<_>) = policy.entries.iter().partition(|e| e.matcher.is_exact());
-    let mut text = format!(
-        "The policy is valid: {}, {} named, {}.\n",
-        count(policy.uplinks.len(), "uplink"),
-        count(named.len(), "interface"),
-        count(patterns.len(), "pattern")
-    );
-    for (uplink, &Uplink { capacity, .. }) in &policy.uplinks {
-        for direction in Direction::ALL {
-            let minima = policy.minima(uplink, direction, capacity);
-            let sum: BitRate = minima.iter().map(|(_, min)| *min).sum();
-            text += &format!(
-                "  {uplink} {}: {sum} of {capacity} guaranteed to {}\n",
-                direction.word(),
-                count(minima.len(), "member")
-            );
-        }
-    }
-    for (name, class) in &policy.classes {
-        let queue = class.queue.map(|time| format!("queue {}", units::show_time(time)));
-        let local = class.limit_local.then(|| "local limit".to_owned());
-        let group = GroupKey::ALL.iter().filter_map(|key| Some(format!("{} {}", key.word(), class.group.shown(*key)?)));
-        let said: Vec<String> = queue.into_iter().chain(local).chain(group).collect();
-        if !said.is_empty() {
-            text += &format!("  class {name}: {}\n", said.join(", "));
-        }
-    }
-    let (guard, usual) = (&policy.guard, Guard::default());
-    if (guard.on_conflict, guard.spoofing) != (usual.on_conflict, usual.spoofing) {
-        let (on_conflict, spoofing) = (guard.on_conflict.word(), guard.spoofing.word());
-        text += &format!("  guard: on_conflict {on_conflict}, spoofing {spoofing}\n");
-    }
-    if let Some(note) = local_note(&policy.exceeded_locally()) {
-        text += &fit::paragraph("  ", 2, &note);
-    }
-    text
 }

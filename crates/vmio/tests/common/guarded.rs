@@ -96,7 +96,7 @@ impl TestHost {
 
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
-        command.env("VMIO_STATE", self.dir.path().join("state")).args(args);
+        command.env("VMIO_STATE", self.dir.path().join("state")).env_remove("COLUMNS").args(args);
         command
     }
 

@@ -181,7 +181,7 @@ impl StateDir {
     /// The program, at work in this state directory.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
-        command.args(args).env("VMIO_STATE", self.path()).env_remove("NO_COLOR");
+        command.args(args).env("VMIO_STATE", self.path()).env_remove("NO_COLOR").env_remove("COLUMNS");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

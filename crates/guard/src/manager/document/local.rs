@@ -1,5 +1,7 @@
 //! What members send and receive beside the uplink.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmio_model::policy::{Direction, Policy};
@@ -53,14 +55,12 @@ pub fn local_note(classes: &[&str]) -> Option<String> {
 }
 
 /// Classes with a written maximum that members in force may exceed by local traffic.
-pub(super) fn exceeded<'a>(pools: &'a [PoolStatus], policy: &Policy) -> Vec<&'a str> {
-    let sending = pools.iter().filter(|pool| pool.key.direction == Direction::GuestTx);
-    let open = sending.flat_map(|pool| &pool.members).filter(|m| m.local.is_some_and(|local| !local.limited));
-    let mut classes: Vec<&str> =
-        open.map(|m| m.class.as_str()).filter(|class| policy.class(class).max.is_some()).collect();
-    classes.sort_unstable();
-    classes.dedup();
-    classes
+pub(super) fn exceeded<'a>(pools: &[PoolStatus], policy: &'a Policy) -> Vec<&'a str> {
+    let sending = || pools.iter().filter(|pool| pool.key.direction == Direction::GuestTx);
+    let open = sending().flat_map(|pool| &pool.members).filter(|m| m.local.is_some_and(|local| !local.limited));
+    let open: BTreeSet<&str> = open.map(|m| m.class.as_str()).collect();
+    let staged = |uplink: &str| sending().any(|pool| pool.stage.is_some() && pool.key.uplink == uplink);
+    policy.exceeded_locally(staged).into_iter().filter(|class| open.contains(class)).collect()
 }
 
 #[cfg(test)]

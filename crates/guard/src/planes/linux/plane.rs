@@ -180,6 +180,7 @@ impl Linux {
             };
             let classifier = self.past.loaded(&mut self.classifier)?;
             changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, leave)?);
+            classifier.own(&uplink, &identity::gateways(pool))?;
             let capped = caps.as_ref().map(|caps| caps.ifb.index);
             let lead = |seat: &DesiredMember| through.or(capped.filter(|_| seat.local_max.is_some()));
             changes += self.classify(&pool.seats, compiled.framing, &lead, &mut tenants)?;
@@ -298,6 +299,7 @@ impl Linux {
             }
             if let Some(classifier) = &mut self.classifier {
                 classifier.detach_uplink(&mut self.netlink, &installed.uplink)?;
+                classifier.own(&installed.uplink, &BTreeSet::new())?;
             }
             self.remove_queues(installed.uplink.index)?;
             if installed.local.caps.is_some() {

@@ -1,11 +1,12 @@
 //! Parses single values.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::Addresses;
 use crate::policy::matcher::{Kind, Matcher};
 use crate::policy::{DEFAULT, HOST, units};
 use crate::rate::BitRate;
@@ -80,7 +81,7 @@ pub(super) fn time(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: 
 const MOST_ADDRESSES: usize = 64;
 
 /// A list of IP addresses, each as text.
-pub(super) fn addresses(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Vec<IpAddr>> {
+pub(super) fn addresses(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Addresses> {
     let DeValue::Array(items) = value.get_ref() else {
         reader.wrong_type(&value.span(), path, "a list such as [\"192.0.2.7\", \"2001:db8::7\"]", value.get_ref());
         return None;
@@ -94,18 +95,37 @@ pub(super) fn addresses(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, p
         reader.problem(&value.span(), path, format!("{} addresses; at most {MOST_ADDRESSES}", items.len()));
         return None;
     }
-    let mut all = Vec::new();
+    let mut all = Addresses::new();
     for item in items.iter() {
         let written = text(reader, item, path)?;
-        match written.parse::<IpAddr>() {
-            Ok(address) if !address.is_unspecified() && !address.is_multicast() => all.push(address),
-            _ => {
-                let how = if written.contains('/') { "; write \"192.0.2.7\", without a /" } else { "" };
-                reader.problem(&item.span(), path, format!("`{written}` is no IP address that a guest may have{how}"));
-            }
-        }
+        let wrong = match written.parse::<IpAddr>().map(|address| address.to_canonical()) {
+            Ok(address) if all.iter().any(|(other, _)| *other == address) => "is named twice",
+            Ok(address) => match nobodys(address) {
+                None => {
+                    all.push((address, item.span()));
+                    continue;
+                }
+                Some(why) => why,
+            },
+            Err(_) if written.contains('/') => "is no IP address; write \"192.0.2.7\", without a /",
+            Err(_) => "is no IP address; write \"192.0.2.7\" or \"2001:db8::7\"",
+        };
+        reader.problem(&item.span(), path, format!("`{written}` {wrong}"));
     }
     (all.len() == items.len()).then_some(all)
+}
+
+/// Why no machine of a network has an address (RFC 6890); `None` where one may.
+fn nobodys(address: IpAddr) -> Option<&'static str> {
+    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    [
+        (address.is_unspecified(), "is the unspecified address, which no machine has"),
+        (address.is_loopback(), "is a loopback address, which every machine has for itself alone"),
+        (address.is_multicast(), "is a multicast address, which is a group's and no machine's"),
+        (broadcast, "is the broadcast address, which is everybody's"),
+    ]
+    .into_iter()
+    .find_map(|(is, why)| is.then_some(why))
 }
 
 pub(super) fn matcher(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Matcher> {

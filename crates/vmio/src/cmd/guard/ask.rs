@@ -1,13 +1,12 @@
-//! The client of the daemon: `vmio guard status`, `apply`, `confirm`, `set` and `undo`.
+//! The client of the daemon: `vmio guard status`, `apply`, `confirm` and `undo`; `set` is in `set.rs`.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use vmio_guard::api::client::{Client, ClientError};
-use vmio_guard::api::{Apply, Set, SocketFile, Stop};
+use vmio_guard::api::{Apply, SocketFile, Stop};
 use vmio_guard::groups::Groups;
+use vmio_guard::manager::Manager;
 use vmio_guard::manager::document::Status;
-use vmio_guard::manager::{Change, Key, Manager};
 use vmio_guard::namespace_lock::NamespaceLock;
 use vmio_guard::planes::{Options, Scope, linux};
 use vmio_guard::undo_log::UndoLog;
@@ -35,63 +34,12 @@ pub struct ApplyArgs {
     confirm: Option<Duration>,
 }
 
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  vmio guard set class gold --max 500Mbit
-  vmio guard set class gold --min 100Mbit --priority 2 --confirm 60s
-  vmio guard set class gold --clear      as the files have it
-  vmio guard set --clear                 all classes as the files have them
-
-What is set holds until it is cleared or the host boots, also when the daemon
-ends. `vmio guard status` shows it. To make it permanent, edit the policy file.")]
-pub struct SetArgs {
-    /// What is set: `class`
-    #[arg(value_parser = ["class"], requires = "name", value_name = "class")]
-    kind: Option<String>,
-    /// Name of the class
-    #[arg(requires = "kind")]
-    name: Option<String>,
-    /// Guaranteed rate
-    #[arg(long, value_name = "RATE", conflicts_with = "clear", requires = "name")]
-    min: Option<String>,
-    /// Upper limit
-    #[arg(long, value_name = "RATE", conflicts_with = "clear", requires = "name")]
-    max: Option<String>,
-    /// 1 is served first, 8 last
-    #[arg(long, value_name = "N", conflicts_with = "clear", requires = "name")]
-    priority: Option<String>,
-    /// Share of spare inside a priority
-    #[arg(long, value_name = "N", conflicts_with = "clear", requires = "name")]
-    weight: Option<String>,
-    /// How long excess may wait on this host, such as 25ms
-    #[arg(long, value_name = "TIME", conflicts_with = "clear", requires = "name")]
-    queue: Option<String>,
-    /// Local traffic: `count` it, or `limit` it as well
-    #[arg(long, value_name = "count|limit", conflicts_with = "clear", requires = "name")]
-    local: Option<String>,
-    /// The guest's share of busy processors, 1 to 10000
-    #[arg(long, value_name = "N", conflicts_with = "clear", requires = "name")]
-    cpu_weight: Option<String>,
-    /// Most processor time of the guest: 150% is one and a half processors
-    #[arg(long, value_name = "PERCENT", conflicts_with = "clear", requires = "name")]
-    cpu_max: Option<String>,
-    /// Most memory of the guest, such as 4GiB
-    #[arg(long, value_name = "SIZE", conflicts_with = "clear", requires = "name")]
-    memory_max: Option<String>,
-    /// Take away what was set
-    #[arg(long)]
-    clear: bool,
-    /// Revert the change after this time unless `vmio guard confirm` comes before
-    #[arg(long, value_name = "TIME", value_parser = run::time_parser(), conflicts_with = "clear")]
-    confirm: Option<Duration>,
-}
-
-fn client(context: &Context) -> Client {
+pub fn client(context: &Context) -> Client {
     Client::at(&context.paths.guard_socket())
 }
 
 /// The error with exit code and help.
-fn failed(error: ClientError) -> anyhow::Error {
+pub fn failed(error: ClientError) -> anyhow::Error {
     if let (ClientError::Nobody(_), Some(pid)) = (&error, other_guard()) {
         return other_guard_runs(&format!("{error}, but "), pid);
     }
@@ -172,55 +120,28 @@ pub fn apply(args: &ApplyArgs, context: &Context) -> Outcome {
     let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
     let client = client(context);
     client.post("/v1/apply", &Apply { confirm_seconds }).map_err(failed)?;
-    done("the policy of the files is in force", time_to_confirm(&client, args.confirm)?)
+    done("the policy of the files is in force", args.confirm, &after_change(&client)?)
 }
 
 pub fn confirm(context: &Context) -> Outcome {
     client(context).post("/v1/confirm", &()).map_err(failed)?;
-    done("it stays", None)
+    term::note("it stays");
+    Ok(Exit::Done)
 }
 
-pub fn set(args: &SetArgs, context: &Context) -> Outcome {
-    let given = [
-        (Key::Min, &args.min),
-        (Key::Max, &args.max),
-        (Key::Priority, &args.priority),
-        (Key::Weight, &args.weight),
-        (Key::Queue, &args.queue),
-        (Key::Local, &args.local),
-        (Key::CpuWeight, &args.cpu_weight),
-        (Key::CpuMax, &args.cpu_max),
-        (Key::MemoryMax, &args.memory_max),
-    ];
-    let keys: BTreeMap<Key, String> = given.into_iter().filter_map(|(key, v)| Some((key, v.clone()?))).collect();
-    let change = match (&args.name, args.clear) {
-        (class, true) => Change::Clear { class: class.clone() },
-        (Some(class), false) => Change::Set { class: class.clone(), keys },
-        (None, false) => {
-            let failure = Failure::new(Exit::Usage, "nothing to set");
-            return Err(failure.help("for example: vmio guard set class gold --max 500Mbit").into());
-        }
-    };
-    let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
-    let client = client(context);
-    client.post("/v1/set", &Set { change, confirm_seconds }).map_err(failed)?;
-    done("in force", time_to_confirm(&client, args.confirm)?)
-}
-
-/// Notes the warnings of the policy that is in force now. Returns how long the change is kept unless it is confirmed;
-/// an earlier change may wait for that, too.
-fn time_to_confirm(client: &Client, confirm: Option<Duration>) -> anyhow::Result<Option<Duration>> {
+/// The status after a change; notes the warnings of the policy that is in force now.
+pub fn after_change(client: &Client) -> anyhow::Result<Status> {
     let status: Status = client.get("/v1/status").map_err(failed)?;
     // The same warnings as those of `guard check`.
     status.policy.warnings.iter().for_each(|warning| term::note(&format!("warning: {warning}")));
-    if confirm.is_some() {
-        return Ok(confirm);
-    }
-    Ok(status.policy.taken_back_in_seconds.map(|left| Duration::from_secs_f64(left.ceil())))
+    Ok(status)
 }
 
-fn done(what: &str, confirm: Option<Duration>) -> Outcome {
-    match confirm {
+/// Says that a change is in force, and how long it is kept unless it is confirmed; an earlier change may wait for that,
+/// too.
+pub fn done(what: &str, confirm: Option<Duration>, status: &Status) -> Outcome {
+    let left = || status.policy.taken_back_in_seconds.map(|left| Duration::from_secs_f64(left.ceil()));
+    match confirm.or_else(left) {
         None => term::note(what),
         Some(limit) => {
             let limit = units::show_time(limit);

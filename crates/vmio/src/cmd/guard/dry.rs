@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use vmio_guard::desired::{Numbers, Strictness, desired};
+use vmio_guard::desired::{DesiredMember, DesiredPool, Numbers, Strictness, desired};
 use vmio_guard::manager::document::local_note;
 use vmio_guard::planes::{Entry, linux};
 use vmio_guard::source::Source;
 use vmio_guard::source::guests::Here;
 use vmio_model::control::Allocator;
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::policy::{Class, Direction};
 
-use super::{accepted, links, read};
+use super::{accepted, links, read, settings};
 use crate::context::{Context, Outcome};
 use crate::fit;
 use crate::report::format::count;
@@ -36,11 +37,11 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
     let numbers = Numbers::default().of(found.iter().map(|found| &found.interface)).map_err(refused)?;
     let abilities = allocator.asks_of(plane.abilities);
     let next = desired(&policy, &found, &numbers, &abilities, Strictness::Policy).map_err(refused)?;
-    let mut text =
-        format!("Would be limited by plane {}, {}; nothing was changed.\n", plane.abilities.plane, allocator.label());
+    let (plane, by) = (plane.abilities.plane, allocator.label());
+    let mut text = fit::paragraph("", 0, &format!("Would be limited by plane {plane}, {by}; nothing was changed."));
     for pool in &next.pools {
         let mine = pool.seats.iter().filter(|seat| seat.interface.is_some());
-        text += &format!("  {}: {}\n", pool.key, count(mine.clone().count(), "interface"));
+        text += &fit::paragraph("  ", 2, &format!("{}: {}", pool.key, count(mine.clone().count(), "interface")));
         for seat in mine {
             let class = policy.class(&seat.class);
             let capacity = policy.uplinks[&pool.key.uplink].capacity;
@@ -48,24 +49,37 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
             let vms = seat.interface.iter().flat_map(|i| &i.vms).next();
             let guest = vms.map_or_else(String::new, |vm| format!(" ({vm})"));
             let what = format!(
-                "class {}, {} guaranteed, at most {}, excess {}",
+                "class {}, {} guaranteed, at most {}, excess {}{}",
                 seat.class,
                 member.min,
                 member.max,
-                seat.holding.as_ref().map_or("queued", |holding| holding.waits.word())
+                seat.holding.as_ref().map_or("queued", |holding| holding.waits.word()),
+                besides(pool, seat, class)
             );
-            text += &fit::paragraph("    ", 4, &format!("{}{guest}: {what}", seat.name));
+            text += &fit::paragraph("    ", 6, &format!("{}{guest}: {what}", seat.name));
         }
     }
-    for note in next.all_notes().cloned().chain(local_note(&policy.exceeded_locally())) {
+    let notes = next.all_notes().cloned().chain(local_note(&next.exceeded_locally(&policy)));
+    for note in settings::of_guard(&policy).into_iter().chain(notes) {
         text += &fit::paragraph("  ", 2, &note);
     }
     if next.pools.iter().all(|pool| pool.seats.iter().all(|seat| seat.interface.is_none())) {
-        text += "No interface that is here now is in a class.\n";
+        text += &fit::paragraph("", 0, "No interface that is here now is in a class.");
     }
     if context.json {
         term::note("--json: a dry run prints only text; `vmio guard plan --json` prints the plan");
     }
     term::print(&text)?;
     Ok(Exit::Done)
+}
+
+/// What holds for a member besides its rates; what it may claim to be is of what it sends.
+fn besides(pool: &DesiredPool, seat: &DesiredMember, class: &Class) -> String {
+    let mut said: Vec<String> = class.queue.map(settings::queue).into_iter().collect();
+    if pool.key.direction == Direction::GuestTx {
+        let local = if pool.is_staged() || seat.local_max.is_some() { "limited" } else { "not limited" };
+        said.push(format!("local traffic {local}"));
+        said.extend(settings::identity(&seat.identity.addresses, seat.identity.router));
+    }
+    said.iter().map(|part| format!(", {part}")).collect()
 }

@@ -57,6 +57,9 @@ pub struct HostChecked {
     notes: Vec<String>,
     /// What could not be read, so that limits may be missing above.
     unread: Vec<Unread>,
+    /// Classes that local traffic may exceed, with the queues where they are here.
+    #[serde(skip)]
+    pub exceeded_locally: Vec<String>,
 }
 
 /// Checks the policy against this host.
@@ -91,6 +94,11 @@ pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
         Ok(here) => in_a_class(here),
         Err(_) => there.iter().filter(|i| vmio_model::policy::assign::assign(policy, i).is_some()).count(),
     };
+    let exceeded_locally = match &here {
+        Ok(here) => here.exceeded_locally(policy),
+        Err(_) => policy.exceeded_locally(|_| false),
+    };
+    let exceeded_locally = exceeded_locally.into_iter().map(str::to_owned).collect();
     let (mut refused, notes) = match here {
         Ok(here) => (Vec::new(), here.all_notes().cloned().collect()),
         Err(Refusal(why)) => (why, Vec::new()),
@@ -105,6 +113,7 @@ pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
         refused,
         notes,
         unread,
+        exceeded_locally,
     })
 }
 
@@ -165,8 +174,8 @@ fn single_uplink(policy: &Policy) -> Option<String> {
 
 /// For a terminal.
 pub fn text(host: &HostChecked, style: Style) -> String {
-    let mut out =
-        format!("\nThis host: {}, {} of them in a class.\n", count(host.interfaces, "interface"), host.in_a_class);
+    let head = format!("This host: {}, {} of them in a class.", count(host.interfaces, "interface"), host.in_a_class);
+    let mut out = format!("\n{}", fit::paragraph("", 0, &head));
     for (label, lines) in [("refused", &host.refused), ("note", &host.notes)] {
         for line in lines {
             out += &fit::notice(&format!("{}: ", style.yellow(label)), label.len() + 2, line);
@@ -177,7 +186,7 @@ pub fn text(host: &HostChecked, style: Style) -> String {
         out += &fit::notice(&format!("{}: ", style.yellow("unread")), 8, &line);
     }
     if host.limits.is_empty() {
-        out += "No limit of libvirt, Proxmox VE, Open vSwitch or tc was found.\n";
+        out += &fit::paragraph("", 0, "No limit of libvirt, Proxmox VE, Open vSwitch or tc was found.");
         return out;
     }
     let mut commands: Vec<(&str, &str)> = Vec::new();
@@ -196,7 +205,8 @@ pub fn text(host: &HostChecked, style: Style) -> String {
         out += &fit::notice(&format!("{}: ", style.yellow("left out")), 10, left);
     }
     if let Some(proposal) = &host.proposal {
-        let _ = write!(out, "\nIf the limits above are wanted, this policy holds them instead:\n\n{proposal}");
+        let head = fit::paragraph("", 0, "If the limits above are wanted, this policy holds them instead:");
+        let _ = write!(out, "\n{head}\n{proposal}");
     }
     out
 }

@@ -243,7 +243,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn refused(error: ManagerError) -> anyhow::Error {
     let style = Style::stderr();
     for problem in error.problems() {
-        term::note_exact(&problem.snippet(&style.red("error")));
+        term::problem(problem, &style.red("error"));
     }
     let exit = match &error {
         ManagerError::Files(_) | ManagerError::Policy(_) => Exit::Usage,

@@ -165,7 +165,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 fn read(file: &str, text: &str) -> anyhow::Result<Scenario> {
     Scenario::from_toml(file, text).map_err(|error| {
-        error.problems.iter().for_each(|p| term::note_exact(&p.snippet("error")));
+        error.problems.iter().for_each(|p| term::problem(p, "error"));
         Failure::new(Exit::Usage, format!("the scenario {file} is refused"))
             .help("docs/guard-simulate.md lists its keys")
             .into()

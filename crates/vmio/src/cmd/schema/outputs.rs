@@ -95,6 +95,7 @@ outputs! {
     "guard-check": SORTED guard::Checked<'_> = "what is wrong with a policy" by ["guard check --json"],
     "guard-plan": DOCUMENT Plan = "what each interface would get" by ["guard plan --json"],
     "guard-simulate": SORTED simulation::Document<'_> = "simulated runs of the guard" by ["guard simulate --json"],
+    "guard-set": DOCUMENT guard::Changed<'_> = "what was changed over the files" by ["guard set --json"],
     "guard-status": DOCUMENT Status = "what the guard's daemon has in force"
         by ["guard status --json", "guard run --observe --json"],
     "doctor": SORTED doctor::Document<'_> = "what this host has and lacks" by ["doctor --json"],

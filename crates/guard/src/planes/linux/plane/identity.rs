@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use vmio_model::policy::Spoofing;
 
 use super::super::classifier::{Checks, as_compared};
-use crate::desired::DesiredMember;
+use crate::desired::{DesiredMember, DesiredPool};
 
 /// The only Ethernet address that a member may use; `None` where it is not known or not checked.
 pub(super) fn only_address(seat: &DesiredMember) -> Option<[u8; 6]> {
@@ -26,6 +26,11 @@ pub(super) fn checks(seat: &DesiredMember) -> Option<Checks> {
 /// The IP addresses that it may claim, and others without them may not; none where none is known.
 pub(super) fn owned(seat: &DesiredMember) -> BTreeSet<[u8; 16]> {
     seat.identity.addresses.iter().copied().map(as_compared).collect()
+}
+
+/// The IP addresses that nobody behind a pool's uplink may claim: owned by the uplink, behind which no guest is.
+pub(super) fn gateways(pool: &DesiredPool) -> BTreeSet<[u8; 16]> {
+    pool.gateways.iter().copied().map(as_compared).collect()
 }
 
 /// The bytes of `aa:bb:cc:dd:ee:ff`.

@@ -1,0 +1,224 @@
+//! What a policy says and what holds where it says nothing: for a terminal the sums, and what is written besides rates;
+//! for programs all of it.
+
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use vmio_guard::manager::document::local_note;
+use vmio_model::policy::groups::GroupKey;
+use vmio_model::policy::{Class, DEFAULT, Direction, Entry, Framing, HOST, Policy, units};
+use vmio_model::rate::BitRate;
+
+use crate::fit;
+use crate::report::format::count;
+
+/// Most interfaces whose addresses are shown; there may be thousands.
+const SHOWN: usize = 20;
+
+/// A policy for a terminal; with the classes that local traffic may exceed.
+pub fn text(policy: &Policy, exceeded_locally: &[String]) -> String {
+    let (named, patterns): (Vec<_>, Vec<_>) = policy.entries.iter().partition(|e| e.matcher.is_exact());
+    let head = format!(
+        "The policy is valid: {}, {} named, {}.",
+        count(policy.uplinks.len(), "uplink"),
+        count(named.len(), "interface"),
+        count(patterns.len(), "pattern")
+    );
+    let mut lines = Vec::new();
+    for (uplink, written) in &policy.uplinks {
+        for direction in Direction::ALL {
+            let minima = policy.minima(uplink, direction, written.capacity);
+            let sum: BitRate = minima.iter().map(|(_, min)| *min).sum();
+            let (direction, members) = (direction.word(), count(minima.len(), "member"));
+            lines.push(format!("{uplink} {direction}: {sum} of {} guaranteed to {members}", written.capacity));
+        }
+    }
+    lines.extend(policy.classes.iter().filter_map(|(name, class)| of_class(name, class)));
+    let mut said = policy.entries.iter().filter_map(of_entry);
+    lines.extend(said.by_ref().take(SHOWN));
+    let more = said.count();
+    if more > 0 {
+        lines.push(format!("and {more} more interfaces with addresses or as routers: vmio guard check --json"));
+    }
+    lines.extend(of_guard(policy));
+    let exceeded: Vec<&str> = exceeded_locally.iter().map(String::as_str).collect();
+    lines.extend(local_note(&exceeded));
+    let lines = lines.iter().map(|line| fit::paragraph("  ", 4, line));
+    fit::paragraph("", 0, &head) + &lines.collect::<String>()
+}
+
+/// What is written of a class besides rates.
+fn of_class(name: &str, class: &Class) -> Option<String> {
+    let queue = class.queue.map(queue);
+    let local = class.limit_local.then(|| "local limit".to_owned());
+    let group = GroupKey::ALL.iter().filter_map(|key| Some(format!("{} {}", key.word(), class.group.shown(*key)?)));
+    let said: Vec<String> = queue.into_iter().chain(local).chain(group).collect();
+    (!said.is_empty()).then(|| format!("class {name}: {}", said.join(", ")))
+}
+
+/// What is written of interfaces besides their classes.
+fn of_entry(entry: &Entry) -> Option<String> {
+    let said: Vec<String> = identity(&entry.addresses, entry.router).collect();
+    (!said.is_empty()).then(|| format!("{}: {}", entry.matcher, said.join(", ")))
+}
+
+/// What becomes of a class's local traffic; `host` and `default` have none of their own.
+fn local(name: &str, class: &Class) -> Option<&'static str> {
+    let word = if class.limit_local { "limit" } else { "count" };
+    Some(word).filter(|_| ![HOST, DEFAULT].contains(&name))
+}
+
+/// A written length of a queue.
+pub fn queue(time: std::time::Duration) -> String {
+    format!("queue {}", units::show_time(time))
+}
+
+/// What a guest may claim to be.
+pub fn identity(addresses: &[IpAddr], router: bool) -> impl Iterator<Item = String> {
+    let addresses = (!addresses.is_empty()).then(|| format!("addresses {}", listed(addresses).join(" ")));
+    addresses.into_iter().chain(router.then(|| "router".to_owned()))
+}
+
+/// What the guard does about others, and the addresses that no guest may claim.
+pub fn of_guard(policy: &Policy) -> Vec<String> {
+    let guard = &policy.guard;
+    let conduct = format!("guard: on_conflict {}, spoofing {}", guard.on_conflict.word(), guard.spoofing.word());
+    let gateways = policy.uplinks.iter().filter(|(_, uplink)| !uplink.gateways.is_empty());
+    let gateways = gateways.map(|(name, uplink)| format!("{name}: gateways {}", listed(&uplink.gateways).join(" ")));
+    std::iter::once(conduct).chain(gateways).collect()
+}
+
+fn listed(addresses: &[IpAddr]) -> Vec<String> {
+    addresses.iter().map(ToString::to_string).collect()
+}
+
+/// What a policy says, with what holds where it says nothing.
+#[derive(Serialize, JsonSchema)]
+pub struct Settings<'a> {
+    /// Settings of the guard.
+    guard: GuardSettings,
+    /// Uplinks, by name.
+    uplinks: Vec<UplinkSettings<'a>>,
+    /// Classes, by name; `host` and `default` are always among them.
+    classes: Vec<ClassSettings<'a>>,
+    /// Interfaces, in the order of the files.
+    interfaces: Vec<EntrySettings<'a>>,
+}
+
+/// Settings of the guard.
+#[derive(Serialize, JsonSchema)]
+struct GuardSettings {
+    /// Period of the loop.
+    period_seconds: f64,
+    /// Whether interfaces are admitted that cannot be limited on this host.
+    allow_unenforced: bool,
+    /// What becomes of others' queues in place of the guard's: `report` or `restore`.
+    on_conflict: &'static str,
+    /// What becomes of packets that claim another's address: `off`, `warn` or `drop`.
+    spoofing: &'static str,
+}
+
+/// An uplink.
+#[derive(Serialize, JsonSchema)]
+struct UplinkSettings<'a> {
+    /// Its name.
+    name: &'a str,
+    /// Capacity of each direction.
+    capacity_bps: BitRate,
+    /// How a frame counts: `ethernet` or `none`.
+    framing: &'static str,
+    /// IP addresses on its network that no guest may claim.
+    gateways: Vec<String>,
+}
+
+/// A class.
+#[derive(Serialize, JsonSchema)]
+struct ClassSettings<'a> {
+    /// Its name.
+    name: &'a str,
+    /// 1 is served first, 8 last.
+    priority: u8,
+    /// Guaranteed rate; null of `host` where it has 2 % of the capacity.
+    min_bps: Option<BitRate>,
+    /// Limit; null for the capacity.
+    max_bps: Option<BitRate>,
+    /// Share of spare inside its priority.
+    weight: u32,
+    /// What becomes of an unused minimum: `soft` (lent) or `hard` (kept free).
+    reserve: &'static str,
+    /// Whether it may use what is left when every maximum is met.
+    over_max: bool,
+    /// How long excess may wait on this host; null for room for TCP.
+    queue_seconds: Option<f64>,
+    /// Local traffic: `count` or `limit`; null of `host` and `default`, which have none of their own.
+    local: Option<&'static str>,
+    /// Weight of the guest's control group on busy processors; null for no change.
+    cpu_weight: Option<u16>,
+    /// Limit of the guest's processor time in microseconds of each 100 ms; null for no change.
+    cpu_max_us: Option<u64>,
+    /// Limit of the guest's memory; null for no change.
+    memory_max_bytes: Option<u64>,
+}
+
+/// Interfaces that an entry matches.
+#[derive(Serialize, JsonSchema)]
+struct EntrySettings<'a> {
+    /// What it matches, as in `plan`: an interface's name, or its kind and a name.
+    #[serde(rename = "match")]
+    matcher: String,
+    /// Class of what the guest sends; null for no limit.
+    class: Option<&'a str>,
+    /// Class of what it receives; null for no limit.
+    rx_class: Option<&'a str>,
+    /// Its uplink.
+    uplink: &'a str,
+    /// IP addresses that the guest may claim, and no others; empty where the policy names none.
+    addresses: Vec<String>,
+    /// Whether the guest routes for others.
+    router: bool,
+    /// Where it is written: file, line and column.
+    place: &'a str,
+}
+
+impl<'a> Settings<'a> {
+    /// Of a policy.
+    pub fn of(policy: &'a Policy) -> Settings<'a> {
+        let guard = GuardSettings {
+            period_seconds: policy.guard.period.as_secs_f64(),
+            allow_unenforced: policy.guard.allow_unenforced,
+            on_conflict: policy.guard.on_conflict.word(),
+            spoofing: policy.guard.spoofing.word(),
+        };
+        let uplinks = policy.uplinks.iter().map(|(name, uplink)| UplinkSettings {
+            name,
+            capacity_bps: uplink.capacity,
+            framing: if uplink.framing == Framing::ETHERNET { "ethernet" } else { "none" },
+            gateways: listed(&uplink.gateways),
+        });
+        let classes = policy.classes.iter().map(|(name, class)| ClassSettings {
+            name,
+            priority: class.priority,
+            min_bps: class.min,
+            max_bps: class.max,
+            weight: class.weight,
+            reserve: if class.hard { "hard" } else { "soft" },
+            over_max: class.over_max,
+            queue_seconds: class.queue.map(|time| time.as_secs_f64()),
+            local: local(name, class),
+            cpu_weight: class.group.cpu_weight,
+            cpu_max_us: class.group.cpu_max,
+            memory_max_bytes: class.group.memory_max,
+        });
+        let interfaces = policy.entries.iter().map(|entry| EntrySettings {
+            matcher: entry.matcher.label(),
+            class: entry.class.as_deref(),
+            rx_class: entry.rx_class.as_deref(),
+            uplink: &entry.uplink,
+            addresses: listed(&entry.addresses),
+            router: entry.router,
+            place: &entry.place,
+        });
+        Settings { guard, uplinks: uplinks.collect(), classes: classes.collect(), interfaces: interfaces.collect() }
+    }
+}
