@@ -24,6 +24,7 @@ mod root_hostile_place;
 mod root_loops;
 mod root_package;
 mod root_peer;
+mod root_peers;
 mod root_places;
 mod root_scan;
 mod root_silent;
