@@ -144,8 +144,6 @@ pub enum Fix {
     RootOnHost,
     /// Be root, or of this group.
     RootOrGroup(&'static str),
-    /// Be root, or work from this place.
-    RootOrIn(&'static str),
     /// Be root, and work from this place.
     RootIn(&'static str),
     /// Be root; where that does not help, this.
@@ -170,7 +168,6 @@ impl Fix {
             Fix::Root => return Remedy::Root,
             Fix::RootOnHost => format!("{AS_ROOT} on the host"),
             Fix::RootOrGroup(group) => format!("{AS_ROOT} or as a member of group {group}"),
-            Fix::RootOrIn(place) => format!("{AS_ROOT}, or in {place}"),
             Fix::RootIn(place) => format!("{AS_ROOT}, in {place}"),
             Fix::RootThen(what) => format!("{AS_ROOT}; {what}"),
             Fix::Links => format!("{AS_ROOT}, with all of its capabilities"),
@@ -186,7 +183,7 @@ impl Fix {
             Fix::Do(what) | Fix::RootThen(what) => what.to_owned(),
             Fix::Root | Fix::RootOrGroup(_) => REFUSED.to_owned(),
             Fix::RootOnHost => "run it on the host itself, not in a container".to_owned(),
-            Fix::RootOrIn(place) | Fix::RootIn(place) => format!("run it in {place}"),
+            Fix::RootIn(place) => format!("run it in {place}"),
             Fix::Links if may_trace(node) == Some(false) => {
                 "run it with all of its capabilities: CAP_SYS_PTRACE is missing".to_owned()
             }
@@ -236,11 +233,6 @@ mod tests {
             (
                 Fix::RootIn(namespace),
                 "run as root, in the mount namespace of the guest's process",
-                "run it in the mount namespace of the guest's process",
-            ),
-            (
-                Fix::RootOrIn(namespace),
-                "run as root, or in the mount namespace of the guest's process",
                 "run it in the mount namespace of the guest's process",
             ),
             (

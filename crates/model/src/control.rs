@@ -26,13 +26,15 @@ pub enum Allocator {
     Dba(Measures),
     /// vmio's own.
     Exact,
+    /// vmio's own as a loop that only sets limits, where a plane could share by itself.
+    ExactLoop,
 }
 
 impl Allocator {
-    /// The abilities of a plane that it uses: the published loop uses limits only.
+    /// The abilities of a plane that it uses: a loop uses limits only.
     pub fn asks_of(self, plane: Abilities) -> Abilities {
         match self {
-            Allocator::Dba(_) => Abilities { form: Form::Limits, ..plane },
+            Allocator::Dba(_) | Allocator::ExactLoop => Abilities { form: Form::Limits, ..plane },
             Allocator::None | Allocator::Exact => plane,
         }
     }
@@ -43,6 +45,7 @@ impl Allocator {
             Allocator::None => "none",
             Allocator::Dba(_) => "dba",
             Allocator::Exact => "exact",
+            Allocator::ExactLoop => "exact-loop",
         }
     }
 
@@ -50,7 +53,7 @@ impl Allocator {
     pub fn measures(self) -> Option<Measures> {
         match self {
             Allocator::Dba(measures) => Some(measures),
-            Allocator::None | Allocator::Exact => None,
+            Allocator::None | Allocator::Exact | Allocator::ExactLoop => None,
         }
     }
 
@@ -61,6 +64,7 @@ impl Allocator {
             Allocator::Dba(Measures::Offered) => "dba, offered measured",
             Allocator::Dba(Measures::Passed) => "dba, passed measured",
             Allocator::Exact => "exact",
+            Allocator::ExactLoop => "exact, as a loop",
         }
     }
 }
@@ -123,7 +127,7 @@ impl Control {
                 (Kind::Dba(Box::new(state), measures), caps)
             }
             // Nothing is known yet, so any member may want everything.
-            Allocator::Exact => {
+            Allocator::Exact | Allocator::ExactLoop => {
                 let demands = vec![Demand::Unbounded; members.len()];
                 let caps = caps(capacity, &members, &demands);
                 (Kind::Exact(demands), caps)

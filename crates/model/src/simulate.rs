@@ -9,6 +9,7 @@
 mod bucket;
 mod fluid;
 mod htb;
+pub mod judged;
 pub mod measured;
 mod outcome;
 mod packet;

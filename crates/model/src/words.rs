@@ -10,6 +10,11 @@ pub fn count(n: usize, what: &str) -> String {
     format!("{n} {}", plural(n, what))
 }
 
+/// `runs` of one, `run` of any other number: the verb behind [`count`].
+pub fn verb(n: usize, what: &str) -> String {
+    format!("{what}{}", if n == 1 { "s" } else { "" })
+}
+
 /// A number with two significant digits: `34`, `2.4`.
 pub fn two(x: f64) -> String {
     if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
@@ -51,6 +56,7 @@ mod tests {
     fn numbers_and_their_words() {
         assert_eq!([0, 1, 2].map(|n| count(n, "guest")), ["0 guests", "1 guest", "2 guests"]);
         assert_eq!([0, 1, 2].map(|n| plural(n, "stored run")), ["stored runs", "stored run", "stored runs"]);
+        assert_eq!([0, 1, 2].map(|n| verb(n, "run")), ["run", "runs", "run"]);
         use crate::rules::Severity;
         let found = |n| Severity::ALL.map(|severity| severity.counted(n)).join(", ");
         assert_eq!(found(1), "1 note, 1 advice, 1 warning, 1 severe");

@@ -44,6 +44,16 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     process::Stat::parse(&text)?.start_ticks()
 }
 
+/// Whether a thread of a process runs, or waits for nothing but a processor.
+pub(crate) fn is_runnable(pid: u32) -> bool {
+    let local = Local::new();
+    let runs = |tid: u32| {
+        let text = fs::read_to_string(process::task_file(pid, tid, "stat")).unwrap_or_default();
+        process::Stat::parse(&text).is_some_and(|stat| stat.is_runnable())
+    };
+    process::threads(&local, pid).unwrap_or_default().into_iter().any(runs)
+}
+
 /// A lock whose data stays usable when another thread panicked while holding it.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -260,6 +270,23 @@ mod tests {
         assert!(start_ticks(std::process::id()).unwrap() > 0);
         assert_eq!(start_ticks(0), None);
         assert_eq!(boot_id().len(), 36);
+    }
+
+    #[test]
+    fn who_computes_is_told_from_who_waits() {
+        let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let mut idle = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let both = || is_runnable(busy.id()) && !is_runnable(idle.id());
+        while !both() && std::time::Instant::now() < limit {
+            std::thread::yield_now();
+        }
+        let told = both();
+        for child in [&mut busy, &mut idle] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(told);
     }
 
     #[test]

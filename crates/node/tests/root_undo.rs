@@ -53,9 +53,29 @@ fn assert_gone(dir: &Path, image: &Path, group: Option<&Path>) {
     assert!(group.is_none_or(|g| !g.exists()), "{group:?}");
 }
 
+/// Says that a part of a test runs in mounts of its own.
+const ALONE: &str = "VMIO_TEST_ALONE";
+
+/// Runs a part of this program in a mount namespace of its own. Whoever makes one meanwhile has a copy of all that is
+/// mounted here (mount_namespaces(7)), and with it the loop device in use for as long as that lives: other tests do.
+fn in_own_mounts(part: &str) {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--"]).arg(std::env::current_exe().unwrap());
+    let output = command.args([part, "--exact", "--ignored", "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+fn is_alone() -> bool {
+    std::env::var_os(ALONE).is_some()
+}
+
 #[test]
 #[ignore = "root"]
 fn a_living_owner_undoes_everything() {
+    if !is_alone() {
+        return in_own_mounts("root_undo::a_living_owner_undoes_everything");
+    }
     let temp = tempfile::tempdir().unwrap();
     let (state, dir) = (temp.path().join("state"), temp.path().join("scratch"));
     let journal = Arc::new(Journal::open(&state, "owner").unwrap());
@@ -80,6 +100,9 @@ fn helper_victim() {
 #[test]
 #[ignore = "root"]
 fn next_start_undoes_a_killed_owners_changes() {
+    if !is_alone() {
+        return in_own_mounts("root_undo::next_start_undoes_a_killed_owners_changes");
+    }
     let temp = tempfile::tempdir().unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["root_undo::helper_victim", "--exact", "--ignored", "--nocapture"])

@@ -26,6 +26,15 @@ pub use wait::{SLOWNESS, limit, poll_for, poll_until, slowness};
 /// Name of the variable with the file that [`skip`] writes its reason to.
 pub const SKIPPED: &str = "VMIO_TEST_SKIPPED";
 
+/// Name of the variable by which the test of a guard's endurance lasts for so many seconds in place of its own; the
+/// suite waits for it so much longer.
+pub const CHURN_SECONDS: &str = "VMIO_CHURN_SECONDS";
+
+/// What [`CHURN_SECONDS`] says.
+pub fn churn_seconds() -> Option<u64> {
+    std::env::var(CHURN_SECONDS).ok()?.parse().ok()
+}
+
 /// Name of the variable with a directory on a disk for this test alone ([`scratch`]).
 pub const DISK: &str = "VMIO_TEST_DISK";
 /// Where it lies; and where it is not set, who runs a test by cargo.

@@ -78,6 +78,22 @@ pub fn cut(text: &str, width: usize) -> String {
     if width == 0 { String::new() } else { format!("{}{MARK}", head(&text, width - 1)) }
 }
 
+/// At most `width` columns of a text: its first words, and a mark where others are left out. A first word that is
+/// longer itself is cut.
+pub fn first_words(text: &str, width: usize) -> String {
+    let text = plain(text);
+    if columns(&text) <= width {
+        return text.into_owned();
+    }
+    let begun = head(&text, width.saturating_sub(2));
+    let is_whole = text[begun.len()..].starts_with(' ');
+    let whole = if is_whole { begun } else { begun.rfind(' ').map_or("", |at| &begun[..at]) };
+    match whole.trim_end() {
+        "" => cut(&text, width),
+        whole => format!("{whole} {MARK}"),
+    }
+}
+
 /// At most `width` columns of a name: its beginning and its end.
 pub fn name(text: &str, width: usize) -> String {
     middle(text, width, ENDS[0])
@@ -286,6 +302,17 @@ mod tests {
     }
 
     #[test]
+    fn no_word_is_broken_where_words_are_left_out() {
+        let of = |width| first_words("could not read it", width);
+        assert_eq!(
+            (of(17), of(16), of(13)),
+            ("could not read it".into(), "could not read …".into(), "could not …".into())
+        );
+        assert_eq!((of(12), of(11), of(10)), ("could not …".into(), "could not …".into(), "could …".into()));
+        assert_eq!((of(6), of(1), of(0)), ("could…".into(), "…".into(), String::new()));
+    }
+
+    #[test]
     fn names_keep_their_ends() {
         assert_eq!(name("instance-0000abcd", 14), "instan…000abcd");
         assert_eq!((name("web1", 14), name("web1", 1), name("web1", 0)), ("web1".into(), "…".into(), String::new()));
@@ -364,6 +391,7 @@ mod tests {
             let squeezed = |text: &str| text.split_whitespace().collect::<String>();
             prop_assert_eq!(squeezed(&all.concat()), squeezed(&text));
             prop_assert!(columns(&name(&text, width)) <= width && columns(&cut(&text, width)) <= width);
+            prop_assert!(columns(&first_words(&text, width)) <= width);
         }
     }
 }

@@ -81,7 +81,9 @@ fn an_experiment_is_a_study() {
     let shown = state.vmio(&["study", "show", "amamou2012"]).with(0);
     shown.says(&["[guard.exact]", "network = \"shared\""]);
     let plan = state.vmio(&["study", "run", "amamou2012", "--no-gentle", "--dry-run"]).with(0);
-    plan.says(&["3 native and 3 guest cells"]);
+    plan.says(&["5 native and 5 guest cells"]);
+    let quick = state.vmio(&["study", "run", "amamou2012-quick", "--no-gentle", "--dry-run"]).with(0);
+    quick.says(&["7 native cells", "no guest is booted"]);
     state.vmio(&["study", "compare", "amamou2012", "paper"]).with(3).says(&["no runs yet"]);
 }
 

@@ -95,6 +95,22 @@ fn what_the_host_lacks_is_named_with_its_mend() {
     }
 }
 
+/// What guests start with is looked for before anything is promised: the dry run ends as the run does.
+#[test]
+fn without_the_agent_a_dry_run_says_what_the_run_says() {
+    let state = StateDir::new();
+    let path = programs(&state, &["qemu-system-x86_64", "fio"]);
+    for how in ["--dry-run", "--yes"] {
+        let mut command = state.command(&["study", "run", how]);
+        command.env("PATH", &path).env("VMIO_AGENT", "/nowhere/vmio-agent");
+        let ended = state.finish(command.arg(fixture("file.toml"))).with(3);
+        let ended = ended.says(&["error: nothing can be measured here: vmio-agent: no vmio-agent", "`make agent`"]);
+        assert!(!unfolded(&(ended.out + &ended.err)).contains("a guest image, where none fits"), "{how}");
+        assert!(state.last().is_none());
+    }
+    state.is_clean();
+}
+
 /// What is held to no bandwidth: its plan speaks of none, and the mend is not to be found by a look at the host.
 #[test]
 fn a_study_that_cannot_be_gentle_is_refused_with_the_way_out() {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 
 use rustix::process::Signal;
+use serde_json::Value;
 use state_dir::{StateDir, fixture, signal};
 use vmio::store::Store;
 use vmio_model::result::RunState;
@@ -150,5 +151,33 @@ fn long_a_loop_device_on_nfs_beside_the_paper() {
     let shown = state.vmio(&["study", "compare", "hdparm-nfs", "paper"]).with(0).out;
     let row = shown.lines().find(|line| line.contains("VE, /dev/loop0 on nfs")).unwrap();
     assert!(row.contains("7-289") && !row.contains('–'), "{shown}");
+    state.is_clean();
+}
+
+/// The host reads back from swap what a guest needs again, and says whose that is.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_a_guest_whose_memory_is_in_the_hosts_swap_is_told() {
+    const LEAST: u64 = 64 << 20;
+    let state = StateDir::with_lab();
+    let script = fixture("lab-swap.sh");
+    // One that hangs is ended.
+    let bounded = ["timeout", "300", "bash", "lab-swap.sh"];
+    let args = [&["lab", "run", "--with", script.to_str().unwrap(), "--"][..], &bounded].concat();
+    let ended = state.vmio(&args).with(0);
+    let said = |key: &'static str| {
+        ended.out.lines().filter_map(|line| line.split_once(' ')).filter(move |(k, _)| *k == key)
+    };
+    assert_eq!(said("failed").count(), 0, "{}\n{}", ended.out, ended.err);
+    let swapped_kib: u64 = said("swapped").next().unwrap().1.parse().unwrap();
+    assert!(swapped_kib << 10 > LEAST, "{}\n{}", ended.out, ended.err);
+    let screens: Vec<Value> = said("top").map(|(_, screen)| serde_json::from_str(screen).unwrap()).collect();
+    let all = |key: &str| screens.iter().flat_map(|screen| screen[key].as_array().unwrap()).collect::<Vec<_>>();
+    let (guests, verdicts) = (all("guests"), all("verdicts"));
+    let has = |guest: &Value| guest["name"] == "swapped" && guest["swapped_bytes"].as_u64() > Some(LEAST);
+    assert!(guests.iter().any(|guest| has(guest)), "{guests:#?}");
+    let costs = |verdict: &Value| verdict["costs"].as_array().unwrap().iter().any(|cost| cost["guest"] == "swapped");
+    let told = verdicts.iter().any(|verdict| verdict["resource"] == "host_memory" && costs(verdict));
+    assert!(told, "{verdicts:#?}");
     state.is_clean();
 }

@@ -7,6 +7,8 @@ mod help;
 
 mod guest_arm;
 mod guest_guard;
+mod guest_guard_host;
+mod guest_guard_hostile;
 mod guest_images;
 mod guest_lab_guard;
 mod guest_lab_host;

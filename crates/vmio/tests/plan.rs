@@ -136,7 +136,11 @@ fn a_gentle_plan_promises_an_end_if_latency_is_seen() {
         };
         let seen = words(&plan);
         assert!(!seen.contains("watched") && !seen.contains("continues"), "{seen}");
-        assert_eq!(seen.contains("the run ends when they slow down"), !plan.others.guests.is_empty(), "{seen}");
+        assert_eq!(
+            seen.contains("web1 (pid 812) runs here: gentle: bandwidth capped; the run ends when it slows down"),
+            !plan.others.guests.is_empty(),
+            "{seen}"
+        );
         plan.latency_unseen = Some(unseen());
         let blind = words(&plan);
         assert!(blind.contains("bandwidth capped") && !blind.contains("the run ends"), "{blind}");

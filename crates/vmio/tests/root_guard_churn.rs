@@ -38,7 +38,7 @@ fn round(number: usize) {
 }
 
 /// Ends the churn also where an assertion fails: a scope waits for its threads.
-struct End<'a>(&'a AtomicBool);
+pub struct End<'a>(pub &'a AtomicBool);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {

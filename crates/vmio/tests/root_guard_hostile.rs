@@ -21,16 +21,16 @@ const IPV4: &[u8] = &[8, 0];
 const UDP: u8 = 17;
 
 /// The neighbour is guest 1, the attackers are 2 and 3, and 4 is in no policy.
-fn mac(guest: u8) -> [u8; 6] {
+pub fn mac(guest: u8) -> [u8; 6] {
     [2, 0, 0, 0, 1, guest]
 }
 
-fn address(guest: u8) -> [u8; 4] {
+pub fn address(guest: u8) -> [u8; 4] {
     [10, 9, 0, 100 + guest]
 }
 
 /// To the sink, with so much payload.
-fn datagram(mac: [u8; 6], from: [u8; 4], tos: u8, bytes: usize) -> Vec<u8> {
+pub fn datagram(mac: [u8; 6], from: [u8; 4], tos: u8, bytes: usize) -> Vec<u8> {
     ethernet(SINK_MAC, mac, IPV4, &ipv4(from, SINK, [tos, UDP], 0, &udp(bytes)))
 }
 

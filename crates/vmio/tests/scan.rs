@@ -64,7 +64,7 @@ fn many_things_that_were_not_read_are_one_line() {
     let one = |n: u32| Unread { what: format!("thing {n}"), why: "why".into(), mend: format!("do {n}").into() };
     view.unread.extend((0..4).map(one));
     let text = overview(&view, Style::PLAIN, 100);
-    let folded = "Not read: 5 things (vmio scan --verbose lists them)";
+    let folded = "Not read: 5 settings (vmio scan --verbose lists them)";
     assert!(text.contains("Not visible without root: ") && text.contains(folded), "{text}");
     assert!(!text.contains("thing 0"), "{text}");
     assert!(not_read(&view, Style::PLAIN, 100).contains("thing 0: why; do 0"));
@@ -243,7 +243,7 @@ fn the_plugins_state_is_that_of_the_worst_finding() {
     let (text, state) = nagios(&unseen, None);
     assert!(state == State::Unknown && text.contains("no guest that this user can see"), "{text}");
     let (text, state) = nagios(&View { root: true, ..unseen }, None);
-    assert!(state == State::Ok && text.contains("0 guests, nothing found, 1 thing could not be read"), "{text}");
+    assert!(state == State::Ok && text.contains("0 guests, nothing found, 1 setting could not be read"), "{text}");
     let mut blind = view();
     blind.rows.retain(|r| r.guest.name == "builder");
     assert_eq!(nagios(&blind, None).1, State::Unknown);

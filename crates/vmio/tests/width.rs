@@ -343,3 +343,18 @@ fn each_workload_of_a_table_is_explained() {
     let html = report::html(&report);
     assert!(each.iter().all(|about| html.contains(&format!("<p class=\"dim\">{about}</p>"))), "{html}");
 }
+
+/// What an operator reads fits a screen, says nothing twice, and ends with the answer.
+#[test]
+fn doctor_is_short_and_ends_with_the_answer() {
+    let state = StateDir::new();
+    let out = state.vmio(&["doctor"]).out;
+    let lines: Vec<&str> = out.lines().filter(|line| !line.trim().is_empty()).collect();
+    assert!(lines.len() <= 40, "{out}");
+    assert_eq!(lines.iter().collect::<BTreeSet<_>>().len(), lines.len(), "{out}");
+    let answer = out.trim_end().rsplit("\n\n").next().unwrap();
+    let begins = ["Ready for ", "Found, not tried: ", "Not for "];
+    assert!(begins.iter().any(|begin| answer.starts_with(begin)), "{out}");
+    assert!(answer.contains("measuring guests"), "{out}");
+    state.is_clean();
+}

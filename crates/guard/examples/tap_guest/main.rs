@@ -1,13 +1,14 @@
-//! For tests in a lab host, where no guest can be booted: a process that has a tap as QEMU has one, and a sink that counts what
-//! arrives. Started under QEMU's name with QEMU's own options (`-netdev tap,ifname=…`, `-device virtio-net-pci,mac=…`), it
-//! sends IPv4 datagrams into the tap at a rate, whatever becomes of them, and waits where there is no room: by write(2), or
-//! with `vhost=on` through a ring of descriptors that the kernel's vhost-net serves.
+//! For tests in a lab host, where no guest can be booted: a process that has a tap as QEMU has one, and a sink that
+//! counts what arrives. Started under QEMU's name with QEMU's own options (`-netdev tap,ifname=…`, `-device
+//! virtio-net-pci,mac=…`), it sends IPv4 datagrams into the tap at a rate, whatever becomes of them, and waits where
+//! there is no room: by write(2), or with `vhost=on` through a ring of descriptors that the kernel's vhost-net serves.
+//! With `WITHOUT_LIMIT` in its environment it takes the limit off its send buffer ten times a second.
 //!
 //! `tap_guest sink ADDRESS SECONDS` prints `SENDER=BYTES` for each sender, by the last part of its address, in bytes of
 //! frames. At `::` it takes IPv6 and IPv4.
 //!
-//! `tap_guest give ADDRESS SECONDS` sends a stream by TCP for so long, and `tap_guest take ADDRESS SECONDS` counts what of one arrives,
-//! from two seconds after it began, as `sink` does, but its payload alone.
+//! `tap_guest give ADDRESS SECONDS` sends a stream by TCP for so long, and `tap_guest take ADDRESS SECONDS` counts what
+//! of one arrives, from two seconds after it began, as `sink` does, but its payload alone.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_types)]
 
 mod vhost;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 /// Of include/uapi/linux/if_tun.h.
 const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 const TUNGETSNDBUF: libc::c_ulong = 0x8004_54d3;
+const TUNSETSNDBUF: libc::c_ulong = 0x4004_54d4;
 const TUNSETVNETHDRSZ: libc::c_ulong = 0x4004_54d8;
 const TAP: u16 = 0x0002;
 const NO_PI: u16 = 0x1000;
@@ -69,7 +71,12 @@ fn guest(args: &[String]) {
     let per_second = variable("MBIT").parse::<f64>().unwrap() * 1e6 / 8.0 / FRAME as f64;
     let mut ring = option(args, "-netdev", "vhost").filter(|v| v == "on").map(|_| vhost::Ring::new(&tap, &frame));
     let (mut told, mut sent, mut began) = (0, 0.0, Instant::now());
+    let mut unlimited = std::env::var_os("WITHOUT_LIMIT").map(|_| Instant::now());
     loop {
+        if let Some(last) = unlimited.as_mut().filter(|last| last.elapsed() >= Duration::from_millis(100)) {
+            unlimit(&tap);
+            *last = Instant::now();
+        }
         let size = send_buffer(&tap);
         if size != told {
             println!("sndbuf {size}");
@@ -118,6 +125,12 @@ fn send_buffer(tap: &File) -> libc::c_int {
     // SAFETY: the call fills one `int`.
     assert_eq!(unsafe { libc::ioctl(tap.as_raw_fd(), TUNGETSNDBUF, &raw mut bytes) }, 0);
     bytes
+}
+
+fn unlimit(tap: &File) {
+    let bytes = libc::c_int::MAX;
+    // SAFETY: the call reads one `int`.
+    assert_eq!(unsafe { libc::ioctl(tap.as_raw_fd(), TUNSETSNDBUF, &raw const bytes) }, 0);
 }
 
 /// Whether there was room.

@@ -267,6 +267,9 @@ pub enum NotHeld {
     NotYet,
     #[error("no known process of its guest has its tap open, so its send buffer cannot be set")]
     NoHolder,
+    /// It is set again at each look; between two looks the process takes all from its guest's ring.
+    #[error("its process has set its tap's send buffer back again and again, so what is too much is dropped here")]
+    SetBack,
     /// The kernel sets no queue that is off.
     #[error(
         "tap {tap}: {queues} of its queues keep a send buffer of {bytes} bytes, since its guest has switched them off; \

@@ -1,7 +1,7 @@
 //! A process that runs a guest, by /proc (proc(5)); its command line is parsed as QEMU's.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,9 @@ use vmio_node::{Error, FileStat, Reader};
 use crate::host_view::HostView;
 use crate::qemu::options::{CommandLine, Opt};
 use crate::require::Fix;
+
+/// How often a process's interfaces are compared with those that a sysfs shows.
+const LOOKS: usize = 3;
 
 /// Source of a setting that the command line does not name.
 pub const DEFAULT: Source = Source::QemuDefault;
@@ -205,16 +208,26 @@ impl<'a> Process<'a> {
     /// A sysfs shows the network namespace of whoever mounted it. Whether that is the process's is decided by the names
     /// in it.
     fn shows_its_interfaces(&self, all: &Interfaces<'_>) -> bool {
-        let names = || {
-            let there = all.names().ok()?;
-            let Ok(table) = self.reader().read_text(&self.path("net/dev")) else { return Some(true) };
-            let mut known: Vec<&str> = net::names(&table).collect();
-            known.sort_unstable();
-            Some(known == there)
+        let known = || {
+            let table = self.reader().read_text(&self.path("net/dev")).ok()?;
+            Some(net::names(&table).map(str::to_owned).collect::<BTreeSet<String>>())
         };
-        // Read twice, since an interface may have come or gone in between.
-        names() == Some(true) || names() == Some(true)
+        let shows = || {
+            let before = known();
+            let Ok(there) = all.names() else { return false };
+            let Some(before) = before else { return true };
+            let there: BTreeSet<String> = there.into_iter().collect();
+            before == there || known().is_some_and(|after| are_between(&there, &before, &after))
+        };
+        // Tried again, since an interface may have come and gone meanwhile.
+        (0..LOOKS).any(|_| shows())
     }
+}
+
+/// Whether names were read between two looks at a table that had them: what came or went is in one of both.
+fn are_between(there: &BTreeSet<String>, before: &BTreeSet<String>, after: &BTreeSet<String>) -> bool {
+    let stayed = before.intersection(after).all(|name| there.contains(name));
+    stayed && there.iter().all(|name| before.contains(name) || after.contains(name))
 }
 
 /// An unread setting, after an error.
@@ -228,4 +241,24 @@ pub fn unread(reader: &dyn Reader, what: impl Into<String>, error: &Error) -> Un
         _ => "look again",
     };
     Unread { what: what.into(), why, mend: Fix::of(error, otherwise).remedy(reader) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(all: &[&str]) -> BTreeSet<String> {
+        all.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn what_comes_or_goes_meanwhile_is_no_other_namespace() {
+        let is =
+            |there: &[&str], before: &[&str], after: &[&str]| are_between(&names(there), &names(before), &names(after));
+        assert!(is(&["lo", "tap0", "tap1"], &["lo", "tap0"], &["lo", "tap0", "tap1"]), "it came");
+        assert!(is(&["lo", "tap0"], &["lo", "tap0", "tap1"], &["lo", "tap0"]), "it went");
+        assert!(is(&["lo", "tap1"], &["lo", "tap0"], &["lo", "tap1"]), "one went, another came");
+        assert!(!is(&["lo", "eth0"], &["lo", "tap0"], &["lo", "tap0"]), "another namespace");
+        assert!(!is(&["lo"], &["lo", "tap0"], &["lo", "tap0", "tap1"]), "another one, where a tap came");
+    }
 }

@@ -87,7 +87,7 @@ fn shorten(unread: &mut Vec<Unread>) {
     if more > 0 {
         unread.truncate(MOST_UNREAD);
         unread.push(Unread {
-            what: format!("{more} further things"),
+            what: format!("{more} further settings"),
             why: "too many of one guest to list".into(),
             mend: "start with those listed".into(),
         });

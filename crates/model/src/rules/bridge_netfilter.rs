@@ -3,7 +3,7 @@
 //! in each network namespace once the module is loaded (Linux, `br_netfilter_hooks.c`, `br_netfilter_sysctl_default`).
 //! Docker, Kubernetes and Proxmox's firewall need it for filtering.
 
-use super::change::{on_host, shell};
+use super::change::{enter, on_host, shell};
 use super::live::seen;
 use super::support::away_from;
 use super::{Check, Finding, Need, Rule, Severity};
@@ -47,7 +47,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
         )
     };
     rule.from_gains(m, away_from(m, SETTING, |set| set == "on", GAIN), cause, |_| {
-        on_host(format!("Switch it off, {NEEDED}."), off(None))
+        on_host(format!("Switch it off, {NEEDED}."), off("", None))
     })
 }
 
@@ -56,17 +56,18 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let cause = "Each packet between guests of this bridge goes through the host's iptables and connection tracking; its \
                  rules may drop them, too.";
     let what = format!("Switch it off for the guests, {NEEDED}.");
-    Some(rule.advice(nic, &seen![nic; bridge_netfilter, bridge], cause, on_host(what, off(nic.bridge.as_deref()))))
+    let off = off(&enter(nic), nic.bridge.as_deref());
+    Some(rule.advice(nic, &seen![nic; bridge_netfilter, bridge], cause, on_host(what, off)))
 }
 
-/// Turns it off for the namespace, and for the bridge: either one is enough to turn it on.
-fn off(bridge: Option<&str>) -> String {
+/// Turns it off for the namespace that this enters, and for the bridge: either one is enough to turn it on.
+fn off(enter: &str, bridge: Option<&str>) -> String {
     format!(
         "# until the host restarts; to make it permanent, net.bridge.bridge-nf-call-iptables=0 and so on in \
          /etc/sysctl.d/\n\
-         sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 \
+         {enter}sysctl -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 \
          net.bridge.bridge-nf-call-arptables=0 && \\\n\
-         ip link set dev {} type bridge nf_call_iptables 0 nf_call_ip6tables 0 nf_call_arptables 0",
+         {enter}ip link set dev {} type bridge nf_call_iptables 0 nf_call_ip6tables 0 nf_call_arptables 0",
         shell(bridge.unwrap_or("BRIDGE"))
     )
 }

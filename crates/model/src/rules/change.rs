@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use disk::{cache_mode, engine, own_disk, thrown_away, uring_or_threads};
 pub use fields::{Above, InFields, in_fields};
 pub use names::{Names, comment, known_everywhere, shell, xml};
-pub use nic::{new_card, own_nic};
+pub use nic::{enter, new_card, own_nic};
 pub use qmp::qmp;
 pub use slot::slot_without;
 pub(super) use slot::{chained, read_slot};

@@ -85,8 +85,11 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
 /// How often the quota was used up.
 fn in_words(t: Throttled) -> String {
     match t.throttled {
-        0 => format!("It was not throttled so far (0 of {} periods).", t.periods),
-        n => format!("It was throttled in {n} of {} periods, {:.1} s in all.", t.periods, t.stopped_us as f64 / 1e6),
+        0 => format!("It was not throttled so far (0 of {}).", count(t.periods as usize, "period")),
+        n => {
+            let periods = count(t.periods as usize, "period");
+            format!("It was throttled in {n} of {periods}, {:.1} s in all.", t.stopped_us as f64 / 1e6)
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! otherwise, 1024 at most (QEMU, hw/net/virtio-net.c). Its twin `tx_queue_size` is no remedy: with taps QEMU leaves it
 //! at 256, or refuses more. `tx_dropped` of a tap is towards the guest; what a limit of tc drops is counted elsewhere.
 
-use super::change::{AppliesAt, Names, on_host, shell};
+use super::change::{AppliesAt, Names, enter, on_host, shell};
 use super::live::seen;
 use super::{Change, Check, Evidence, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::{Nic, ToGuest};
@@ -72,15 +72,15 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 }
 
 fn change(nic: &Nic, packets: u64, queue: Option<u64>) -> Change {
-    let tap = shell(nic.interface.as_deref().unwrap_or("TAP"));
+    let (enter, tap) = (enter(nic), shell(nic.interface.as_deref().unwrap_or("TAP")));
     if packets == 0 {
         return on_host(
             "Nothing, if the guest is paused, starts, or does not use this card; else see in it whether the card has a \
              driver and is up.",
-            format!("ip -s link show dev {tap}    # whether more are dropped"),
+            format!("{enter}ip -s link show dev {tap}    # whether more are dropped"),
         );
     }
-    let longer = format!("ip link set dev {tap} txqueuelen {LONG_QUEUE}");
+    let longer = format!("{enter}ip link set dev {tap} txqueuelen {LONG_QUEUE}");
     // -nic and -net have no such key.
     let may_grow = nic.ring_packets.is_some_and(|n| n < LARGEST_RING) && nic.place.given.is_none();
     if !may_grow {

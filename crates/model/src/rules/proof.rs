@@ -8,6 +8,7 @@ use crate::facts::gain_ratio;
 use crate::run::Run;
 use crate::stats::Ratio;
 use crate::study::{NamedCell, Study};
+use crate::words::count;
 
 /// Two cells whose comparison proves a finding (`vmio tax --prove`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,7 +61,10 @@ impl Proof {
         let figure = ratio.times();
         let (faster, slower) = (ratio.surely_above(1.0), ratio.surely_below(1.0));
         let verdict = match (enough, faster, slower) {
-            (false, ..) => format!("not enough: {} pairs from {} boots; so far {figure}.", ratio.pairs, ratio.boots),
+            (false, ..) => {
+                let of = (count(ratio.pairs as usize, "pair"), count(ratio.boots as usize, "boot"));
+                format!("not enough: {} from {}; so far {figure}.", of.0, of.1)
+            }
             (_, true, _) => format!("proven: with the change it ran {figure} as fast."),
             (.., true) => format!("refuted: with the change it ran {figure} as fast, which is slower."),
             _ => format!("no difference: with the change it ran {figure} as fast."),

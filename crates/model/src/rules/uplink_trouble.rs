@@ -87,16 +87,17 @@ fn finding(rule: &Rule, nic: &Nic, uplink: &Uplink, trouble: &Trouble) -> Findin
     let known = if driver == Some(HANGS) { " Cards of this driver are known to hang under load." } else { "" };
     let (setting, value, file, severity, cause) = match trouble {
         Trouble::Hangs(n) => {
+            let times = crate::words::count(usize::try_from(*n).unwrap_or(usize::MAX), "time");
             let cause = format!(
-                "{shown} stopped sending {n} times and was reset: every guest behind it lost its network for \
+                "{shown} stopped sending {times} and was reset: every guest behind it lost its network for \
                  seconds.{known}"
             );
             ("transmit timeouts", n.to_string(), "queues/tx-*/tx_timeout", Severity::Warning, cause)
         }
         Trouble::Resets(n, days) => {
             let days = crate::words::count(usize::try_from(*days).unwrap_or(usize::MAX), "day");
-            let cause =
-                format!("The link of {shown} was lost {n} times in {days}: cable, switch port or driver.{known}");
+            let times = crate::words::count(usize::try_from(*n).unwrap_or(usize::MAX), "time");
+            let cause = format!("The link of {shown} was lost {times} in {days}: cable, switch port or driver.{known}");
             ("lost links", n.to_string(), "carrier_down_count", Severity::Advice, cause)
         }
         Trouble::Misses(n, ratio) => {

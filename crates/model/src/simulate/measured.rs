@@ -1,26 +1,52 @@
-//! A published experiment measured on real machines: its scenario scaled to the link and duration of a run, and each
-//! cell's result as an [`Outcome`], to compare with the simulation.
+//! A published experiment measured on real machines: each cell as a scenario of its own, with its result as an
+//! [`Outcome`], to compare with the simulation. Cells with the paper's loads are scaled copies of its scenario; others
+//! vary it: a link with less than the contracts were made for, many tenants, floods of the host and of an unmatched
+//! interface, other senders.
 
-use serde_json::Value;
+mod reports;
 
-use super::{Enforcement, MILLISECOND, Outcome, SECOND, Sample, Scenario, Settings, Source, Totals, Vif};
+use super::{Enforcement, MILLISECOND, Outcome, SECOND, Scenario, Settings, Source, Vif};
+use crate::allocate::Member;
 use crate::cell::{Cell, Side};
 use crate::control::Allocator;
-use crate::figure::{Reading, scalar};
+use crate::figure::Reading;
 use crate::rate::BitRate;
-use crate::result::{CpuUse, Sample as Taken, Watched, WorkloadResult};
+use crate::result::{CpuUse, Sample as Taken, Watched};
 use crate::run::Run;
 use crate::study::Study;
 
-/// Most points of a measured series.
-const POINTS: u64 = 120;
-/// Shortest time of a point.
-const SHORTEST: u64 = 100 * MILLISECOND;
+use reports::{Reports, outcome};
+
 /// The settings that select a cell's system.
 const RATE: &str = "rate";
 const GUARD: &str = "guard";
 /// Queue of the link, in milliseconds of its rate.
 const WAIT_MS: u64 = 50;
+/// The uplink of the network `shared`.
+const UPLINK: &str = "wire";
+/// Names of members that are not the paper's: traffic of an interface that no policy names, and the host's own.
+const UNMATCHED: &str = "unmatched";
+const HOST: &str = "host";
+
+/// How members send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// Datagrams on schedule, whatever becomes of them.
+    OpenLoop,
+    /// Datagrams on schedule, by a sender that waits where its buffer is full.
+    Blocking,
+    /// TCP, as fast as it goes.
+    Tcp,
+}
+
+/// The load of a workload of datagrams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load {
+    /// (From second, rate).
+    pub steps: Vec<(u64, BitRate)>,
+    /// Whether the sender waits.
+    pub waits: bool,
+}
 
 /// A cell of the experiment.
 #[derive(Debug, Clone)]
@@ -29,9 +55,18 @@ pub struct Trial {
     pub side: Side,
     /// The guard's policy; `None` without a guard.
     pub guard: Option<String>,
+    /// How members send.
+    pub sender: Sender,
+    /// What the link carries, as a part of what loads and contracts were made for; `None` where the loads are not the
+    /// paper's.
+    pub capacity_ratio: Option<f64>,
+    /// Whether the loads are the paper's over the whole time, so that its losses can be compared.
+    pub is_whole: bool,
+    /// Whether others than the paper's members send, too: the host, and an unmatched interface.
+    pub is_flooded: bool,
     /// Number of rounds, whose mean the outcome is.
     pub rounds: usize,
-    /// Its scaled scenario.
+    /// Its scenario.
     pub scenario: Scenario,
     /// Settings of its simulation.
     pub settings: Settings,
@@ -40,10 +75,27 @@ pub struct Trial {
     /// Largest share of late packets of any actor's generator.
     pub late_ratio: f64,
     /// Packets that came to the host and did not leave by the uplink, as a share of those that came; `None` without
-    /// counters.
+    /// counters, and where the host itself sends.
     pub host_drop_ratio: Option<f64>,
+    /// What was copied from senders to the host, in bit/s: bytes received at their ports; `None` without counters.
+    pub copied_bps: Option<f64>,
+    /// Processor time of the host, hypervisors and generators included, in processors.
+    pub host_cpus: Option<f64>,
     /// Processor time of all hypervisors, in processors; `None` without one.
     pub hypervisor_cpus: Option<f64>,
+}
+
+impl Trial {
+    /// Whether the simulation has such senders.
+    pub fn can_be_simulated(&self) -> bool {
+        self.sender == Sender::OpenLoop
+    }
+
+    /// Whether it differs from another one only in who shapes.
+    pub fn is_beside(&self, other: &Trial) -> bool {
+        let of = |t: &Trial| (t.side.clone(), t.sender, t.scenario.capacity, t.scenario.vifs.len(), t.is_flooded);
+        of(self) == of(other)
+    }
 }
 
 impl Scenario {
@@ -65,164 +117,161 @@ impl Scenario {
         };
         Scenario { capacity, duration, vifs: self.vifs.iter().map(vif).collect(), ..self.clone() }
     }
+
+    /// The capacity for which these sources are the scenario's, all rates scaled; `None` where they are not.
+    fn capacity_of(&self, sources: &[Source]) -> Option<BitRate> {
+        let (last, its) = (sources.get(self.vifs.len().checked_sub(1)?)?, self.vifs.last()?);
+        let (Source::OpenLoop(last), Source::OpenLoop(its)) = (last, &its.source) else { return None };
+        let (mine, printed) = (last.first()?.1.bits(), its.first()?.1.bits());
+        let bits = u128::from(self.capacity.bits()) * u128::from(mine) / u128::from(printed.max(1));
+        let capacity = BitRate::of_sum(bits);
+        let scaled = self.scaled(capacity, self.duration);
+        let fits = |(vif, source): (&Vif, &Source)| {
+            let (Source::OpenLoop(known), Source::OpenLoop(steps)) = (&vif.source, source) else { return false };
+            steps.iter().all(|step| known.iter().any(|known| known.1 == step.1))
+        };
+        scaled.vifs.iter().zip(sources).all(fits).then_some(capacity)
+    }
 }
 
-/// The cells of a run that are this experiment, in the order of the study.
-pub fn trials(run: &Run, study: &Study, scenario: &Scenario) -> Vec<Trial> {
+/// The cells of a run that are this experiment, in the order of the study. `load` reads the name of a workload of
+/// datagrams.
+pub fn trials(run: &Run, study: &Study, scenario: &Scenario, load: &dyn Fn(&str) -> Option<Load>) -> Vec<Trial> {
     let of = |cell: &Cell| {
         let taken: Vec<&Taken> = run.samples.iter().filter(|sample| sample.cell == *cell).collect();
-        trial(&taken, study, scenario)
+        trial(&taken, study, scenario, load)
     };
     study.cells().iter().filter_map(of).collect()
 }
 
-fn trial(taken: &[&Taken], study: &Study, scenario: &Scenario) -> Option<Trial> {
+fn trial(taken: &[&Taken], study: &Study, paper: &Scenario, load: &dyn Fn(&str) -> Option<Load>) -> Option<Trial> {
     let cell = &taken.first()?.cell;
     let mbit: u64 = cell.settings.get(RATE)?.strip_suffix("mbit")?.parse().ok()?;
-    if cell.actors().count() != scenario.vifs.len() {
+    let (capacity, actors) = (BitRate::new(mbit * 1_000_000), cell.actors().count());
+    if actors < paper.vifs.len() {
         return None;
     }
     let duration = (study.repeat.seconds * SECOND as f64) as u64;
-    let rounds: Vec<Vec<Member>> = taken.iter().map(|sample| members(sample, duration)).collect::<Option<_>>()?;
-    let mut scenario = scenario.scaled(BitRate::new(mbit * 1_000_000), duration);
-    scenario.packet_bytes = rounds.first()?.first()?.packet_bytes;
+    let rounds: Vec<Vec<Reports>> =
+        taken.iter().map(|sample| reports::of_sample(sample, duration)).collect::<Option<_>>()?;
+    let loads: Vec<Option<Load>> = cell.actors().map(|actor| load(&actor.workload)).collect();
+    let sources: Vec<Source> = loads.iter().map(|load| source(load.as_ref())).collect();
+    let sender = match &loads[0] {
+        None => Sender::Tcp,
+        Some(load) if load.waits => Sender::Blocking,
+        Some(_) => Sender::OpenLoop,
+    };
     let guard = cell.settings.get(GUARD).cloned();
-    let (allocator, period) = match &guard {
-        None => (Allocator::None, scenario.period),
-        Some(name) => study.guards.get(name)?.kept()?,
+    let policy = guard.as_ref().and_then(|name| study.guards.get(name));
+    let (allocator, period) = match (&guard, policy) {
+        (None, _) => (Allocator::None, paper.period),
+        (Some(_), policy) => policy?.kept()?,
     };
-    let enforcement = match (allocator, cell.is_native()) {
-        (Allocator::Exact, _) => Enforcement::Hierarchy,
-        (_, true) => Enforcement::Queued,
-        (_, false) => Enforcement::Held,
+    let made_for = paper.capacity_of(&sources);
+    let scaled = paper.scaled(made_for.unwrap_or(capacity), duration);
+    let is_paper = actors == paper.vifs.len();
+    let has_host = rounds.first()?.len() > actors;
+    let few = is_paper || has_host;
+    let contracts = policy.and_then(|policy| policy.contracts(actors, capacity));
+    let contract = |i: usize| match (&contracts, scaled.vifs.get(i).filter(|_| few && made_for.is_some())) {
+        (Some(contracts), _) => contracts[i].member(capacity),
+        (None, Some(vif)) => vif.contract,
+        (None, None) => anybody(capacity),
     };
-    let waits = scenario.capacity.bytes().bytes() * WAIT_MS / 1000 / u64::from(scenario.packet_bytes);
-    let mut settings = Settings { enforcement, ..Settings::new(allocator, period) };
-    if allocator == Allocator::None {
-        settings.queue = u32::try_from(waits).unwrap_or(u32::MAX);
+    let name = |i: usize| match paper.vifs.get(i).filter(|_| few) {
+        Some(vif) => vif.name.clone(),
+        None if few => UNMATCHED.to_owned(),
+        None => format!("T{}", i + 1),
+    };
+    let vif = |(i, source): (usize, &Source)| Vif { name: name(i), contract: contract(i), source: source.clone() };
+    let mut vifs: Vec<Vif> = sources.iter().enumerate().map(vif).collect();
+    if has_host {
+        let contract = policy.and_then(|policy| policy.host(actors, capacity)).unwrap_or_else(|| anybody(capacity));
+        vifs.push(Vif { name: HOST.to_owned(), contract, source: sources.last()?.clone() });
     }
+    let packet_bytes = rounds.first()?.first()?.packet_bytes;
+    let scenario = Scenario { capacity, packet_bytes, duration, period: paper.period, vifs };
+    let same_source = |(one, other): (&Vif, &Vif)| one.source == other.source;
+    let is_whole = is_paper && made_for.is_some() && scenario.vifs.iter().zip(&scaled.vifs).all(same_source);
+    let settings = settings(&scenario, allocator, period, (cell.is_native(), guard.is_some()));
     let drops: Option<Vec<f64>> = taken.iter().map(|sample| dropped_on_host(sample)).collect();
-    let cpus = |sample: &&Taken| CpuUse::of(&sample.seen).by_role.values().sum::<f64>() / study.repeat.seconds;
+    let copied: Option<Vec<f64>> = taken.iter().map(|sample| received_at_ports(sample, "bytes")).collect();
+    let seconds = study.repeat.seconds;
+    let each = |of: &dyn Fn(CpuUse) -> f64| {
+        mean(&taken.iter().map(|sample| of(CpuUse::of(&sample.seen)) / seconds).collect::<Vec<_>>())
+    };
+    let host_cpus = each(&|cpu| cpu.host_seconds);
     Some(Trial {
         side: cell.lead.side.clone(),
         guard,
+        sender,
+        capacity_ratio: made_for.filter(|_| few).map(|made| capacity.bits() as f64 / made.bits() as f64),
+        is_whole,
+        is_flooded: has_host,
         rounds: rounds.len(),
         late_ratio: rounds.iter().flatten().map(|member| member.late_ratio).fold(0.0, f64::max),
         measured: outcome(&rounds, &scenario),
-        host_drop_ratio: drops.map(|all| mean(&all)),
-        hypervisor_cpus: (!cell.is_native()).then(|| mean(&taken.iter().map(cpus).collect::<Vec<_>>())),
+        host_drop_ratio: drops.filter(|_| !has_host).map(|all| mean(&all)),
+        copied_bps: copied.map(|all| mean(&all) * 8.0 / seconds),
+        host_cpus: (host_cpus > 0.0).then_some(host_cpus),
+        hypervisor_cpus: (!cell.is_native()).then(|| each(&|cpu| cpu.by_role.values().sum())),
         scenario,
         settings,
     })
 }
 
-/// An actor's reports, in bits as the link counts them.
-struct Member {
-    totals: Totals,
-    late_ratio: f64,
-    packet_bytes: u32,
-    /// Received, in bit/s, from the start.
-    series: Vec<f64>,
+/// What a workload offers; TCP offers all that it can.
+fn source(load: Option<&Load>) -> Source {
+    let Some(load) = load else { return Source::Aimd { rtt: MILLISECOND } };
+    Source::OpenLoop(load.steps.iter().map(|(second, rate)| (second * SECOND, *rate)).collect())
 }
 
-fn members(sample: &Taken, duration: u64) -> Option<Vec<Member>> {
-    std::iter::once(&sample.result).chain(&sample.beside).map(|result| member(result, duration)).collect()
+/// Of whom no contract is known.
+fn anybody(capacity: BitRate) -> Member {
+    Member { priority: 1, min: BitRate::ZERO, max: capacity, weight: 1, hard: false, over_max: false }
 }
 
-fn member(result: &WorkloadResult, duration: u64) -> Option<Member> {
-    let (sent, receiver) = (&result.raw["sender"], &result.raw["receiver"]);
-    let mine = receiver["senders"].as_array()?.iter().find(|one| one["sender"] == sent["sender"])?;
-    let whole = |of: &Value, key: &str| of[key].as_u64();
-    let bytes = whole(sent, "bytes")?;
-    let figure = |name: &str| scalar(&result.figures, name);
-    // Counted bits for each bit of payload: includes headers where the workload counts frames.
-    let counted = figure("bandwidth")? * result.seconds / (figure("moved")? * 8.0);
-    let packet_bytes = (bytes as f64 * counted).round();
-    let bits = |packets: u64| (packets as f64 * packet_bytes * 8.0) as u64;
-    let (scheduled, went, came) = (whole(sent, "scheduled")?, whole(sent, "sent")?, whole(mine, "received")?);
-    let window = receiver["window_seconds"].as_f64().filter(|s| *s > 0.0)?;
-    let windows: Vec<u64> = mine["bytes_by_window"].as_array()?.iter().filter_map(Value::as_u64).collect();
-    let step = step(duration) as f64 / SECOND as f64;
-    let mut series = vec![0.0; duration.div_ceil(self::step(duration)) as usize];
-    for (i, bytes) in windows.iter().enumerate() {
-        // A window may overlap two points.
-        let (from, to) = (i as f64 * window / step, (i + 1) as f64 * window / step);
-        for point in from as usize..=to as usize {
-            let part = (to.min(point as f64 + 1.0) - from.max(point as f64)) / (to - from);
-            if let Some(rate) = series.get_mut(point) {
-                *rate += part.max(0.0) * *bytes as f64 * counted * 8.0 / step;
-            }
-        }
+/// Settings of the simulation of a cell that is native or not, shaped or not.
+fn settings(scenario: &Scenario, allocator: Allocator, period: u64, (native, shaped): (bool, bool)) -> Settings {
+    let enforcement = match (allocator, native) {
+        (Allocator::Exact, _) => Enforcement::Hierarchy,
+        // Plain HTB: the same hierarchy, in which nothing is left for a loop.
+        (Allocator::None, _) if shaped => Enforcement::Hierarchy,
+        (_, true) => Enforcement::Queued,
+        (_, false) => Enforcement::Held,
+    };
+    let mut settings = Settings { enforcement, ..Settings::new(allocator, period) };
+    if !shaped {
+        let waits = scenario.capacity.bytes().bytes() * WAIT_MS / 1000 / u64::from(scenario.packet_bytes.max(1));
+        settings.queue = u32::try_from(waits).unwrap_or(u32::MAX);
     }
-    Some(Member {
-        totals: Totals {
-            scheduled_bits: bits(scheduled),
-            never_sent_bits: bits(scheduled.saturating_sub(went)),
-            dropped_bits: bits(went.saturating_sub(came)),
-            received_bits: bits(came),
-            ..Totals::default()
-        },
-        late_ratio: figure("late")?,
-        packet_bytes: packet_bytes as u32,
-        series,
-    })
-}
-
-/// Duration of a point, in picoseconds.
-fn step(duration: u64) -> u64 {
-    (duration / POINTS).max(SHORTEST)
-}
-
-/// The mean of several rounds.
-fn outcome(rounds: &[Vec<Member>], scenario: &Scenario) -> Outcome {
-    let count = rounds.len().max(1) as u64;
-    let of =
-        |i: usize, part: fn(&Totals) -> u64| rounds.iter().map(|members| part(&members[i].totals)).sum::<u64>() / count;
-    let totals = |i: usize| Totals {
-        scheduled_bits: of(i, |t| t.scheduled_bits),
-        never_sent_bits: of(i, |t| t.never_sent_bits),
-        dropped_bits: of(i, |t| t.dropped_bits),
-        received_bits: of(i, |t| t.received_bits),
-        ..Totals::default()
-    };
-    let places = 0..scenario.vifs.len();
-    let points = rounds.iter().flatten().map(|member| member.series.len()).min().unwrap_or(0);
-    let rate = |i: usize, point: usize| {
-        BitRate::new((rounds.iter().map(|members| members[i].series[point]).sum::<f64>() / count as f64) as u64)
-    };
-    let step = step(scenario.duration);
-    let sample = |point: usize| Sample {
-        at: (point as u64 + 1) * step,
-        received: places.clone().map(|i| rate(i, point)).collect(),
-        scheduled: scenario.vifs.iter().map(|vif| vif.source.offers(point as u64 * step + step / 2)).collect(),
-        caps: Vec::new(),
-    };
-    Outcome {
-        totals: places.clone().map(totals).collect(),
-        series: (0..points).map(sample).collect(),
-        duration: scenario.duration,
-        packets: true,
-    }
+    settings
 }
 
 /// Share of packets received on all other links that did not leave by the uplink.
 fn dropped_on_host(sample: &Taken) -> Option<f64> {
-    let links = || sample.seen.iter().filter_map(|seen| Some((link(&seen.watched)?, &seen.figures)));
-    let packets = |figures: &[Reading], way: &str| {
-        let is = |r: &&Reading| r.figure == "packets" && r.labels.get("way").is_some_and(|w| w == way);
-        figures.iter().find(is).map(|r| r.value.typical())
-    };
-    let left = links().find(|(name, _)| *name == UPLINK).and_then(|(_, figures)| packets(figures, "sent"))?;
-    let ports = links().filter(|(name, _)| *name != UPLINK);
-    let came: f64 = ports.filter_map(|(_, figures)| packets(figures, "received")).sum();
+    let (_, uplink) = links(sample).find(|(name, _)| *name == UPLINK)?;
+    let (left, came) = (counted(uplink, "packets", "sent")?, received_at_ports(sample, "packets")?);
     (came > 0.0).then(|| (1.0 - left / came).max(0.0))
 }
 
-/// The uplink of the network `shared`.
-const UPLINK: &str = "wire";
+/// A count of what the host received from all who send by a port; `None` where no port was watched.
+fn received_at_ports(sample: &Taken, what: &str) -> Option<f64> {
+    let ports = links(sample).filter(|(name, _)| *name != UPLINK);
+    let all: Vec<f64> = ports.filter_map(|(_, figures)| counted(figures, what, "received")).collect();
+    (!all.is_empty()).then(|| all.iter().sum())
+}
 
-fn link(watched: &Watched) -> Option<&str> {
-    if let Watched::Link(name) = watched { Some(name) } else { None }
+fn links(sample: &Taken) -> impl Iterator<Item = (&str, &[Reading])> {
+    sample.seen.iter().filter_map(|seen| match &seen.watched {
+        Watched::Link(name) => Some((name.as_str(), seen.figures.as_slice())),
+        _ => None,
+    })
+}
+
+fn counted(figures: &[Reading], what: &str, way: &str) -> Option<f64> {
+    let is = |r: &&Reading| r.figure == what && r.labels.get("way").is_some_and(|w| w == way);
+    figures.iter().find(is).map(|r| r.value.typical())
 }
 
 fn mean(all: &[f64]) -> f64 {
@@ -232,8 +281,6 @@ fn mean(all: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
-
     use super::*;
     use crate::rate::MBIT as M;
 
@@ -252,44 +299,28 @@ mod tests {
         assert_eq!(paper().scaled(1000 * M, 300 * SECOND), paper(), "as it is");
     }
 
-    /// 2 s of 1,000 packets of 1,250 bytes, which count 250 bytes more for headers; half of them arrived.
-    fn result() -> WorkloadResult {
-        let windows: Vec<u64> = vec![6_250; 200];
-        let raw = json!({
-            "sender": { "sender": "a", "bytes": 1250, "scheduled": 2000, "sent": 1800 },
-            "receiver": { "window_seconds": 0.01, "senders": [
-                { "sender": "b", "bytes": 7, "received": 1, "bytes_by_window": [7] },
-                { "sender": "a", "bytes": 1_250_000, "received": 1000, "bytes_by_window": windows } ] },
-        });
-        let figures = vec![
-            Reading::scalar("bandwidth", 1_250_000.0 * 8.0 * 1.2 / 2.0),
-            Reading::scalar("moved", 1_250_000.0),
-            Reading::scalar("late", 0.004),
-        ];
-        WorkloadResult { seconds: 2.0, figures, raw, command: String::new() }
+    /// Loads tell for which link they were made, whatever the link carries.
+    #[test]
+    fn loads_in_proportion_are_the_papers() {
+        let steady = |mbit: u64| Source::OpenLoop(vec![(0, mbit * M)]);
+        let first = Source::OpenLoop(vec![(0, 160 * M), (5 * SECOND, 40 * M)]);
+        let all = [first, steady(160), steady(160), steady(9)];
+        assert_eq!(paper().capacity_of(&all), Some(200 * M), "a fourth one is not the paper's");
+        assert_eq!(paper().capacity_of(&all[..2]), None);
+        assert_eq!(paper().capacity_of(&[steady(150), steady(160), steady(160)]), None);
+        assert_eq!(paper().capacity_of(&[steady(6), steady(6), steady(6)]), Some(75 * M / 10));
+        let tcp = || Source::Aimd { rtt: MILLISECOND };
+        assert_eq!(paper().capacity_of(&[tcp(), tcp(), tcp()]), None);
     }
 
     #[test]
-    fn reports_become_totals_and_a_series() {
-        let member = member(&result(), 2 * SECOND).unwrap();
-        assert_eq!((member.packet_bytes, member.late_ratio), (1500, 0.004));
-        let bits = 1500 * 8;
-        let Totals { scheduled_bits, never_sent_bits, dropped_bits, received_bits, .. } = member.totals;
-        assert_eq!((scheduled_bits, never_sent_bits), (2000 * bits, 200 * bits));
-        assert_eq!((dropped_bits, received_bits), (800 * bits, 1000 * bits));
-        assert_eq!(member.series.len(), 20);
-        assert!(member.series.iter().all(|rate| (rate - 6e6).abs() < 1.0), "{:?}", member.series);
-        let scenario = paper().scaled(10 * M, 2 * SECOND);
-        let mut both: Vec<Vec<Member>> = Vec::new();
-        for _ in 0..2 {
-            both.push((0..3).map(|_| self::member(&result(), 2 * SECOND).unwrap()).collect());
-        }
-        let outcome = outcome(&both, &scenario);
-        assert_eq!((outcome.totals.len(), outcome.series.len()), (3, 20));
-        assert!((outcome.totals[1].loss_ratio() - 0.5).abs() < 1e-9);
-        assert_eq!(outcome.series[0].scheduled, [8 * M; 3]);
-        assert_eq!(outcome.series[19].at, 2 * SECOND);
-        let nothing = WorkloadResult { raw: json!({}), ..result() };
-        assert!(self::member(&nothing, SECOND).is_none());
+    fn plain_htb_is_a_hierarchy_and_a_loop_is_not() {
+        let scenario = paper().scaled(200 * M, SECOND);
+        let of = |allocator, native, shaped| settings(&scenario, allocator, SECOND, (native, shaped)).enforcement;
+        assert_eq!(of(Allocator::None, true, true), Enforcement::Hierarchy);
+        assert_eq!(of(Allocator::Exact, false, true), Enforcement::Hierarchy);
+        assert_eq!(of(Allocator::ExactLoop, false, true), Enforcement::Held);
+        assert_eq!(of(Allocator::ExactLoop, true, true), Enforcement::Queued);
+        assert_eq!(settings(&scenario, Allocator::None, SECOND, (true, false)).queue, 833, "50 ms of it");
     }
 }

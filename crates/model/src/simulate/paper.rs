@@ -15,6 +15,9 @@ pub struct Paper {
     pub citation: String,
     /// Section.
     pub section: String,
+    /// The studies that measure it again; empty for one that is only simulated.
+    #[serde(default)]
+    pub studies: Vec<String>,
     /// Its published figures.
     pub published: Vec<Published>,
     /// Its contradictions.

@@ -43,7 +43,7 @@ impl Scenario {
     }
 }
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "uplink",
     "period_ms",
     "packet_bytes",
@@ -53,6 +53,7 @@ const KEYS: [&str; 10] = [
     "key",
     "citation",
     "section",
+    "studies",
     "published",
     "footnote",
 ];

@@ -3,22 +3,60 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::allocate::Member;
 use crate::allocate::dba::Measures;
 use crate::control::Allocator;
-use crate::policy::{Links, Policy, PolicyError};
+use crate::policy::{Class, DEFAULT, Links, Policy, PolicyError};
 use crate::rate::BitRate;
+
+/// What keeps a policy in force.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeptBy {
+    /// `vmio guard run`.
+    #[default]
+    Vmio,
+    /// Plain HTB, put once by tc(8) as by hand: a class each with the minimum as rate, the maximum as ceiling, and the
+    /// priority; a filter for each actor's address.
+    Tc,
+}
+
+impl KeptBy {
+    /// Both.
+    pub const ALL: [KeptBy; 2] = [KeptBy::Vmio, KeptBy::Tc];
+
+    fn is_vmio(&self) -> bool {
+        *self == KeptBy::Vmio
+    }
+}
+
+impl std::fmt::Display for KeptBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            KeptBy::Vmio => "vmio",
+            KeptBy::Tc => "tc",
+        })
+    }
+}
 
 /// A policy and its options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardPolicy {
+    /// What keeps it in force.
+    #[serde(default, skip_serializing_if = "KeptBy::is_vmio")]
+    pub by: KeptBy,
     /// Options of `vmio guard run`, such as `--algorithm dba`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// The class of each actor's interface, in their order.
+    /// The class of each actor's interface, in their order; one class is that of all. `default` is an interface that
+    /// the policy does not name.
     pub classes: Vec<String>,
     /// The policy without uplinks and interfaces. `{30%}` in it is that share of the link's rate.
     pub policy: String,
 }
+
+/// The link of a policy that is only looked at.
+const ANY_RATE: BitRate = BitRate::new(1_000_000_000);
 
 /// Options of `vmio guard run` that a study may use, and whether each has a value.
 pub const OPTIONS: [(&str, bool); 2] = [("--algorithm", true), ("--measures", true)];
@@ -44,6 +82,10 @@ pub enum GuardError {
     Rates,
     #[error("`{word}` is not among the options that a study may set: {}", OPTIONS.map(|(name, _)| name).join(", "))]
     UnknownOption { word: String },
+    #[error("plain HTB (by = \"tc\") takes no options: leave them out")]
+    Options,
+    #[error("plain HTB (by = \"tc\") has min, max and priority alone, and class {0} asks for more")]
+    Plain(String),
     #[error("`{0}` lacks its value")]
     NoValue(String),
     #[error("a share lacks its `{{`, as in {{30%}}")]
@@ -57,12 +99,48 @@ pub enum GuardError {
 }
 
 impl GuardPolicy {
+    /// Whether it has a class for each of so many actors.
+    pub fn fits(&self, actors: usize) -> bool {
+        self.classes.len() == 1 || self.classes.len() == actors
+    }
+
+    /// The class of the actor at this place.
+    pub fn class_at(&self, place: usize) -> Option<&str> {
+        if let [all] = self.classes.as_slice() { Some(all) } else { self.classes.get(place).map(String::as_str) }
+    }
+
+    /// Whether the policy leaves the interface of the actor at this place to the class of all unmatched traffic.
+    pub fn is_unmatched(&self, place: usize) -> bool {
+        self.class_at(place) == Some(DEFAULT)
+    }
+
+    /// The class of each of so many actors, on a link of this rate; `None` where [`GuardPolicy::check`] refuses it.
+    pub fn contracts(&self, actors: usize, carries: BitRate) -> Option<Vec<Class>> {
+        let policy = self.policy_of(actors, carries)?;
+        (0..actors).map(|place| policy.classes.get(self.class_at(place)?).cloned()).collect()
+    }
+
+    /// The contract of the host's own traffic on a link of this rate; plain HTB has none.
+    pub fn host(&self, actors: usize, carries: BitRate) -> Option<Member> {
+        if self.by == KeptBy::Tc {
+            return None;
+        }
+        Some(self.policy_of(actors, carries)?.classes.get(crate::policy::HOST)?.member(carries))
+    }
+
+    /// The policy for so many made-up actors.
+    fn policy_of(&self, actors: usize, carries: BitRate) -> Option<Policy> {
+        let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), carries };
+        let text = self.whole(&(0..actors).map(plugged).collect::<Vec<_>>()).ok()?;
+        Some(Policy::read(&[("policy", &text)], &Links::default()).ok()?.policy)
+    }
+
     /// The whole policy for these actors, in order.
     ///
     /// # Errors
     /// What does not fit, or what the policy's parser refuses.
     pub fn whole(&self, actors: &[Plugged]) -> Result<String, GuardError> {
-        if actors.len() != self.classes.len() {
+        if !self.fits(actors.len()) {
             return Err(GuardError::Actors { classes: self.classes.len(), actors: actors.len() });
         }
         let rate = actors.first().map_or(BitRate::ZERO, |actor| actor.carries);
@@ -77,7 +155,8 @@ impl GuardPolicy {
                 text += &format!("\n[uplink.\"{uplink}\"]\ncapacity = \"{}bit\"\n", carries.bits());
             }
         }
-        for (Plugged { interface, uplink, .. }, class) in actors.iter().zip(&self.classes) {
+        for (place, Plugged { interface, uplink, .. }) in actors.iter().enumerate() {
+            let Some(class) = self.class_at(place).filter(|class| *class != DEFAULT) else { continue };
             text += &format!(
                 "\n[[interface]]\nmatch = {{ name = \"{interface}\" }}\nclass = \"{class}\"\nuplink = \"{uplink}\"\n"
             );
@@ -86,21 +165,18 @@ impl GuardPolicy {
         Ok(text)
     }
 
-    /// Allocator and period in picoseconds; `None` where [`GuardPolicy::check`] refuses it.
+    /// Allocator and period in picoseconds, plain HTB with none; `None` where [`GuardPolicy::check`] refuses it.
     pub fn kept(&self) -> Option<(Allocator, u64)> {
         let value = |name: &str| self.options.iter().skip_while(|word| *word != name).nth(1).map(String::as_str);
         let measures = if value("--measures") == Some("offered") { Measures::Offered } else { Measures::Passed };
-        let allocator = if value("--algorithm") == Some("dba") { Allocator::Dba(measures) } else { Allocator::Exact };
-        let text = self.whole(&self.anybody()).ok()?;
-        let policy = Policy::read(&[("policy", &text)], &Links::default()).ok()?.policy;
-        Some((allocator, u64::try_from(policy.guard.period.as_nanos()).ok()?.saturating_mul(1000)))
-    }
-
-    /// Made-up actors, one for each class.
-    fn anybody(&self) -> Vec<Plugged> {
-        let carries = BitRate::new(1_000_000_000);
-        let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), carries };
-        (0..self.classes.len()).map(plugged).collect()
+        let allocator = match value("--algorithm") {
+            Some("dba") => Allocator::Dba(measures),
+            Some("exact-loop") => Allocator::ExactLoop,
+            _ => Allocator::Exact,
+        };
+        let period = self.policy_of(self.classes.len(), ANY_RATE)?.guard.period;
+        let allocator = if self.by == KeptBy::Tc { Allocator::None } else { allocator };
+        Some((allocator, u64::try_from(period.as_nanos()).ok()?.saturating_mul(1000)))
     }
 
     /// Whether it is valid around any cell.
@@ -117,7 +193,21 @@ impl GuardPolicy {
                 return Err(GuardError::NoValue(word.clone()));
             }
         }
-        self.whole(&self.anybody()).map(|_| ())
+        let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), carries: ANY_RATE };
+        self.whole(&(0..self.classes.len()).map(plugged).collect::<Vec<_>>())?;
+        if self.by == KeptBy::Vmio {
+            return Ok(());
+        }
+        if !self.options.is_empty() {
+            return Err(GuardError::Options);
+        }
+        let classes = self.contracts(self.classes.len(), ANY_RATE).unwrap_or_default();
+        let mut named = self.classes.iter().zip(&classes);
+        let more = named.find(|(_, class)| {
+            let Class { priority, min, max, .. } = **class;
+            **class != Class { priority, min, max, ..Class::default() }
+        });
+        more.map_or(Ok(()), |(name, _)| Err(GuardError::Plain(name.clone())))
     }
 }
 
@@ -147,7 +237,12 @@ mod tests {
 
     fn guard() -> GuardPolicy {
         let policy = "[class.a]\nmin = \"{30%}\"\nmax = \"{60%}\"\n[class.b]\nmax = \"{12.5%}\"\n";
-        GuardPolicy { options: Vec::new(), classes: vec!["a".into(), "b".into()], policy: policy.into() }
+        GuardPolicy {
+            by: KeptBy::Vmio,
+            options: Vec::new(),
+            classes: vec!["a".into(), "b".into()],
+            policy: policy.into(),
+        }
     }
 
     fn plugged(interface: &str, carries: BitRate) -> Plugged {
@@ -174,6 +269,34 @@ mod tests {
         assert_eq!(dba.kept(), Some((Allocator::Dba(Measures::Passed), 100_000_000_000)));
         let options = [options, ["--measures", "offered"].map(String::from).into()].concat();
         assert_eq!(GuardPolicy { options, ..dba }.kept().unwrap().0, Allocator::Dba(Measures::Offered));
+    }
+
+    #[test]
+    fn one_class_is_for_all_and_default_is_not_named() {
+        let one = GuardPolicy { classes: vec!["b".into()], ..guard() };
+        assert!(one.fits(64) && !guard().fits(64));
+        let contracts = one.contracts(64, 100 * M).unwrap();
+        assert_eq!((contracts.len(), contracts[63].max), (64, Some(125 * M / 10)));
+        let unmatched = GuardPolicy { classes: vec!["a".into(), "default".into()], ..guard() };
+        let text = unmatched.whole(&[plugged("tap0", 100 * M), plugged("port1", 100 * M)]).unwrap();
+        assert!(text.contains("tap0") && !text.contains("port1"), "{text}");
+        assert!(unmatched.is_unmatched(1) && !unmatched.is_unmatched(0));
+        assert_eq!(unmatched.host(2, 100 * M).unwrap().min, 2 * M);
+        unmatched.check().unwrap();
+    }
+
+    #[test]
+    fn plain_htb_has_no_more_than_tc() {
+        let tc = GuardPolicy { by: KeptBy::Tc, ..guard() };
+        tc.check().unwrap();
+        assert_eq!(tc.kept().unwrap().0, Allocator::None);
+        let hard = tc.policy.replace("max = \"{60%}\"", "max = \"{60%}\"\nreserve = \"hard\"");
+        let refused = GuardPolicy { policy: hard, ..tc.clone() }.check().unwrap_err().to_string();
+        assert!(refused.contains("class a asks for more"), "{refused}");
+        let options: Vec<String> = ["--algorithm", "dba"].map(String::from).into();
+        assert_eq!(GuardPolicy { options, ..tc }.check(), Err(GuardError::Options));
+        let options: Vec<String> = ["--algorithm", "exact-loop"].map(String::from).into();
+        assert_eq!(GuardPolicy { options, ..guard() }.kept().unwrap().0, Allocator::ExactLoop);
     }
 
     #[test]

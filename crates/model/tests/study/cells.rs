@@ -194,6 +194,16 @@ fn cells_of_several_actors_are_named_one_by_one() {
     assert!(cells[4].is_native() && !study.is_native_only());
 }
 
+/// One line may be many guests, each with its number.
+#[test]
+fn an_actor_may_be_many() {
+    let many = "[[cell]]\nactors = [{ side = \"native\", nth = 2, count = 3, path = { network = \"bridge\", peer = \
+                \"far\" }, workload = \"iperf3\" }]\n";
+    let study = whole(no_disks(), many);
+    let each = [2, 3, 4].map(|nth| format!("bridge.far/native#{nth}/iperf3"));
+    assert_eq!(keys(&study), [each.join(" & ")]);
+}
+
 const STATES: &str = r#"[[matrix]]
 sides = ["native", "qemu"]
 disks = { targets = ["preallocated"], states = ["filled", "warm-guest", "warm-host"], drivers = ["virtio-blk"] }

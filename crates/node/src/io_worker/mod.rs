@@ -14,6 +14,8 @@
 //! - A worker says when it is up, and the task's time limit begins then: a start is this program's own, and on a host
 //!   in trouble, or an emulated one, takes longer than a healthy answer. Counted in, the start alone would be taken for
 //!   silent storage, and each task would need another start, since a late worker is killed.
+//! - A worker that is late and waits for nothing but a processor is waited for up to [`BUSY`] times as long: then the
+//!   host is busy, and the storage is not silent.
 //! - No descriptor of a file crosses the line: closing one may hang, too.
 
 mod fault;
@@ -44,6 +46,8 @@ const MOST_IDLE: usize = 8;
 const MOST_LEFT: usize = 64;
 /// How long a worker may take to be up: far more than a start needs unless this program lies on silent storage.
 const UP: Duration = Duration::from_secs(30);
+/// How many times its limit a task may take whose worker waits for a processor.
+const BUSY: u32 = 10;
 /// How long a killed process is waited for: one that sleeps where signals reach it is gone at once.
 const DEATH: Duration = Duration::from_millis(20);
 
@@ -176,10 +180,20 @@ impl IoWorker {
     }
 
     fn run(&mut self, sent: &Sent, path: &Path, limit: Duration) -> io::Result<Done> {
-        let until = Some(Instant::now() + limit);
-        self.0.line.send(sent, path.as_os_str().as_bytes(), until)?;
-        let (answer, bytes) = self.0.line.receive::<Result<String, Fault>>(until)?;
-        Ok(answer.map(|answer| (answer, bytes)).map_err(io::Error::from))
+        let mut until = Instant::now() + limit;
+        let end = until + limit * (BUSY - 1);
+        self.0.line.send(sent, path.as_os_str().as_bytes(), Some(until))?;
+        loop {
+            match self.0.line.receive::<Result<String, Fault>>(Some(until)) {
+                Ok((answer, bytes)) => return Ok(answer.map(|answer| (answer, bytes)).map_err(io::Error::from)),
+                Err(e) if e.kind() == io::ErrorKind::TimedOut && until < end && self.is_busy() => until += limit,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        machine::is_runnable(self.0.child.id())
     }
 
     /// After an answer: keeps the worker for the next task.

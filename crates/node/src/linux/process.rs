@@ -321,6 +321,11 @@ impl<'a> Stat<'a> {
         self.field(3).is_some_and(|state| state.starts_with(['T', 't']))
     }
 
+    /// Whether it runs, or waits for nothing but a processor (`R`).
+    pub fn is_runnable(&self) -> bool {
+        self.field(3) == Some("R")
+    }
+
     /// Whether it has ended and waits to be reaped.
     pub fn is_dead(&self) -> bool {
         self.field(3) == Some("Z")

@@ -95,7 +95,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
 pub const OWN_AGENT: Requirement = Requirement {
     name: "vmio-agent",
     why: "is the first process of a guest",
-    fix: "build it with `make agent`, or name it by VMIO_AGENT",
+    fix: "build it with `make agent` (a package has it in /usr/lib/vmio), or name it by VMIO_AGENT",
     check: own::check,
 };
 

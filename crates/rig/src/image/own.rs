@@ -19,7 +19,7 @@ pub fn agent(node: &dyn Node, arch: Arch) -> Result<Vec<u8>> {
 pub fn check(node: &dyn Reader) -> std::result::Result<(), Missing> {
     let arch = Arch::default();
     let path = AGENT.find_for(arch, node).map_err(|_| Missing::OwnProgram(AGENT.name))?;
-    read_static(&path, arch).map(drop).map_err(|e| Missing::Unlike(e.to_string()))
+    is_fit(&path, &node.read(&path)?, arch).map_err(|e| Missing::Unlike(e.to_string()))
 }
 
 /// Where a program of vmio's own is for a processor.
@@ -35,11 +35,16 @@ pub fn path(node: &dyn Node, own: Own, arch: Arch) -> Result<PathBuf> {
 /// A static program for a processor.
 pub fn read_static(path: &Path, arch: Arch) -> Result<Vec<u8>> {
     let program = fs::read(path).map_err(file_error("read", path))?;
-    if let Some(is) = elf::arch(&program).filter(|is| *is != arch) {
+    is_fit(path, &program, arch).map(|()| program)
+}
+
+/// Whether a program is a static one for a processor.
+fn is_fit(path: &Path, program: &[u8], arch: Arch) -> Result<()> {
+    if let Some(is) = elf::arch(program).filter(|is| *is != arch) {
         let mend = format!("build it with `{}`", ours::make(arch));
         return Err(Error::WrongArch { path: path.into(), is, wanted: arch, mend });
     }
-    if elf::is_static(&program) { Ok(program) } else { Err(Error::AgentNotStatic { path: path.into(), arch }) }
+    if elf::is_static(program) { Ok(()) } else { Err(Error::AgentNotStatic { path: path.into(), arch }) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! host and this one know nothing of each other, and nothing of it outlives it.
 //!
 //! What the uplink carries is what the setting `rate` has made of it. That queue the guard replaces (`--takeover`) and puts
-//! back at the end.
+//! back at the end. A policy with `by = "tc"` is put by tc(8) once, as by hand ([`super::by_hand`]).
 
 use std::path::PathBuf;
 use std::thread;
@@ -13,13 +13,13 @@ use serde_json::Value;
 use vmio_look::require::{Requirement, program, root};
 use vmio_model::cell::{Actor, Subject};
 use vmio_model::study::WordError;
-use vmio_model::study::guard::Plugged;
+use vmio_model::study::guard::{KeptBy, Plugged};
 use vmio_node::{Exec, Journal, Output, Process};
 
 use super::ports::is_linked;
-use super::rate::limit;
-use super::{Error, Fit, Result, Setting, Undos, Where};
-use crate::nets::Port;
+use super::uplink::{ends, plugged};
+use super::{Error, Fit, Result, Setting, Undos, Where, by_hand};
+use crate::nets::{self, Port};
 
 /// Entry `guard`.
 pub struct Guard;
@@ -61,9 +61,11 @@ impl Setting for Guard {
         let Subject::Path { network, peer, co_sender, .. } = &actor.subject else {
             return Fit::Nothing("it is for actors that share an uplink, and none uses one: leave it out".into());
         };
-        if co_sender.is_some() {
+        // The host itself sends by no interface of a guest's.
+        if co_sender.as_ref().is_some_and(|end| end != nets::HOST) {
             return Fit::Refused(
-                "a policy has one interface of each actor, and a second sender its own: leave it out, or co_sender"
+                "a policy has one interface of each actor, and a second sender its own: leave it out, or co_sender, or \
+                 have the host send (co_sender = \"host\")"
                     .into(),
             );
         }
@@ -76,14 +78,17 @@ impl Setting for Guard {
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         let (all, place) = on.cell;
+        let policy = on.guards.get(value).ok_or_else(|| Error::Refused(format!("no section [guard.{value}]")))?;
+        if policy.by == KeptBy::Tc {
+            return by_hand::put(policy, on, undos).map(|found| format!("{value}: {found}"));
+        }
         // One guard is for all of them.
         if place > 0 {
             return Ok(value.to_owned());
         }
-        let policy = on.guards.get(value).ok_or_else(|| Error::Refused(format!("no section [guard.{value}]")))?;
         let plugged: Vec<Plugged> = all.iter().map(|ports| plugged(ports)).collect::<Result<_>>()?;
         let text = policy.whole(&plugged).map_err(|why| Error::Refused(why.to_string()))?;
-        let here = on.ports.iter().find(|port| port.is_plug).ok_or_else(|| Error::Refused(NO_PORT.into()))?;
+        let (here, _) = ends(on.ports)?;
         let (dir, scratch) = directory(on)?;
         let file = dir.join("policy.toml");
         let (mut made, _) = on.journal.scratch_file(&file)?;
@@ -96,7 +101,8 @@ impl Setting for Guard {
         ];
         let process = here.node.spawn(&guard.in_own_mounts(&told.concat()))?;
         let mut guard = Running { process: Some(process), ..guard };
-        let names: Vec<&str> = plugged.iter().map(|p| p.interface.as_str()).collect();
+        let named = plugged.iter().enumerate().filter(|(place, _)| !policy.is_unmatched(*place));
+        let names: Vec<&str> = named.map(|(_, p)| p.interface.as_str()).collect();
         let in_force = guard.wait_until_in_force(&names);
         undos.on_host(move |journal: &Journal| {
             let ended = guard.end();
@@ -106,8 +112,6 @@ impl Setting for Guard {
         Ok(format!("{value}: {}", in_force?))
     }
 }
-
-const NO_PORT: &str = "an actor is not plugged into the host";
 
 /// A name of a policy.
 fn name(text: &str) -> Result<String, WordError> {
@@ -126,18 +130,6 @@ fn name(text: &str) -> Result<String, WordError> {
 
 fn failed(why: String) -> Error {
     Error::Failed(why)
-}
-
-/// An actor's interface, and the uplink with what it carries.
-fn plugged(ports: &[Port]) -> Result<Plugged> {
-    let plug = ports.iter().find(|port| port.is_plug);
-    let plug = plug.ok_or_else(|| Error::Refused(NO_PORT.into()))?;
-    // The other end of the link is in another namespace.
-    let uplink = ports.iter().find(|port| port.is_link && port.enter == plug.enter);
-    let uplink = uplink.ok_or_else(|| Error::Refused("an actor's path has no uplink".into()))?;
-    let carries = limit(uplink)?
-        .ok_or_else(|| Error::Refused("a guard shares an uplink's rate, and none is set: set `rate` as well".into()))?;
-    Ok(Plugged { interface: plug.interface.clone(), uplink: uplink.interface.clone(), carries: carries.bits() })
 }
 
 /// A directory of its own: short, since the path of a socket is.

@@ -17,6 +17,7 @@ use crate::nets::Port;
 use crate::workloads::End;
 
 mod bridge_netfilter;
+mod by_hand;
 #[cfg(test)]
 mod example;
 mod guard;
@@ -25,6 +26,7 @@ mod offloads;
 mod ports;
 mod rate;
 mod read_ahead;
+mod uplink;
 
 /// All settings, in the order in which they are shown, and put: what comes later may build on what is there.
 pub const ALL: &[&dyn Setting] = &[

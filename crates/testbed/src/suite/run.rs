@@ -13,7 +13,7 @@ use crate::programs::{Kind, Test};
 
 /// The longest test takes a fifth of it on a quiet machine.
 const LIMIT: Duration = Duration::from_secs(600);
-/// The longest long form takes a third of it.
+/// The longest long form takes little more than half of it.
 const LONG_LIMIT: Duration = Duration::from_secs(900);
 /// Memory that the largest guest takes, the lab host with its disk in memory.
 const GUEST_BYTES: u64 = 2 << 30;
@@ -185,6 +185,7 @@ fn one(test: Test, dir: &Path) -> Done {
 fn outcome(test: &Test, log: &Path, result: &Path, lacks: &Path) -> io::Result<Outcome> {
     let output = File::create(log)?;
     let limit = if test.long { LONG_LIMIT } else { LIMIT }.mul_f64(vmio_testbed::slowness());
+    let limit = limit + Duration::from_secs(vmio_testbed::churn_seconds().unwrap_or_default());
     let mut command = Command::new("/proc/self/exe");
     command.arg("inside").arg(result).arg("--limit").arg(limit.as_secs().to_string());
     if test.kind != Kind::Plain {

@@ -1,24 +1,22 @@
 //! `vmio doctor`: what this host has and lacks, by entry of each extension point. Only looks, unless told to try.
 
+mod answer;
+mod around;
 mod document;
 mod listing;
 mod tried;
 mod tries;
 mod work;
 
-use std::collections::BTreeMap;
-
 use vmio_guard::planes::linux::{self, functions};
 use vmio_look::HostView;
-use vmio_look::kinds;
 use vmio_look::neighbours;
-use vmio_look::require::{Check, Requirement};
+use vmio_look::require::Requirement;
 use vmio_look::trace;
-use vmio_look::{Managed, managers};
 use vmio_model::cell::Nic;
 use vmio_node::{Local, Node};
 use vmio_rig::disks::drivers;
-use vmio_rig::disks::places::{self, Listed, PlaceBackend};
+use vmio_rig::disks::places::PlaceBackend;
 use vmio_rig::disks::space;
 use vmio_rig::disks::targets;
 use vmio_rig::gentle::instance;
@@ -34,8 +32,9 @@ use vmio_rig::workloads;
 
 use crate::context::{Context, Outcome, with_elsewhere};
 use crate::fit;
-use document::{AbilityRow, Lacking, LackingPlace, PlaceRow, PlaceRows, WatchedRow};
-use listing::{Entry, Unmet};
+use around::{GuestSource, Places};
+use document::{AbilityRow, Lacking};
+use listing::{Checks, Entry, Unmet};
 use tried::Tried;
 use tries::Attempt;
 
@@ -43,9 +42,12 @@ pub use document::Document;
 
 use crate::store::{Store, StoreError};
 use crate::supervisor;
-use crate::term::{self, Style};
+use crate::term;
 use vmio_model::failure::Exit;
 use vmio_model::words::count;
+
+/// Columns before the description of an ability.
+const ABOUT: usize = 36;
 
 /// List what this host has and lacks for each thing vmio can do; changes nothing without --try
 #[derive(Debug, clap::Args)]
@@ -134,138 +136,9 @@ fn abilities() -> Vec<Ability> {
     all
 }
 
-/// A line below the abilities: its subject, a name, and a text.
-fn named(what: &str, name: &str, text: &str) -> String {
-    if fit::columns(name) < NAME {
-        return fit::paragraph(&format!("{what:<13}{} ", fit::left(name, NAME - 1)), 13 + NAME, text);
-    }
-    fit::paragraph(&format!("{what:<13}"), 13, name) + &fit::paragraph(&" ".repeat(15), 15, text)
-}
-
-/// Columns of that name.
-const NAME: usize = 22;
-/// Columns before the description of an ability.
-const ABOUT: usize = 36;
-
-/// The places of this host beside its directories, and the forms of `--on` that it has no tools for.
-struct Places {
-    there: Vec<Listed>,
-    lacking: Vec<(&'static str, String)>,
-}
-
-impl Places {
-    fn of(local: &Local) -> Self {
-        let lacks = |kind: &&dyn places::PlaceKind| {
-            let missing = kind.requirements().iter().find_map(|r| Some((r, (r.check)(local.reader()).err()?)));
-            missing
-                .map(|(r, found)| (kind.form(), format!("{}: {found}; {}", r.name, r.fix_for(local.reader(), &found))))
-        };
-        Self {
-            there: places::ALL.iter().flat_map(|kind| kind.list(local)).collect(),
-            lacking: places::ALL.iter().filter_map(lacks).collect(),
-        }
-    }
-
-    fn text(&self, style: Style) -> String {
-        let state = |place: &Listed| match &place.state {
-            Ok(state) => state.clone(),
-            Err(unready) => style.yellow(&unready.reason),
-        };
-        let there = self.there.iter().map(|place| (place.name.as_str(), state(place)));
-        let lacking = self.lacking.iter().map(|(form, why)| (*form, format!("not here: {why}")));
-        there
-            .chain(lacking)
-            .enumerate()
-            .map(|(i, (name, text))| named(if i == 0 { "places" } else { "" }, name, &text))
-            .collect()
-    }
-
-    fn json(&self) -> PlaceRows<'_> {
-        let there = |p: &'_ Listed| PlaceRow {
-            name: p.name.clone(),
-            ready: p.state.is_ok(),
-            state: p.state.clone().unwrap_or_else(|unready| unready.reason),
-        };
-        PlaceRows {
-            there: self.there.iter().map(there).collect(),
-            lacking: self.lacking.iter().map(|(form, why)| LackingPlace { form, why }).collect(),
-        }
-    }
-}
-
-/// A manager or a kind of guest that `scan` and `top` look for, with its guests here.
-struct GuestSource {
-    point: &'static str,
-    name: &'static str,
-    about: &'static str,
-    managed: Managed,
-}
-
-impl GuestSource {
-    fn all(host: &HostView<'_>) -> Vec<Self> {
-        let managers = managers::ALL.iter().map(|m| GuestSource {
-            point: "manager",
-            name: m.name(),
-            about: m.about(),
-            managed: m.guests(host),
-        });
-        let kinds = kinds::ALL.iter().map(|g| GuestSource {
-            point: "guest",
-            name: g.name(),
-            about: g.about(),
-            managed: g.running(host),
-        });
-        managers.chain(kinds).collect()
-    }
-
-    /// `3 guests run`, and what could not be read.
-    fn state(&self) -> String {
-        let unread = self.managed.unread.first().map(|u| format!("{}: {}; {}", u.what, u.why, u.mend));
-        match (self.managed.guests.len(), unread) {
-            (0, None) => "not seen here".to_owned(),
-            (0, Some(unread)) => unread,
-            (1, unread) => format!("1 guest runs{}", unread.map(|u| format!("; {u}")).unwrap_or_default()),
-            (n, unread) => format!("{n} guests run{}", unread.map(|u| format!("; {u}")).unwrap_or_default()),
-        }
-    }
-
-    fn text(&self, first: bool) -> String {
-        named(if first { "looks at" } else { "" }, self.name, &self.state())
-    }
-
-    fn json(&self) -> WatchedRow<'_> {
-        let (guests, unread) = (self.managed.guests.len(), &self.managed.unread);
-        WatchedRow { point: self.point, name: self.name, about: self.about, guests, unread }
-    }
-}
-
 /// Why the store cannot be used, and what to do.
 fn store_error(e: &StoreError) -> String {
     format!("{e}; {}", with_elsewhere(e.help()))
-}
-
-/// The answer: whether a guest can be measured here.
-fn verdict(lacking: &[&str], broken: &[&str], tried: &Tried) -> String {
-    let booted = tried.has("image", "guest image");
-    match (lacking.len(), booted) {
-        (0, _) if !broken.is_empty() => {
-            format!("Failed when tried: {}; the help is next to each below `tries`.", broken.join(", "))
-        }
-        (n @ 1.., _) => {
-            format!(
-                "Lacking: {} that measuring needs: {}; each has its help here.",
-                count(n, "thing"),
-                lacking.join(", ")
-            )
-        }
-        (0, true) => {
-            let run = tried.run.map_or_else(String::new, |run| format!(" (run {run})"));
-            format!("Ready: a guest ran here{run}. What is untried lacks nothing that can be seen.")
-        }
-        (0, false) => {
-            "Found, not tried: nothing is missing, but no guest ran here. To try one: vmio doctor --try".to_owned()
-        }
-    }
 }
 
 /// Runs the verb.
@@ -275,24 +148,21 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let local = Local::new();
     let reader = local.reader();
-    let mut checks: BTreeMap<&str, Check> = BTreeMap::new();
+    let mut checks = Checks::new();
     let mut rows = Vec::new();
     for ability in abilities() {
-        let mut missing = Vec::new();
-        for requirement in &ability.requirements {
-            let check = checks.entry(requirement.name).or_insert_with(|| requirement.look(reader));
-            if let Check::Unmet { why, fix } = check {
-                missing.push(Unmet { name: requirement.name, why: why.clone(), fix: fix.clone() });
-            }
-        }
+        let needs = ability.requirements.iter();
+        let missing: Vec<Unmet> = needs.filter_map(|need| Unmet::of(need, reader, &mut checks)).collect();
         rows.push((ability, missing));
     }
-    let mut attempts = Attempt::found(reader, &mut checks);
+    let known = || guests::qemu::known_accelerator(&local, &context.paths.state);
+    let mut attempts = Attempt::found(reader, &mut checks, known().as_ref());
     if args.tries {
         Attempt::each(&mut attempts, context)?;
     }
-    let broken: Vec<&str> = attempts.iter().filter_map(Attempt::broken).collect();
-    let accelerator = guests::qemu::known_accelerator(&local, &context.paths.state);
+    let broken = attempts.iter().any(|attempt| attempt.broken().is_some());
+    // Where the device went away since, what was found then does not count.
+    let accelerator = known().filter(|_| NoKvm::of(reader, None).is_none());
     let others = neighbours::others(reader, "")?;
     let scratch = space::default_dir(reader, &context.paths.state);
     let places = Places::of(&local);
@@ -322,9 +192,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     let entries: Vec<Entry> = rows.into_iter().map(entry).collect();
     let lacking = listing::lacking(&entries);
-    let ready = lacking.is_empty() && broken.is_empty();
+    let ready = lacking.is_empty() && !broken;
     if context.json {
-        let lack = |unmet: &Unmet| Lacking { name: unmet.name, why: unmet.why.clone(), mend: unmet.fix.clone() };
+        let lack = |unmet: &Unmet| Lacking { name: unmet.name, why: unmet.why(), mend: unmet.fix.clone() };
         let row = |entry: &Entry| AbilityRow {
             state: entry.state,
             point: entry.ability.point,
@@ -349,34 +219,21 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             store_error: stored.as_ref().err().map(store_error).as_deref(),
         })?;
     } else {
-        let answer = fit::paragraph("", 0, &verdict(&lacking, &broken, &tried));
-        let mut text = format!("{answer}\n");
-        text += &listing::text(&entries, args.verbose, context.style);
-        text += "\n";
-        for (i, attempt) in attempts.iter().enumerate() {
-            text += &named(if i == 0 { "tries" } else { "" }, attempt.name(), &attempt.text(context.style));
-        }
-        text += &match (NoKvm::of(reader, accelerator.as_ref()), &accelerator) {
-            (Some(no_kvm), _) => {
-                fit::paragraph("accelerator  ", 13, &context.style.yellow(&no_kvm.reason))
-                    + &fit::paragraph("  help: ", 8, no_kvm.mend)
-            }
-            (None, Some(known)) => fit::paragraph("accelerator  ", 13, &known.reason),
-            (None, None) => {
-                fit::paragraph("accelerator  ", 13, "not known yet: the first guest finds out with a short test boot")
-            }
-        };
+        let style = context.style;
+        let mut text = listing::text(&entries, args.verbose, style);
+        text += &tries::text(&attempts, args.verbose, style);
+        text += &format!("\n{}", tries::accelerator(&attempts, accelerator.as_ref(), style));
         let who: Vec<String> = others.guests.iter().map(|g| g.label()).collect();
         let who = if who.is_empty() { "none seen on this host".into() } else { who.join(", ") };
         let unseen = others.unseen().map(|u| format!("; {u}")).unwrap_or_default();
         text += &fit::paragraph("other guests ", 13, &format!("{who}{unseen}"));
         text += &fit::paragraph("scratch in   ", 13, &format!("{} (change with --on)", scratch.display()));
-        text += &places.text(context.style);
-        text += &watched.iter().enumerate().map(|(i, w)| w.text(i == 0)).collect::<String>();
-        let stored = stored.map_or_else(|e| store_error(&e), |n| crate::report::format::count(n, "stored run"));
+        text += &places.text(args.verbose, style);
+        text += &GuestSource::text(&watched, args.verbose);
+        let stored = stored.map_or_else(|e| store_error(&e), |n| count(n, "stored run"));
         text += &fit::paragraph("state in     ", 13, &format!("{}, {stored}", context.paths.state.display()));
         // On a terminal the end is what is seen.
-        text += &format!("\n{answer}");
+        text += &format!("\n{}", answer::text(&lacking, &attempts, &tried));
         term::print(&text)?;
     }
     Ok(if ready { Exit::Done } else { Exit::Precondition })

@@ -97,6 +97,8 @@ enum How {
     Exact,
     /// The published loop (amamou2012, section V.A), for comparison
     Dba,
+    /// The shares of `exact` by a loop that only sets limits, for comparison
+    ExactLoop,
 }
 
 /// Runs the verb.
@@ -157,7 +159,7 @@ fn check(args: &host::Args, context: &Context) -> Outcome {
 fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
     let policy = accepted(read(&config.config, &Links::default())?)?;
     let algorithm = match how {
-        How::Exact => Algorithm::Exact,
+        How::Exact | How::ExactLoop => Algorithm::Exact,
         How::Dba => Algorithm::Dba,
     };
     let plan = planned(&policy, asks, algorithm)?;

@@ -328,9 +328,9 @@ fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
     // The store reports a missing run; one that cannot be read is deleted without a question.
     if let Some(run) = all.iter().find(|run| run.id == id).filter(|_| !yes) {
         let question = format!(
-            "delete run {id} ({}, {} samples, {})?",
+            "delete run {id} ({}, {}, {})?",
             sanitize::line(&run.kind.to_string()),
-            run.samples,
+            format::count(run.samples as usize, "sample"),
             format::utc(run.started_unix)
         );
         match term::confirm(&question) {

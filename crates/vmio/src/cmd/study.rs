@@ -11,11 +11,12 @@ use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::paper;
 use vmio_model::run::Run;
-use vmio_model::simulate::measured::{self, Trial};
+use vmio_model::simulate::measured::{self, Load, Trial};
 use vmio_model::simulate::paper::Paper as Experiment;
-use vmio_model::simulate::{self, Scenario};
+use vmio_model::simulate::{self, Scenario, judged};
 use vmio_model::study::Study;
 use vmio_model::summary::summarise;
+use vmio_rig::workloads::net::family;
 
 use crate::context::{Context, Outcome};
 use crate::report::{self, Forms, experiment};
@@ -70,7 +71,7 @@ enum Verb {
         /// Use this run instead: its number, or `last`
         #[arg(long, value_name = "RUN")]
         of: Option<RunId>,
-        /// Write rates over time to FILE as HTML (amamou2012 alone)
+        /// Write rates over time to FILE as HTML (amamou2012 and its variants alone)
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
     },
@@ -152,7 +153,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 fn compare(study: &str, of: Option<RunId>, html: Option<&Path>, context: &Context) -> Outcome {
-    if let Some((paper, scenario)) = papers::experiment(study)? {
+    if let Some((paper, scenario)) = papers::experiment(study) {
         let store = Store::open_existing(&context.paths.db())?;
         // The rates over time are in the raw outputs of the programs.
         let run = store.load_whole(run_of(study, of, &store)?)?;
@@ -179,18 +180,20 @@ fn compare(study: &str, of: Option<RunId>, html: Option<&Path>, context: &Contex
 
 /// An experiment over time, beside its simulation and the published figures.
 fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&Path>, context: &Context) -> Outcome {
-    let beside = |trial: Trial| {
-        let simulated = simulate::run(&trial.scenario, &trial.settings)?;
-        anyhow::Ok(experiment::SimulatedCell { trial, simulated })
+    let trials = measured::trials(run, &run.study, scenario, &load);
+    let beside = |trial: &Trial| {
+        let simulated =
+            trial.can_be_simulated().then(|| simulate::run(&trial.scenario, &trial.settings)).transpose()?;
+        let judged = judged::judge(trial, &trials);
+        anyhow::Ok(experiment::SimulatedCell { trial: trial.clone(), simulated, judged })
     };
-    let trials = measured::trials(run, &run.study, scenario);
     if trials.is_empty() {
         let what = format!("run {} measured no cell of the experiment", run.id);
         return Err(Failure::new(Exit::Precondition, what).help(format!("vmio runs show {} says why", run.id)).into());
     }
     let report = experiment::Report {
         run: run.id,
-        cells: trials.into_iter().map(beside).collect::<anyhow::Result<_>>()?,
+        cells: trials.iter().map(beside).collect::<anyhow::Result<_>>()?,
         printed: scenario.capacity,
         paper,
         missing: run.skipped.iter().map(|skipped| (short(&skipped.cell), skipped.reason.clone())).collect(),
@@ -206,6 +209,12 @@ fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&P
         term::print(&experiment::text(&report, context.style))?;
     }
     Ok(Exit::Done)
+}
+
+/// The load of a workload of datagrams, in what it counts.
+fn load(workload: &str) -> Option<Load> {
+    let stream = family::parse(workload)?.ok()?;
+    Some(Load { steps: stream.rates().collect(), waits: stream.waits })
 }
 
 /// A cell of an experiment in short: its side and settings.

@@ -44,7 +44,7 @@ pub(super) fn document(report: &Report<'_>) -> Document {
 fn head(doc: &mut Document, report: &Report<'_>) {
     let (run, summary) = (report.run, &report.summary);
     let (state, _) = format::state(&run.state);
-    let made = format!("{}, {state}, {} samples", format::utc(run.started_unix), run.samples.len());
+    let made = format!("{}, {state}, {}", format::utc(run.started_unix), format::count(run.samples.len(), "sample"));
     doc.put(paragraph(Kind::Dim, (0, 0), made));
     like::title(run).into_iter().for_each(|title| doc.put(say((0, 0), title)));
     if let Some(why) = short::partial(report) {

@@ -104,7 +104,8 @@ pub(super) fn partial(report: &Report<'_>) -> Option<String> {
         let rule = &summary.convergence;
         let needs =
             format!("{} and {}", count(rule.min_pairs as usize, "pair"), count(rule.min_boots as usize, "boot"));
-        Some(format!("{short} of {all} do not have {needs} yet; --minutes gives a run more time"))
+        let has = if short == 1 { "does" } else { "do" };
+        Some(format!("{short} of {all} {has} not have {needs} yet; --minutes gives a run more time"))
     })
 }
 

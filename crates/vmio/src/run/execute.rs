@@ -7,6 +7,7 @@ use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::RunState;
 use vmio_model::run::Run;
 use vmio_model::study::DoneReason;
+use vmio_model::words::count;
 use vmio_node::{Journal, Local};
 use vmio_rig::engine::measure::{Ended, Next};
 use vmio_rig::engine::plan::Planned;
@@ -35,7 +36,7 @@ pub fn execute(
     let (mut run, fresh) = match resumed {
         Some(run) => {
             store.resume(run.id)?;
-            term::note(&format!("resuming run {}: {} samples so far", run.id, run.samples.len()));
+            term::note(&format!("resuming run {}: {} so far", run.id, count(run.samples.len(), "sample")));
             (run, false)
         }
         None => (begin(planned, &store, context)?, true),
@@ -116,7 +117,9 @@ pub fn execute(
         Err(error) => {
             let shows = format!("to see them: vmio runs show {}; to continue: --resume", run.id);
             let help = if is_full(&error) { format!("free some space there; then {shows}") } else { shows };
-            let said = format!("run {} broke off; {} samples are kept", run.id, run.samples.len());
+            let n = run.samples.len();
+            let are = if n == 1 { "is" } else { "are" };
+            let said = format!("run {} broke off; {} {are} kept", run.id, count(n, "sample"));
             Err(error.context(Failure::new(Exit::Partial, said).help(help)))
         }
     }

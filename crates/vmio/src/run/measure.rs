@@ -133,7 +133,8 @@ fn show(planned: &Planned, resumed: Option<&Run>, options: &RunOptions, context:
     }
     if let Some(run) = resumed {
         let age = report::format::duration((environment::now() - run.started_unix).max(0.0));
-        let text = format!("run {}, begun {age} ago, with {} samples", run.id, run.samples.len());
+        let text =
+            format!("run {}, begun {age} ago, with {}", run.id, report::format::count(run.samples.len(), "sample"));
         term::note(report::plan::row("resumes", &text).trim_end());
     }
     if options.dry_run && context.json {

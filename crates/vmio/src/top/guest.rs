@@ -22,16 +22,17 @@ pub fn lines(screen: &Screen, id: &GuestId, minutes: &Minutes, ascii: bool, widt
     let minute = minutes.of(id);
     let name = row.map(|g| g.name.clone()).or_else(|| minute.map(|(m, _)| m.name.clone())).unwrap_or_default();
     let mut lines: Vec<PageLine> = Vec::new();
-    let text = |line: String| (fit::cut(&line, width), false);
+    let text = |line: String| (fit::first_words(&line, width), false);
+    let wrapped = |line: &str| fit::lines(line, width).into_iter().map(text);
     match (row, minute) {
         (Some(_), _) => lines.push((fit::cut(&format!("guest {name}"), width), true)),
         (None, Some((_, ago))) => lines.push((fit::cut(&format!("guest {name} ended {ago:.0} s ago"), width), true)),
         (None, None) => lines.push((fit::cut("the guest has ended", width), true)),
     }
     let opened = screen.opened.as_ref().filter(|opened| Some(opened.pid) == id.pid && row.is_some());
-    lines.extend(opened.map(|opened| text(opened.about.clone())));
+    lines.extend(opened.into_iter().flat_map(|opened| wrapped(&opened.about)));
     if let Some(wait) = row.and_then(|g| g.worst_wait.as_ref()) {
-        lines.push(text(format!("waits most for: {}", wait.words)));
+        lines.extend(wrapped(&format!("waits most for: {}", wait.words)));
     }
     let names = |v: &&Verdict| {
         v.name == name
@@ -40,7 +41,7 @@ pub fn lines(screen: &Screen, id: &GuestId, minutes: &Minutes, ascii: bool, widt
             || v.guests.contains(&name)
     };
     for verdict in screen.verdicts.iter().filter(names).filter(|_| row.is_some()) {
-        lines.extend(fit::lines(&marked(verdict), width).into_iter().map(text));
+        lines.extend(wrapped(&marked(verdict)));
     }
     if let Some((minute, _)) = minute {
         let room = width.saturating_sub(TITLE + 1 + 31).clamp(10, SECONDS);
@@ -86,13 +87,13 @@ pub fn lines(screen: &Screen, id: &GuestId, minutes: &Minutes, ascii: bool, widt
     }
     if !limits.is_empty() {
         lines.push((fit::cut("LIMITS", width), true));
-        lines.extend(limits.into_iter().map(text));
+        lines.extend(limits.iter().flat_map(|limit| wrapped(limit)));
     }
     if let Some(row) = row {
         let all = columns::ALL.iter().filter(|c| Set::ALL.iter().any(|set| c.is_in(*set)));
         let figures: Vec<String> = all.map(|c| format!("{} {}", c.title, c.cell(row))).collect();
         lines.push((fit::cut("ALL COLUMNS", width), true));
-        lines.extend(fit::lines(&figures.join("; "), width).into_iter().map(text));
+        lines.extend(wrapped(&figures.join("; ")));
     }
     lines
 }

@@ -175,6 +175,27 @@ fn low_and_narrow_screens_show_guests_and_figures() {
     assert!(lines.iter().any(|line| line.starts_with("writeb") && line.contains("0.6")), "{lines:#?}");
 }
 
+/// What is told on a narrow screen is told in whole words, and a note whole where there is room.
+#[test]
+fn no_word_is_broken_at_40_columns() {
+    let mut app = app();
+    let note = "could not read the monitor of web1: /run/web1.qmp is used by another program; look again, or close the \
+                other program's connection";
+    let screen = app.screen.as_mut().unwrap();
+    screen.notes = vec![note.into(), "another".into()];
+    let words = |lines: &[String]| lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&drawn(&app, 80, 24)).contains(&format!("note: {note} (+1)")), "{:#?}", drawn(&app, 80, 24));
+    let known = format!("{} {note} {}", words(&drawn(&app, 200, 50)), app.screen.as_ref().unwrap().summary());
+    let is_known = |word: &str| known.split_whitespace().any(|known| known == word);
+    let narrow = drawn(&app, 40, 24);
+    for line in narrow.iter().take(8).chain(&narrow[20..]) {
+        assert!(line.split_whitespace().all(|word| word == "…" || is_known(word)), "{line}: {narrow:#?}");
+    }
+    press(&mut app, KeyCode::Enter);
+    let page = words(&drawn(&app, 40, 40));
+    assert!(page.contains("guest flood") && page.contains("while that one was quiet (44x)"), "{page}");
+}
+
 #[test]
 fn no_total_is_more_than_all() {
     let mut interval = second(vec![guest("big", transfer(0, 0, 0.0), 4.0)]);

@@ -14,12 +14,14 @@ use super::columns::Column;
 use super::minute::GuestId;
 use super::screen::{DISK, LEAST_NAME, Screen, device_cells, marked, other_cells, other_name};
 use super::{columns, guest, help};
-use crate::fit::{self, cut};
+use crate::fit::{self, cut, first_words};
 
 /// Lines of the table of guests above the first one: titles, host, sum.
 const HEAD: usize = 3;
 /// Least height of a screen with the line of columns to sort by.
 const TALL: usize = 8;
+/// Lines of a screen for each that a text at its top or end may take.
+const LOW: usize = 8;
 /// Width from which the texts of the help stand beside what they are about; below, they are indented by so much.
 const BESIDE: usize = 60;
 const BELOW: usize = 4;
@@ -35,7 +37,7 @@ pub fn lines(app: &App, width: u16, height: u16) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     match (&app.view, &app.screen) {
         (View::Help, _) => page(&help_lines(w), &app.scrolled, room, &mut lines),
-        (_, None) => lines.push(Line::raw(cut("vmio top: counting for the first interval …", w))),
+        (_, None) => lines.push(Line::raw(first_words("vmio top: counting for the first interval …", w))),
         (View::Guest(id), Some(screen)) => {
             page(&guest::lines(screen, id, app.shown_minutes(), app.ascii, w), &app.scrolled, room, &mut lines);
         }
@@ -86,14 +88,15 @@ fn page(all: &[guest::PageLine], scrolled: &Cell<usize>, room: usize, lines: &mu
 fn body(app: &App, screen: &Screen, w: usize, h: usize, lines: &mut Vec<Line<'static>>) {
     let dim = Style::new().add_modifier(Modifier::DIM);
     let state = if app.paused { "PAUSED " } else { "" };
-    lines.push(Line::styled(cut(&format!("vmio top  {state}{}", screen.summary()), w), dim));
+    let summary = format!("vmio top  {state}{}", screen.summary());
+    lines.extend(at_most(&summary, w, (h / LOW).clamp(1, 2)).into_iter().map(|line| Line::styled(line, dim)));
     verdicts(screen, w, (h / 3).max(1), lines);
 
     let devices = device_cells(&screen.devices);
     let others = other_cells(&screen.others, other_name(w));
-    let notes = usize::from(!screen.notes.is_empty());
+    let notes = notes(screen, w, (h / LOW).max(1));
     // The rows that are left are divided: guests first.
-    let left = h.saturating_sub(lines.len() + notes);
+    let left = h.saturating_sub(lines.len() + notes.len());
     let least = 1 + HEAD + 2;
     let part = |rows: usize, taken: usize| match rows {
         1 => 0,
@@ -116,14 +119,22 @@ fn body(app: &App, screen: &Screen, w: usize, h: usize, lines: &mut Vec<Line<'st
         lines.push(Line::default());
         table(&others[..others_shown], &[other_name(w), 6, 6, 6, 6, 7, 6], w, Marks::default(), lines);
     }
-    if notes > 0 {
-        let more = screen.notes.len() - 1;
-        let more = if more > 0 { format!(" (+{more})") } else { String::new() };
-        let room = w.saturating_sub(more.chars().count());
-        lines.resize(h.saturating_sub(1).max(lines.len()), Line::default());
-        let note = cut(&format!("note: {}", screen.notes[0]), room) + &more;
-        lines.push(Line::styled(note, Style::new().fg(Color::Yellow)));
+    if !notes.is_empty() {
+        lines.resize(h.saturating_sub(notes.len()).max(lines.len()), Line::default());
+        lines.extend(notes);
     }
+}
+
+/// The first note, in at most so many lines, and how many others there are.
+fn notes(screen: &Screen, w: usize, most: usize) -> Vec<Line<'static>> {
+    let Some(first) = screen.notes.first() else { return Vec::new() };
+    let more = screen.notes.len() - 1;
+    let more = if more > 0 { format!(" (+{more})") } else { String::new() };
+    let mut lines = at_most(&format!("note: {first}"), w.saturating_sub(more.len()), most);
+    if let Some(last) = lines.last_mut() {
+        last.push_str(&more);
+    }
+    lines.into_iter().map(|line| Line::styled(line, Style::new().fg(Color::Yellow))).collect()
 }
 
 fn verdicts(screen: &Screen, w: usize, most: usize, lines: &mut Vec<Line<'static>>) {
@@ -134,12 +145,14 @@ fn verdicts(screen: &Screen, w: usize, most: usize, lines: &mut Vec<Line<'static
         all.extend(wrapped(&marked(verdict), w).into_iter().map(|l| Line::styled(l, style)));
     }
     if let Some(nothing) = &screen.nothing {
-        all.push(Line::styled(cut(&format!("  {nothing}"), w), Style::new().fg(Color::Green)));
+        let lines = fit::lines(nothing, w.saturating_sub(2)).into_iter();
+        all.extend(lines.map(|line| Line::styled(cut(&format!("  {line}"), w), Style::new().fg(Color::Green))));
     }
     if all.len() > most {
         let hidden = all.len() - most + 1;
         all.truncate(most - 1);
-        all.push(Line::raw(cut(&format!("  … {hidden} more lines of verdicts: vmio top --once shows all"), w)));
+        let text = format!("  … {hidden} more lines of verdicts: vmio top --once shows all");
+        all.push(Line::raw(first_words(&text, w)));
     }
     lines.extend(all);
 }
@@ -177,7 +190,7 @@ fn guests(app: &App, screen: &Screen, w: usize, room: usize, lines: &mut Vec<Lin
         lines.push(Line::raw(cut(why, w)));
     } else if all > shown && most > 0 {
         let hidden = all - (end - first);
-        lines.push(Line::styled(cut(&format!("… {hidden} more: arrow keys, / filters"), w), dim));
+        lines.push(Line::styled(first_words(&format!("… {hidden} more: arrow keys, / filters"), w), dim));
     }
 }
 
@@ -250,7 +263,22 @@ fn footer(app: &App, w: usize) -> Line<'static> {
             format!("{paused}q quit  Esc back  arrows scroll  p pause  +- {} s", app.interval)
         }
     };
-    Line::styled(fit::left(&cut(&text, w), w), style)
+    Line::styled(fit::left(&first_words(&text, w), w), style)
+}
+
+/// A text in at most so many lines; where that is not all of it, the last one ends with a mark.
+fn at_most(text: &str, width: usize, most: usize) -> Vec<String> {
+    if fit::columns(text) <= width {
+        return vec![cut(text, width)];
+    }
+    let mut lines = wrapped(text, width);
+    if lines.len() > most {
+        let rest = lines.split_off(most.saturating_sub(1));
+        let rest = rest.iter().map(|line| line.trim_start()).collect::<Vec<_>>().join(" ");
+        let indent = if lines.is_empty() { "" } else { "  " };
+        lines.push(first_words(&format!("{indent}{rest}"), width));
+    }
+    lines
 }
 
 /// Words in lines of at most `width` columns; further lines begin two to the right.

@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, dead_code)]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -56,12 +57,12 @@ const BEHIND: f64 = 0.05;
 /// A host with a sink behind its uplink. The neighbour is the first guest, the next two attack, the last is in no
 /// policy.
 pub struct Bed {
-    sink: Namespace,
+    pub sink: Namespace,
     pub guests: [Namespace; 4],
 }
 
 impl Bed {
-    fn set_up(host: &TestHost) -> Bed {
+    pub fn set_up(host: &TestHost) -> Bed {
         host.write(POLICY);
         for name in ["t2", "t3", "t4"] {
             host.plug(name);
@@ -254,4 +255,42 @@ pub fn raw(bed: &Bed, guest: u8, until: Instant, each: usize, frame: impl Fn(usi
             raw.send(&frame(n));
         });
     });
+}
+
+/// A guest sends the sink what it can by TCP. What there is no time for is left.
+pub fn stream(bed: &Bed, guest: u8, until: Instant) {
+    let listener = bed.sink.inside(|| TcpListener::bind("10.9.0.9:0").unwrap());
+    listener.set_nonblocking(true).unwrap();
+    let to = listener.local_addr().unwrap();
+    thread::scope(|s| {
+        s.spawn(|| take(&listener, until));
+        bed.guests[usize::from(guest) - 1].inside(|| give(to, until));
+    });
+}
+
+/// Of a stream: whether its time is over is asked after so long.
+const TURN: Duration = Duration::from_millis(100);
+
+fn waits(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::WouldBlock
+}
+
+fn give(to: SocketAddr, until: Instant) {
+    let Ok(mut stream) = TcpStream::connect_timeout(&to, TURN * 5) else { return };
+    stream.set_write_timeout(Some(TURN)).unwrap();
+    while Instant::now() < until && stream.write_all(&[7; 1 << 16]).map_or_else(|e| waits(&e), |()| true) {}
+}
+
+fn take(listener: &TcpListener, until: Instant) {
+    let mut stream = loop {
+        match listener.accept() {
+            Ok((stream, _)) => break stream,
+            Err(_) if Instant::now() < until => thread::sleep(TURN / 10),
+            Err(_) => return,
+        }
+    };
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(TURN)).unwrap();
+    let mut buffer = vec![0; 1 << 16];
+    while Instant::now() < until && stream.read(&mut buffer).map_or_else(|e| waits(&e), |bytes| bytes > 0) {}
 }

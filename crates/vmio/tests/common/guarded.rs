@@ -206,6 +206,29 @@ pub fn network_state() -> String {
     all + &format!("{:#?}\n", state::State::now())
 }
 
+/// How many there are of each kind of what a guard makes, in the namespace and its bpffs.
+pub fn objects() -> BTreeMap<&'static str, usize> {
+    let said = |line: &str| {
+        let (done, said) = tried(line);
+        assert!(done, "{line}: {said}");
+        said
+    };
+    let queues = said("tc qdisc");
+    let limited = queues.lines().filter_map(|line| line.strip_prefix("qdisc htb 7a00: dev ")?.split(' ').next());
+    // Flows of fq_codel are classes, too, while they have something.
+    let shown: String = limited.map(|device| said(&format!("tc class show dev {device}"))).collect();
+    let classes = shown.lines().filter(|line| line.starts_with("class htb ")).count();
+    let state = state::State::now();
+    [
+        ("queues", queues.lines().count()),
+        ("classes", classes),
+        ("filters", state.filters("")),
+        ("attached programs", state.programs),
+        ("pins", state::pins().len()),
+    ]
+    .into()
+}
+
 /// Programs that are attached by TCX, at all interfaces of the namespace, and paths of pins.
 pub fn pinned() -> (usize, usize) {
     (state::State::now().programs, state::pins().len())

@@ -23,3 +23,5 @@ pub mod stand_in;
 pub mod state_dir;
 #[path = "tmux.rs"]
 pub mod tmux;
+#[path = "watched.rs"]
+pub mod watched;

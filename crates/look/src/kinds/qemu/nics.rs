@@ -4,14 +4,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use vmio_model::facts::{Fact, Nic, Subject, ToGuest, Unread};
+use vmio_model::facts::{Fact, Nic, Remedy, Subject, ToGuest, Unread};
+use vmio_model::rules::change::shell;
 use vmio_node::linux::{bus, net, process};
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::disks::is_q35;
 use super::plain;
 use crate::qemu::options::{Opt, size};
-use crate::require::Fix;
+use crate::require::root;
 use crate::way;
 
 /// Offloads of virtio-net that can be turned off (QEMU, hw/net/virtio-net.c); all are on by default.
@@ -280,7 +281,7 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
         missing.push(Unread {
             what: format!("bridge and MTU of {name} ({})", nic.subject),
             why: "it is in another network namespace, or does not exist".into(),
-            mend: Fix::RootOrIn("the namespace of the guest's process (nsenter -n)").remedy(process.reader()),
+            mend: look_inside(process, &name),
         });
         return;
     };
@@ -295,13 +296,25 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
         });
         nic.to_guest = Fact::read(to_guest, format!("{dir}/{name}/statistics"));
     }
-    if all.is_here() {
-        way::settle(process.host, all, nic, &name);
-    } else if process.host.charged(Some(process.pid), || way::settle(process.host, all, nic, &name)).is_none() {
+    let mut settle = || way::settle(process.host, all, nic, &name);
+    let spent = if all.is_here() {
+        settle();
+        false
+    } else {
+        process.host.charged(Some(process.pid), settle).is_none()
+    };
+    if spent {
         // Its namespace's files may be the guest owner's.
         missing.push(Unread {
             what: format!("bridge and MTU of {name} ({})", nic.subject),
             why: "the guest's files took all the time for it".into(),
+            mend: "look again".into(),
+        });
+    } else if nic.mtu_bytes.is_none() {
+        // Every interface has one.
+        missing.push(Unread {
+            what: format!("bridge and MTU of {name} ({})", nic.subject),
+            why: format!("{dir} gave no answer, or the interface is gone"),
             mend: "look again".into(),
         });
     }
@@ -309,6 +322,15 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
     if let Some(bridge) = bridge {
         nic.bridge_netfilter = netfilter(process, all, &bridge);
     }
+}
+
+/// How its user sees an interface in the namespace of the guest's process: asked of the kernel (rtnetlink(7)), since a
+/// `/sys` shows the namespace in which it was mounted, whoever looks (Linux fs/sysfs/mount.c, `sysfs_init_fs_context`).
+fn look_inside(process: &Process<'_>, name: &str) -> Remedy {
+    if root(process.reader()).is_err() {
+        return Remedy::Root;
+    }
+    format!("look at it there: nsenter -t {} -n ip -d link show dev {}", process.pid, shell(name)).into()
 }
 
 /// Whether a bridge's packets pass the firewall: by the bridge's own switch or its network namespace's, which is

@@ -24,6 +24,17 @@ pub fn own_nic(what: impl Into<String>, nic: &Nic, to: NicChange) -> Change {
     }
 }
 
+/// What goes before a command about a card's interface: nothing where that is in vmio's own network namespace, else what
+/// enters that of the guest's process (a pod's). Such a command asks the kernel by netlink, as ip(8) and tc(8) do: a
+/// `/sys` stays that of the namespace in which it was mounted.
+pub fn enter(nic: &Nic) -> String {
+    if nic.way.first().is_none_or(|hop| hop.here) {
+        return String::new();
+    }
+    let pid = nic.backend.source().and_then(Source::option).map(|option| option.pid.to_string());
+    format!("nsenter -t {} -n ", pid.unwrap_or_else(|| "PID".to_owned()))
+}
+
 /// A new tap on a bridge, or keys in the existing options: who made the tap and attached it to its bridge (a script, a
 /// helper, the caller) is not known, and without that the guest has no network.
 fn qemu(nic: &Nic, to: NicChange) -> String {

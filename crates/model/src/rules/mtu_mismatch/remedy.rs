@@ -4,7 +4,7 @@
 
 use super::{Mismatch, is_container};
 use crate::facts::{HopKind, Nic};
-use crate::rules::change::{AppliesAt, Change, Names, chained, in_guest, on_host, read_slot, shell};
+use crate::rules::change::{AppliesAt, Change, Names, chained, enter, in_guest, on_host, read_slot, shell};
 
 pub(super) fn of(nic: &Nic, mismatch: &Mismatch<'_>) -> Change {
     if is_container(nic) {
@@ -44,7 +44,7 @@ fn set(nic: &Nic, mismatch: &Mismatch<'_>) -> String {
     let (tap, guest) = (shell(mismatch.interface), mismatch.guest);
     match nic.way.get(1).map(|next| next.kind) {
         Some(HopKind::OvsBridge) => format!("ovs-vsctl set Interface {tap} mtu_request={guest}"),
-        _ => format!("ip link set dev {tap} mtu {guest}"),
+        _ => format!("{}ip link set dev {tap} mtu {guest}", enter(nic)),
     }
 }
 

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::facts::Place;
+use crate::facts::{CommandLineOption, Fact, Place};
 use crate::rules::change::AppliesAt;
 use crate::rules::findings;
 use crate::testing::{live_nic, of_nic, way};
@@ -82,6 +82,15 @@ fn a_tap_too_narrow_for_what_the_guest_is_told_is_raised() {
     let change = found(&told(9000, 1500, 9000)).unwrap().change;
     assert!(change.qemu.starts_with("ip link set dev tap0 mtu 9000\n"), "{}", change.qemu);
     assert_eq!((change.ways().len(), change.takes), (1, AppliesAt::Running));
+    // A pod's, in its own namespace: the host may have another tap of that name.
+    let mut way = way(9000);
+    way[0].here = false;
+    let backend = Fact::read(Some("tap".to_owned()), CommandLineOption::new(812, "netdev"));
+    let pod = Nic { way: way.into(), backend, ..told(9000, 1500, 9000) };
+    let change = found(&pod).unwrap().change;
+    assert!(change.qemu.starts_with("nsenter -t 812 -n ip link set dev tap0 mtu 9000\n"), "{}", change.qemu);
+    let unknown = found(&Nic { backend: "tap".into(), ..pod }).unwrap().change;
+    assert!(unknown.qemu.starts_with("nsenter -t PID -n ip link"), "{}", unknown.qemu);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::de::DeValue;
 
+use crate::study::guard::KeptBy;
 use crate::study::{GuardPolicy, NamedCell, Study};
 use crate::toml_reader::{Reader, Section, value_span};
 
@@ -21,10 +22,11 @@ impl Reader<'_> {
         for (name, value) in all.table {
             let (word, path) = (name.get_ref().to_string(), all.key(name.get_ref()));
             let s = self.table(value, &path, "a table")?;
-            self.known_keys(&s, &["options", "classes", "policy"]);
+            self.known_keys(&s, &["by", "options", "classes", "policy"]);
+            let by = self.choice(&s, "by", &KeptBy::ALL, KeptBy::Vmio);
             let options = if s.table.contains_key("options") { self.words(&s, "options") } else { Some(Vec::new()) };
             let (classes, policy) = (self.words(&s, "classes"), self.string(&s, "policy", None));
-            let guard = GuardPolicy { options: options?, classes: classes?, policy: policy? };
+            let guard = GuardPolicy { by: by?, options: options?, classes: classes?, policy: policy? };
             if let Err(why) = guard.check() {
                 self.problem(&value_span(&s, "policy"), &path, why.to_string());
             }
@@ -50,7 +52,7 @@ impl Reader<'_> {
         Some(all)
     }
 
-    /// Each cell's policy must exist, and have a class for each actor.
+    /// Each cell's policy must exist, and have a class for all actors or for each.
     pub(super) fn guards_fit(&mut self, top: &Section<'_, '_>, study: &Study) {
         let guard_of = |cell: &crate::cell::Cell| Some((cell.settings.get(SETTING)?.clone(), cell.actors().count()));
         let cells = study.matrix.iter().flat_map(crate::study::Matrix::cells);
@@ -60,11 +62,12 @@ impl Reader<'_> {
         named.dedup();
         for (name, actors) in named {
             match study.guards.get(&name) {
-                Some(guard) if guard.classes.len() == actors => {}
+                Some(guard) if guard.fits(actors) => {}
                 Some(guard) => {
                     let (key, has) = (format!("guard.{name}.classes"), guard.classes.len());
-                    let what =
-                        format!("has {has} classes, and a cell with it {actors} actors: each has one, in their order");
+                    let what = format!(
+                        "has {has} classes, and a cell with it {actors} actors: one for all, or one each in their order"
+                    );
                     self.problem(&value_span(top, "guard"), &key, what);
                 }
                 None => {

@@ -9,6 +9,8 @@ use crate::study::named::{NamedActor, NamedCell, NamedDisk, NamedPath};
 use crate::study::{Names, SubjectKind};
 use crate::toml_reader::{Reader, Section};
 
+/// Most guests of a shape.
+const MOST_GUESTS: u32 = 64;
 /// Shape of an actor, for messages.
 const ACTOR: &str = "a table like { side = \"qemu\", machine = true, workload = \"openssl\" }";
 
@@ -19,20 +21,22 @@ impl Reader<'_> {
         let mut number = 0;
         let actors = self.list(s, "actors", None, |reader, item, path| {
             number += 1;
-            reader.actor(item, path, names).map(|actor| (number, actor))
+            reader.actors(item, path, names).map(|actors| (number, actors))
         });
         let settings = self.settings(s, names).unwrap_or_default();
-        Some(NamedCell { actors: actors?.into_iter().map(|(_, actor)| actor).collect(), settings })
+        Some(NamedCell { actors: actors?.into_iter().flat_map(|(_, actors)| actors).collect(), settings })
     }
 
-    fn actor(&mut self, item: &Spanned<DeValue<'_>>, path: &str, names: &Names) -> Option<NamedActor> {
+    /// An actor, or as many as `count` says, each in the guest after that of the one before.
+    fn actors(&mut self, item: &Spanned<DeValue<'_>>, path: &str, names: &Names) -> Option<Vec<NamedActor>> {
         let s = self.table(item, path, ACTOR)?;
         let before = self.problems.len();
-        let keys = ["side", "nth", "shape", "disk", "path", "machine", "workload", "start_seconds", "seconds"];
+        let keys = ["side", "nth", "count", "shape", "disk", "path", "machine", "workload", "start_seconds", "seconds"];
         self.known_keys(&s, &keys);
         let side = self.one_of(&s, "side", &names.guests);
         let bare = side.as_ref().and_then(|side| Bare::of([side]));
-        let nth = self.whole_if(&s, "nth", 1, 64).unwrap_or(1);
+        let nth = self.whole_if(&s, "nth", 1, MOST_GUESTS).unwrap_or(1);
+        let count = self.whole_if(&s, "count", 1, MOST_GUESTS + 1 - nth).unwrap_or(1);
         let key = s.key("shape");
         let shape = s.table.get("shape").map_or(Some(Shape::default()), |value| self.shape(value, &key, bare));
         let disk = self.below(&s, "disk").and_then(|s| self.named_disk(&s, names, bare));
@@ -69,7 +73,8 @@ impl Reader<'_> {
             start_seconds: start_seconds?,
             seconds,
         };
-        (self.problems.len() == before).then_some(actor)
+        let each = (nth..nth + count).map(|nth| NamedActor { nth, ..actor.clone() });
+        (self.problems.len() == before).then(|| each.collect())
     }
 
     fn named_disk(&mut self, s: &Section<'_, '_>, names: &Names, bare: Option<Bare>) -> Option<NamedDisk> {

@@ -11,7 +11,7 @@ use super::{PlanOptions, elsewhere, states};
 use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, Unfit};
 use crate::settings::Fit;
-use crate::{guests, nets, settings, workloads};
+use crate::{guests, image, nets, settings, workloads};
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
 pub(super) fn unmet(
@@ -148,6 +148,10 @@ fn why_not(
         needs.push(&workloads::disk::DD);
     }
     needs.extend(workload.requirements());
+    // Without its agent no guest of vmio's own starts; one for another processor has its own in `requirements_of`.
+    if !actor.side.shares_kernel() && actor.side.shape.arch.is_own() {
+        needs.push(&image::OWN_AGENT);
+    }
     missing(needs, local).or_else(|| guests::find(&actor.side.kind)?.unfit(local, actor).map(WhyNot::Guest)).or_else(
         || {
             let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;
@@ -179,6 +183,7 @@ mod tests {
 
     use vmio_node::fake::{Fake, says};
 
+    use crate::elf::tests::elf_with_section;
     use crate::engine::environment;
     use crate::nodes::{GuestScan, Is, Machine, Measured, Nodes};
 
@@ -253,6 +258,7 @@ mod tests {
             .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
             .file("/sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu memory\n")
             .file("/proc/swaps", "Filename Type Size Used Priority\n")
+            .file("/usr/lib/vmio/vmio-agent", elf_with_section("x", b""))
             .file("/sys/fs/cgroup/cpuset.cpus.effective", "0-1\n")
     }
 
@@ -266,6 +272,10 @@ mod tests {
         };
         let pins = |pins: &[u32]| Shape { pins: pins.to_vec(), ..Shape::default() };
         assert_eq!(told(&host(), Shape::default(), true), None);
+        let bare = host();
+        bare.remove("/usr/lib/vmio/vmio-agent");
+        let said = told(&bare, Shape::default(), false).unwrap().to_string();
+        assert!(said.starts_with("vmio-agent: no vmio-agent") && said.contains("`make agent`"), "{said}");
         assert_eq!(told(&host(), Shape { vcpus: Some(2), memory_mib: Some(512), ..pins(&[1]) }, false), None);
         assert!(told(&host(), pins(&[2]), false).unwrap().to_string().contains("processor 2: vmio may use 0, 1"));
         let said = told(&host(), pins(&[1]), true).unwrap().to_string();

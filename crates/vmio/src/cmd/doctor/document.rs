@@ -76,11 +76,12 @@ pub(super) struct TryRow<'a> {
     pub(super) about: &'static str,
     /// Whether measuring a disk needs it.
     pub(super) needed: bool,
-    /// `found`: nothing is missing, not tried; `lacking`: not tried, since something is missing; `worked`; `failed`.
+    /// `found`: nothing is missing, not tried; `lacking`: not tried, since something is missing, or what it builds on
+    /// did not work; `worked`; `failed`. Of KVM also what an earlier boot of a guest found.
     pub(super) state: &'static str,
-    /// How long it took; `None` where it did not work or was not tried.
+    /// How long it took; `None` where it did not work or was not tried now.
     pub(super) seconds: Option<f64>,
-    /// What is missing, or how it failed.
+    /// What is missing, what it waits for, or how it failed.
     pub(super) why: Option<&'a str>,
     /// What would help.
     pub(super) mend: Option<&'a str>,

@@ -1,5 +1,11 @@
 //! What vmio can do here, as text: each lack once with what needs it, what was tried, and how much was not.
 
+use std::collections::BTreeMap;
+
+use vmio_look::require::Requirement;
+use vmio_model::words::count;
+use vmio_node::Reader;
+
 use super::{ABOUT, Ability};
 use crate::fit;
 use crate::term::Style;
@@ -16,10 +22,33 @@ pub(super) struct Entry {
 }
 
 /// A requirement that is not met: what was found instead, and what would meet it.
+#[derive(Debug, Clone)]
 pub(super) struct Unmet {
     pub(super) name: &'static str,
-    pub(super) why: String,
+    /// What it is needed for.
+    pub(super) purpose: &'static str,
+    pub(super) found: String,
     pub(super) fix: String,
+}
+
+/// What was found of each requirement, by its name; `None` where it is met.
+pub(super) type Checks = BTreeMap<&'static str, Option<Unmet>>;
+
+impl Unmet {
+    /// What this host lacks of a requirement, which is looked at once.
+    pub(super) fn of(requirement: &Requirement, reader: &dyn Reader, checks: &mut Checks) -> Option<Unmet> {
+        let look = || {
+            let found = (requirement.check)(reader).err()?;
+            let fix = requirement.fix_for(reader, &found);
+            Some(Unmet { name: requirement.name, purpose: requirement.why, found: found.to_string(), fix })
+        };
+        checks.entry(requirement.name).or_insert_with(look).clone()
+    }
+
+    /// What was found, and what it is needed for.
+    pub(super) fn why(&self) -> String {
+        format!("{} ({})", self.found, self.purpose)
+    }
 }
 
 /// A requirement that is not met, once, with all that need it.
@@ -53,9 +82,12 @@ pub(super) fn lacking(entries: &[Entry]) -> Vec<&'static str> {
     lacks(entries).iter().filter(|lack| lack.needed).map(|lack| lack.unmet.name).collect()
 }
 
-/// The lacks, then what is ready by kind and the number of what is untried; `verbose`: everything in a row of its own.
+/// What measuring needs and lacks, then what is ready by kind, the names of what is lacking beside, and the number of
+/// what is untried; `verbose`: every lack with its help, and everything in a row of its own.
 pub(super) fn text(entries: &[Entry], verbose: bool, style: Style) -> String {
-    let mut text: String = lacks(entries).iter().map(|lack| lack.text(style)).collect();
+    let lacks = lacks(entries);
+    let told = lacks.iter().filter(|lack| verbose || lack.needed);
+    let mut text: String = told.map(|lack| lack.text(style)).collect();
     if verbose {
         return text + &entries.iter().map(|entry| row(entry, style)).collect::<String>();
     }
@@ -64,10 +96,17 @@ pub(super) fn text(entries: &[Entry], verbose: bool, style: Style) -> String {
         let state = if i == 0 { style.cyan("ready  ") } else { " ".repeat(7) };
         text += &fit::paragraph(&format!("{state} {point:<9} "), 18, &names.join(", "));
     }
+    let optional: Vec<&str> = lacks.iter().filter(|lack| !lack.needed).map(|lack| lack.unmet.name).collect();
     let untried = entries.iter().filter(|entry| entry.state == "untried").count();
+    if !optional.is_empty() {
+        text +=
+            &fit::paragraph(&format!("{} ", style.dim("lacking")), 8, &format!("optional: {}", optional.join(", ")));
+    }
     if untried > 0 {
-        let lead = format!("{} ", style.dim("untried"));
-        text += &fit::paragraph(&lead, 8, &format!("{untried} (vmio doctor --verbose lists them)"));
+        text += &fit::paragraph(&format!("{} ", style.dim("untried")), 8, &count(untried, "thing"));
+    }
+    if untried > 0 || !optional.is_empty() {
+        text += &fit::paragraph("        ", 8, "vmio doctor --verbose says what needs each, and what helps");
     }
     text
 }
@@ -86,14 +125,14 @@ fn by_point<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<(&'static str, 
 
 impl Lack<'_> {
     fn text(&self, style: Style) -> String {
-        let Unmet { name, why, fix } = self.unmet;
+        let Unmet { name, purpose, found, fix } = self.unmet;
         let state = if self.needed { style.yellow("lacking") } else { style.dim("lacking") };
         let by = by_point(self.by.iter().copied().take(NAMED));
         let by: Vec<String> = by.iter().map(|(point, names)| format!("{point} {}", names.join(", "))).collect();
         let more = self.by.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let optional = if self.needed { "" } else { "optional, " };
-        fit::paragraph(&format!("{state} "), 8, &format!("{name}: {why}"))
+        fit::paragraph(&format!("{state} "), 8, &format!("{name} ({purpose}): {found}"))
             + &fit::paragraph("        ", 8, &format!("{optional}needed by {}{more}", by.join("; ")))
             + &fit::paragraph("        help: ", 14, fix)
     }
@@ -126,7 +165,12 @@ mod tests {
 
     fn entry(point: &'static str, name: &str, lacks: &[&'static str], needed: bool) -> Entry {
         let ability = Ability { point, name: name.into(), about: "a thing", requirements: Vec::new(), needed };
-        let unmet = |&name: &&'static str| Unmet { name, why: "not there".into(), fix: format!("install {name}") };
+        let unmet = |&name: &&'static str| Unmet {
+            name,
+            purpose: "does a thing",
+            found: "not there".into(),
+            fix: format!("install {name}"),
+        };
         let missing: Vec<Unmet> = lacks.iter().map(unmet).collect();
         let state = if missing.is_empty() { "untried" } else { "lacking" };
         Entry { ability, missing, state }
@@ -146,18 +190,18 @@ mod tests {
         let text = super::text(&entries, false, Style::PLAIN);
         let lines: Vec<&str> = text.lines().collect();
         let wanted = [
-            "lacking vmio-cpu: not there",
+            "lacking vmio-cpu (does a thing): not there",
             "        needed by workload lu, sharpen",
             "        help: install vmio-cpu",
-            "lacking iperf3: not there",
-            "        optional, needed by network bridge",
-            "        help: install iperf3",
             "ready   guest     qemu",
-            "untried 1 (vmio doctor --verbose lists them)",
+            "lacking optional: iperf3",
+            "untried 1 thing",
+            "        vmio doctor --verbose says what needs each, and what helps",
         ];
         assert_eq!(lines, wanted);
         let verbose = super::text(&entries, true, Style::PLAIN);
         assert_eq!(verbose.matches("help: ").count(), 2, "{verbose}");
+        assert!(verbose.contains("        optional, needed by network bridge"), "{verbose}");
         assert!(verbose.contains("untried driver    ahci"), "{verbose}");
     }
 }

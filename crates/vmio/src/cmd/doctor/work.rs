@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use vmio_guard::planes::linux::{self, classifier::Classifier};
-use vmio_look::require::{self, Requirement};
+use vmio_look::require::Requirement;
 use vmio_look::trace::{self, BlockTrace};
 use vmio_model::result::Accel;
 use vmio_node::{Exec, Journal, Local, Node, machine};
@@ -63,6 +63,8 @@ pub(super) struct Trial {
     pub(super) shows: &'static [(&'static str, &'static str)],
     /// Whether measuring a disk needs it.
     pub(super) needed: bool,
+    /// The trial that it builds on: where that did not work, this one is not tried.
+    pub(super) after: Option<&'static str>,
     pub(super) requirements: fn() -> Vec<&'static Requirement>,
     pub(super) work: fn(&mut Bed<'_>) -> Result<(), Failed>,
 }
@@ -74,6 +76,7 @@ pub(super) const ALL: &[Trial] = &[
         about: "the image is there, or can be built",
         shows: &[],
         needed: true,
+        after: None,
         requirements: || image::REQUIREMENTS.iter().chain([&image::OWN_AGENT]).collect(),
         work: guest_image,
     },
@@ -82,15 +85,17 @@ pub(super) const ALL: &[Trial] = &[
         about: "a guest boots under emulation (TCG), answers, and runs a program of the image",
         shows: &[("guest", "qemu"), ("image", "guest image")],
         needed: true,
+        after: Some("guest image"),
         requirements: || Qemu.requirements().iter().collect(),
         work: emulated,
     },
     Trial {
-        name: "guest, KVM",
+        name: KVM,
         about: "the same guest boots with KVM",
         shows: &[("guest", "qemu"), ("image", "guest image")],
         needed: false,
-        requirements: || Qemu.requirements().iter().chain([&KVM]).collect(),
+        after: Some("guest, emulated"),
+        requirements: || Qemu.requirements().iter().collect(),
         work: with_kvm,
     },
     Trial {
@@ -98,6 +103,7 @@ pub(super) const ALL: &[Trial] = &[
         about: "the program next to vmio that keeps a processor busy",
         shows: &[("workload", "lu")],
         needed: true,
+        after: None,
         requirements: || of_workload("lu"),
         work: |bed| perform(&bed.node, "lu", At::Nothing, Vec::new(), None),
     },
@@ -106,6 +112,7 @@ pub(super) const ALL: &[Trial] = &[
         about: "small durable writes for a second, to a file where targets are made",
         shows: &[("workload", "durable-append")],
         needed: true,
+        after: None,
         requirements: || of_workload("durable-append"),
         work: fio,
     },
@@ -114,6 +121,7 @@ pub(super) const ALL: &[Trial] = &[
         about: "a network namespace with a tap, and an HTB class on it, made and removed",
         shows: &[],
         needed: false,
+        after: None,
         requirements: || of_networks().into_iter().chain(of_rate()).collect(),
         work: network,
     },
@@ -122,6 +130,7 @@ pub(super) const ALL: &[Trial] = &[
         about: "a TCP stream for a second, in a network namespace",
         shows: &[("workload", "iperf3-tcp"), ("network", "loopback")],
         needed: false,
+        after: None,
         requirements: || of_networks().into_iter().chain(of_workload("iperf3-tcp")).collect(),
         work: |bed| bed.perform_over_loopback("iperf3-tcp"),
     },
@@ -130,6 +139,7 @@ pub(super) const ALL: &[Trial] = &[
         about: "the program next to vmio that sends and counts datagrams, in a network namespace",
         shows: &[("network", "loopback")],
         needed: false,
+        after: None,
         requirements: || of_networks().into_iter().chain(of_workload(DATAGRAMS)).collect(),
         work: |bed| bed.perform_over_loopback(DATAGRAMS),
     },
@@ -138,6 +148,7 @@ pub(super) const ALL: &[Trial] = &[
         about: "the programs that count disk use by process are loaded and attached",
         shows: &[("probe", "block tracing")],
         needed: false,
+        after: None,
         requirements: || trace::REQUIREMENTS.iter().collect(),
         work: |bed| {
             let mend = "the kernel's message says what it lacks; `vmio top --no-ebpf` works without";
@@ -149,6 +160,7 @@ pub(super) const ALL: &[Trial] = &[
         about: "the program that sorts packets into classes is loaded",
         shows: &[],
         needed: false,
+        after: None,
         requirements: || linux::REQUIREMENTS.iter().chain(trace::REQUIREMENTS.first()).collect(),
         work: |_| {
             let mend = "the kernel's message says what it lacks; without it `vmio guard run` only observes";
@@ -157,16 +169,10 @@ pub(super) const ALL: &[Trial] = &[
     },
 ];
 
+/// The trial of KVM: what is known of its device is asked of the guests' kind, as a run asks it.
+pub(super) const KVM: &str = "guest, KVM";
 /// A stream of the family of datagrams.
 const DATAGRAMS: &str = "udp-10mbit-1472";
-
-const KVM: Requirement = Requirement {
-    name: "/dev/kvm",
-    why: "runs guests at the processor's speed",
-    fix: "enable hardware virtualisation in the firmware (on a virtual host: nested virtualisation) and load kvm_intel \
-          or kvm_amd",
-    check: |reader| require::kernel(reader, "KVM", "/dev/kvm"),
-};
 
 fn of_workload(name: &str) -> Vec<&'static Requirement> {
     workloads::find(name).map_or_else(Vec::new, |workload| workload.requirements().collect())
@@ -188,8 +194,6 @@ pub(super) struct Bed<'a> {
     stopping: Stopping,
     nodes: Nodes,
     image: Option<Image>,
-    /// Whether a guest of it booted under emulation.
-    boots: bool,
 }
 
 impl<'a> Bed<'a> {
@@ -208,7 +212,7 @@ impl<'a> Bed<'a> {
         })
         .context("cannot set up signal handling")?;
         let node: Arc<dyn Node> = Arc::new(Local::owned(Arc::clone(&journal)));
-        Ok(Self { context, node, journal, stopping, nodes: Nodes::default(), image: None, boots: false })
+        Ok(Self { context, node, journal, stopping, nodes: Nodes::default(), image: None })
     }
 
     /// Ends the process where a signal asked for it.
@@ -289,17 +293,11 @@ fn emulated(bed: &mut Bed<'_>) -> Result<(), Failed> {
         }
         Ok(_) => {}
     }
-    stopped.map_err(|e| of_guest(&e, image))?;
-    bed.boots = true;
-    Ok(())
+    stopped.map_err(|e| of_guest(&e, image))
 }
 
 fn with_kvm(bed: &mut Bed<'_>) -> Result<(), Failed> {
     let image = bed.image()?;
-    // A guest that never boots says nothing of KVM, and what is found is remembered.
-    if !bed.boots {
-        return Err(Failed::of(&"the guest does not boot under emulation either", "mend the emulated guest first"));
-    }
     let found = qemu::test_kvm(&bed.launch(image, None), image).map_err(|e| of_guest(&e, image))?;
     match NoKvm::of(bed.node.reader(), Some(&found)) {
         None => Ok(()),

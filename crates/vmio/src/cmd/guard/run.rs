@@ -165,7 +165,8 @@ fn observed_texts(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn T
 fn allocator(args: &Args) -> Result<Allocator, Failure> {
     match (args.algorithm, args.measures) {
         (How::Exact, None) => Ok(Allocator::Exact),
-        (How::Exact, Some(_)) => Err(Failure::new(Exit::Usage, "--measures is for --algorithm dba")),
+        (How::ExactLoop, None) => Ok(Allocator::ExactLoop),
+        (How::Exact | How::ExactLoop, Some(_)) => Err(Failure::new(Exit::Usage, "--measures is for --algorithm dba")),
         (How::Dba, measures) => Ok(Allocator::Dba(measures.map_or(Measures::Passed, Measures::from))),
     }
 }

@@ -252,7 +252,7 @@ fn shorten(scenario: &mut Scenario, args: &Args) {
 const PERIODS_MS: [u64; 7] = [1, 5, 10, 50, 100, 500, 1000];
 
 fn amamou2012(args: &Args, command: String) -> anyhow::Result<Report> {
-    let (paper, mut scenario) = papers::experiment("amamou2012")?.context("amamou2012 is not in this vmio")?;
+    let (paper, mut scenario) = papers::experiment("amamou2012").context("amamou2012 is not in this vmio")?;
     shorten(&mut scenario, args);
     let (offered, passed) = (Allocator::Dba(Measures::Offered), Allocator::Dba(Measures::Passed));
     let settings = |allocator, ms: u64| Settings::new(allocator, ms * MILLISECOND);
@@ -313,13 +313,13 @@ mod tests {
 
     use super::*;
 
-    /// `vmio study` points to these.
+    /// Each is measured, too.
     #[test]
     fn studies_know_what_is_simulated() {
         let known: Vec<String> = PublishedStudy::value_variants()
             .iter()
             .filter_map(|k| Some(k.to_possible_value()?.get_name().to_owned()))
             .collect();
-        assert_eq!(known, papers::experiments().collect::<Vec<_>>());
+        assert!(!known.is_empty() && known.iter().all(|name| papers::experiments().any(|study| study == name)));
     }
 }

@@ -1,5 +1,6 @@
 //! The other guests on the host of a plan, and how they are spared.
 
+use vmio_model::words::verb;
 use vmio_rig::engine::plan::Planned;
 use vmio_rig::gentle::instance::Unseen;
 
@@ -14,7 +15,8 @@ pub(super) fn others(plan: &Planned, rows: &mut Rows) {
     if let Some(more) = plan.others.guests.len().checked_sub(SHOWN).filter(|n| *n > 0) {
         who.push(format!("{more} more"));
     }
-    let who = who.join(", ");
+    let (who, n) = (who.join(", "), plan.others.guests.len());
+    let (run, they_slow) = (verb(n, "run"), if n == 1 { "it slows" } else { "they slow" });
     // What cannot be capped does not run.
     let any_runs = !plan.measures_nothing();
     match (who.is_empty(), plan.gentle) {
@@ -29,19 +31,19 @@ pub(super) fn others(plan: &Planned, rows: &mut Rows) {
             }
         }
         (false, true) => {
-            rows.put("others", format!("{who} run here:"));
+            rows.put("others", format!("{who} {run} here:"));
             match (any_runs, &plan.latency_unseen) {
                 (true, None) => {
-                    rows.put("", "gentle: bandwidth capped; the run ends when they slow down");
+                    rows.put("", format!("gentle: bandwidth capped; the run ends when {they_slow} down"));
                 }
                 (true, Some(unseen)) => {
                     rows.put("", "gentle: bandwidth capped, one core used. Other guests get no further protection");
-                    unseen_latency("the run continues when they slow down", unseen, rows);
+                    unseen_latency(&format!("the run continues when {they_slow} down"), unseen, rows);
                 }
                 (false, _) => rows.put("", "gentle: no cell is left to run"),
             }
         }
-        (false, false) => rows.put("others", format!("{who} run here unprotected (--no-gentle)")),
+        (false, false) => rows.put("others", format!("{who} {run} here unprotected (--no-gentle)")),
     }
 }
 

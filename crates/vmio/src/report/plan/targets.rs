@@ -74,7 +74,8 @@ pub(super) fn what_is_written(plan: &Planned, rows: &mut Rows) {
         },
     );
     for (span, workloads) in cut(plan) {
-        rows.put("", format!("{workloads} uses at most {} of its target", gib(span)));
+        let (uses, its) = if workloads.len() == 1 { ("uses", "its target") } else { ("use", "their targets") };
+        rows.put("", format!("{} {uses} at most {} of {its}", workloads.join(", "), gib(span)));
     }
     if c.over_bytes {
         rows.put(
@@ -89,14 +90,12 @@ pub(super) fn what_is_written(plan: &Planned, rows: &mut Rows) {
 }
 
 /// Workloads that write less than their target, by how much they write.
-fn cut(plan: &Planned) -> BTreeMap<u64, String> {
+fn cut(plan: &Planned) -> BTreeMap<u64, Vec<&str>> {
     let whole = plan.study.target_bytes();
-    let mut cut: BTreeMap<u64, String> = BTreeMap::new();
+    let mut cut: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     let fixed = &plan.cost.rates.fixed_bytes;
     for (workload, &span) in plan.cost.spans.iter().filter(|(w, span)| **span < whole && !fixed.contains_key(*w)) {
-        let names = cut.entry(span).or_default();
-        *names += if names.is_empty() { "" } else { ", " };
-        *names += workload;
+        cut.entry(span).or_default().push(workload);
     }
     cut
 }

@@ -68,7 +68,7 @@ pub fn nagios(view: &View, fail_on: Option<Severity>) -> (String, State) {
         (_, _) if state == State::Unknown => format!("{guests}, no setting could be read"),
         (counts, _) if !counts.is_empty() => format!("{guests}, {counts}"),
         (_, 0) => format!("{guests}, nothing found"),
-        (_, unread) => format!("{guests}, nothing found, {} could not be read", count(unread, "thing")),
+        (_, unread) => format!("{guests}, nothing found, {} could not be read", count(unread, "setting")),
     };
     let said = match view.ignored_words() {
         ignored if ignored.is_empty() => said,

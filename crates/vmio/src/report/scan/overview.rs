@@ -196,8 +196,9 @@ fn unread(doc: &mut Document, view: &View) {
         doc.only(In::TERMINAL, paragraph(Kind::Warning, (0, 2), format!("{lead}: {named}{more}")));
     }
     if others.len() > FIXES {
-        let things = count(others.iter().map(|(_, what)| what.len()).sum(), "thing");
-        let text = format!("Not read: {things} (vmio scan --verbose lists them)");
+        // As many as the list of `--verbose` has, and of the same name as in a guest's own page.
+        let further = view.all_unread().filter(|(_, unread)| unread.mend != Remedy::Root).count();
+        let text = format!("Not read: {} (vmio scan --verbose lists them)", count(further, "setting"));
         doc.only(In::TERMINAL, paragraph(Kind::Warning, (0, 2), text));
     }
     let all = folded.iter().map(|(fix, what)| {

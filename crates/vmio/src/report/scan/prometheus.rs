@@ -24,7 +24,7 @@ pub fn prometheus(view: &View) -> String {
     let help = "Findings of a guest by rule; a rule may find several of its devices.";
     family(&mut out, "vmio_scan_findings", help, findings(view));
     let unread = view.all_unread().count() as f64;
-    family(&mut out, "vmio_scan_unread", "Things that could not be read.", one(unread));
+    family(&mut out, "vmio_scan_unread", "Settings that could not be read.", one(unread));
     let by = |(from, n): &(String, usize)| (format!("{{by=\"{}\"}}", escape(from)), *n as f64);
     let help = "Findings left out because they are intended, by who asked for it.";
     family(&mut out, "vmio_scan_ignored", help, view.ignored_by.iter().map(by));

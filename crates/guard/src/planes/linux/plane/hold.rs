@@ -7,7 +7,7 @@
 //!
 //! Each tap is checked once a second, since hypervisors restart and drivers switch queues on; more seldom where there
 //! are many, to use 2 % of a processor; and at once when its limit changes. After a failure the next check comes within
-//! some seconds.
+//! some seconds. A process that sets its buffer back again and again is told as one that is not held.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +31,10 @@ const LOOK: Duration = Duration::from_secs(1);
 const REST: u32 = 50;
 /// Most time until the next check where a tap could not be limited.
 const TRIED_AGAIN: Duration = Duration::from_secs(5);
+
+/// Of the last eight looks at a tap: at so many its process had set the buffer back since the one before. A driver that
+/// switches its queues on does so once or twice.
+const AGAIN: u32 = 3;
 
 /// A tap that is to be limited.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,7 +133,7 @@ impl Taps {
             // Sent before the thread starts: without a request it would put back everything in the ledger.
             send.send(what).map_err(|_| PlaneError::ThreadEnded)?;
             let (states, ended) = (Arc::clone(&self.states), Arc::clone(&self.ended));
-            let mut tap_thread = TapThread { held, wanted: WantedTaps::new(), states, ended };
+            let mut tap_thread = TapThread { held, wanted: WantedTaps::new(), looks: BTreeMap::new(), states, ended };
             let thread = thread::Builder::new().name("guard-taps".into()).spawn(move || tap_thread.run(&requests));
             self.thread = Some((send, thread.map_err(PlaneError::NoThread)?));
             return Ok(());
@@ -177,6 +181,8 @@ fn lock(states: &Mutex<TapStates>) -> MutexGuard<'_, TapStates> {
 struct TapThread {
     held: Entries<TapEntry>,
     wanted: WantedTaps,
+    /// Whether the buffer had been set back, the last look in the lowest bit; by index.
+    looks: BTreeMap<u32, u8>,
     states: Arc<Mutex<TapStates>>,
     ended: Arc<AtomicBool>,
 }
@@ -186,7 +192,10 @@ impl TapThread {
         let mut rest = Duration::ZERO;
         loop {
             match requests.recv_timeout(rest) {
-                Ok(TapRequest::Hold(wanted)) => self.wanted = wanted,
+                Ok(TapRequest::Hold(wanted)) => {
+                    self.looks.retain(|index, _| wanted.contains_key(index));
+                    self.wanted = wanted;
+                }
                 Ok(TapRequest::Undo(reply)) => {
                     self.wanted.clear();
                     let _ = reply.send(self.release());
@@ -235,7 +244,15 @@ impl TapThread {
     }
 
     /// Limits a tap; returns the buffer in force.
-    fn hold_tap(&self, wanted: &Wanted) -> Result<u32, NotHeld> {
+    fn hold_tap(&mut self, wanted: &Wanted) -> Result<u32, NotHeld> {
+        let (bytes, set_back) = self.limit(wanted)?;
+        let looks = self.looks.entry(wanted.device.index).or_default();
+        *looks = *looks << 1 | u8::from(set_back);
+        if looks.count_ones() < AGAIN { Ok(bytes) } else { Err(NotHeld::SetBack) }
+    }
+
+    /// Limits a tap; returns the buffer, and whether the same process had set it back.
+    fn limit(&self, wanted: &Wanted) -> Result<(u32, bool), NotHeld> {
         let index = wanted.device.index;
         let entries = self.held.all(index);
         // Usually the last one; after an interrupted change it may be an older one.
@@ -247,24 +264,24 @@ impl TapThread {
             }
         }
         let last = in_force.or(entries.last().map(|(_, written)| &written.held));
-        let Some(last) = last else { return self.begin(wanted) };
+        let Some(last) = last else { return Ok((self.begin(wanted)?, false)) };
         if in_force.is_none() {
             // Another process may have the tap now, or another tap its index.
             if tap::find(&wanted.device, &[last.process.pid])? != Some(last.process) {
                 return match self.put_back(index, tap::undo).into_iter().next() {
                     Some(why) => Err(why),
-                    None => self.begin(wanted),
+                    None => Ok((self.begin(wanted)?, false)),
                 };
             }
             if last.bytes == wanted.bytes {
-                return self.set(index, last);
+                return Ok((self.set(index, last)?, true));
             }
         } else if last.bytes == wanted.bytes {
-            return self.settle(index, last);
+            return Ok((self.settle(index, last)?, false));
         }
         let next = last.resized(wanted.bytes)?;
         self.record(&next)?;
-        self.set(index, &next)
+        Ok((self.set(index, &next)?, false))
     }
 
     fn begin(&self, wanted: &Wanted) -> Result<u32, NotHeld> {
@@ -305,9 +322,9 @@ mod tests {
 
     #[test]
     fn put_back_tries_every_entry() {
-        let (states, ended) = Default::default();
-        let tap_thread =
-            TapThread { held: Entries::read(&UndoLog::memory(), 1).unwrap(), wanted: WantedTaps::new(), states, ended };
+        let (wanted, looks, states, ended) = Default::default();
+        let held = Entries::read(&UndoLog::memory(), 1).unwrap();
+        let tap_thread = TapThread { held, wanted, looks, states, ended };
         for bytes in [5000, 6000, 7000] {
             let (process, interface) = (Process { pid: 2, start_ticks: 3 }, "tap4".to_owned());
             tap_thread
