@@ -1,7 +1,8 @@
 //! Prometheus metrics of a running guard: its [`Status`] in the text format, version 0.0.4. Names follow Prometheus'
 //! naming rules: base units, `_total` for counters, ratios of 0 to 1. Unknown values are left out.
 //!
-//! Adding a metric: a row in [`ABOUT`] or [`OF_MEMBERS`]; `docs/guard-api.md` has them all, which a test holds.
+//! Adding a metric: a row in [`ABOUT`], [`OF_MEMBERS`] or [`OF_FLOWS`]; `docs/guard-api.md` has them all, which a test
+//! holds.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,7 +10,7 @@ use std::fmt::Write as _;
 use vmio_model::rate::BitRate;
 use vmio_model::sanitize;
 
-use crate::manager::document::{LocalDocument, MemberDocument, PoolDocument, Status};
+use crate::manager::document::{FlowDocument, LocalDocument, MemberDocument, PoolDocument, Status};
 
 /// Type of what [`text`] gives.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -216,6 +217,20 @@ const OF_MEMBERS: &[OfMember] = &[
     }),
 ];
 
+/// A figure of each flow class.
+type OfFlow = (&'static str, Kind, &'static str, fn(&FlowDocument) -> u64);
+
+/// Figures of members' flow classes.
+const OF_FLOWS: &[OfFlow] = &[
+    ("flow_passed_bytes_total", Counter, "Bytes of a flow class that passed, since its queue was made.", |f| {
+        f.passed_bytes_total
+    }),
+    ("flow_dropped_packets_total", Counter, "Packets of a flow class that were dropped at its queue.", |f| {
+        f.dropped_packets_total
+    }),
+    ("flow_waiting_bytes", Gauge, "Bytes of a flow class that wait in its queue.", |f| f.waiting_bytes),
+];
+
 /// Local traffic of a member whose maximum holds for all that it sends.
 fn limited(member: &MemberDocument) -> Option<&LocalDocument> {
     member.local.as_ref().filter(|local| local.limited)
@@ -372,6 +387,15 @@ fn members(out: &mut Text, status: &Status) {
         }
         if metric.name == DROPPED {
             stage_drops(out, status);
+        }
+    }
+    for (name, kind, help, value) in OF_FLOWS {
+        let mut headed = false;
+        for (labels, flow) in all.iter().flat_map(|(labels, m)| m.flows.iter().map(move |flow| (labels, flow))) {
+            if !std::mem::replace(&mut headed, true) {
+                out.head(name, *kind, help);
+            }
+            let _ = writeln!(out.0, "{PREFIX}{name}{{{labels},flow=\"{}\"}} {}", escaped(&flow.name), value(flow));
         }
     }
     let name = "enforcement";

@@ -10,6 +10,7 @@ mod root_classifier;
 mod root_crash;
 mod root_dba;
 mod root_debts;
+mod root_flows;
 mod root_groups;
 mod root_held;
 mod root_hostile_taps;

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::facts::{Place, RateLimit};
 use crate::policy::assign::{Interface, assign};
+use crate::policy::flow::Flow;
 use crate::policy::{Class, Direction, Entry, Kind, Matcher, Policy};
 use crate::rate::BitRate;
 use crate::rules::change::{
@@ -190,7 +191,8 @@ fn lowered(policy: &mut Policy, class: Option<&str>, most: BitRate, capacity: Bi
         return name.to_owned();
     }
     let max = old.max.map_or(most, |max| max.min(most));
-    let new = Class { max: Some(max), ..old };
+    let flows = old.flows.iter().map(|f| Flow { max: f.max.map(|of_flow| of_flow.min(max)), ..f.clone() }).collect();
+    let new = Class { max: Some(max), flows, ..old };
     let rate = max.to_string().replace(' ', "").replace("/s", "");
     let stem: String = class.unwrap_or("limit").chars().take(32).collect();
     let mut name = format!("{stem}-{rate}");

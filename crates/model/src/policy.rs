@@ -14,6 +14,7 @@ mod check;
 pub mod compile;
 mod conduct;
 mod effective;
+pub mod flow;
 pub(crate) mod glob;
 pub mod groups;
 mod matcher;
@@ -120,6 +121,8 @@ pub struct Class {
     pub limit_local: bool,
     /// Limits on each guest's control group.
     pub group: groups::Limits,
+    /// Parts of its traffic, each with a share of its own.
+    pub flows: Vec<flow::Flow>,
 }
 
 impl Default for Class {
@@ -134,6 +137,7 @@ impl Default for Class {
             queue: None,
             limit_local: false,
             group: groups::Limits::default(),
+            flows: Vec::new(),
         }
     }
 }

@@ -101,6 +101,9 @@ const VALUES: &[&str] = &[
     "1979-05-27",
     "'''\n'''",
     "0xff",
+    "{ dscp = \"ef\", ports = [443, \"8000-8080\"] }",
+    "{ protocol = 6, address = \"10.0.0.0/8\" }",
+    "{ dscp = 64 }",
 ];
 const HEADS: &[&str] = &[
     "[uplink.eth0]",
@@ -108,6 +111,7 @@ const HEADS: &[&str] = &[
     "[class.gold]",
     "[class.tin]",
     "[class.host]",
+    "[[class.gold.flow]]",
     "[class.default]",
     "[guard]",
     "[[interface]]",
@@ -148,6 +152,7 @@ fn composed(random: &mut Random) -> String {
         text += &format!("{head}\n");
         let own: &[&str] = match head {
             h if h.contains("uplink") => &["capacity"],
+            h if h.contains("flow") => &["name", "match", "min", "max", "priority"],
             h if h.contains("class") => &["priority", "min", "max", "weight", "reserve", "over_max", "queue", "local"],
             h if h.contains("interface") => &["match", "class", "rx_class", "uplink", "addresses", "router"],
             _ => &["period", "allow_unenforced", "on_conflict", "spoofing"],
@@ -162,6 +167,7 @@ fn composed(random: &mut Random) -> String {
             used.push(key);
             let fitting: &[&str] = match key {
                 "min" | "max" | "capacity" => &VALUES[..7],
+                "match" if head.contains("flow") => &VALUES[VALUES.len() - 3..],
                 "match" => &VALUES[28..35],
                 "class" | "rx_class" => &VALUES[22..26],
                 "uplink" => &VALUES[26..28],

@@ -165,9 +165,8 @@ fn long_a_guest_whose_memory_is_in_the_hosts_swap_is_told() {
     let bounded = ["timeout", "300", "bash", "lab-swap.sh"];
     let args = [&["lab", "run", "--with", script.to_str().unwrap(), "--"][..], &bounded].concat();
     let ended = state.vmio(&args).with(0);
-    let said = |key: &'static str| {
-        ended.out.lines().filter_map(|line| line.split_once(' ')).filter(move |(k, _)| *k == key)
-    };
+    let said =
+        |key: &'static str| ended.out.lines().filter_map(|line| line.split_once(' ')).filter(move |(k, _)| *k == key);
     assert_eq!(said("failed").count(), 0, "{}\n{}", ended.out, ended.err);
     let swapped_kib: u64 = said("swapped").next().unwrap().1.parse().unwrap();
     assert!(swapped_kib << 10 > LEAST, "{}\n{}", ended.out, ended.err);

@@ -91,6 +91,7 @@ impl<P: Plane> Core<P> {
                 count: *count,
                 held: HeldStatus::of(seat, &observed),
                 local: seat.interface.as_ref().and_then(|i| observed.local.get(&i.index).copied()),
+                flows: seat.interface.as_ref().and_then(|i| observed.flows.get(&i.index)).cloned().unwrap_or_default(),
             });
             let mut members: Vec<MemberStatus> = seated.collect();
             members.extend(pool.cards.iter().map(|card| MemberStatus::of_card(card, &observed)));
@@ -106,6 +107,7 @@ impl<P: Plane> Core<P> {
                     reason: unheld.reason.clone(),
                 }),
                 local: None,
+                flows: Vec::new(),
             }));
             Some(PoolStatus {
                 key: pool.key.clone(),

@@ -4,7 +4,7 @@ use vmio_model::holding::{Queue, QueueingPoint};
 use vmio_model::rate::BitRate;
 
 use crate::desired::{CardLimit, DesiredMember, PoolKey};
-use crate::planes::{Count, Interruptions, LocalCount, Observation, StageBacklog};
+use crate::planes::{Count, FlowCount, Interruptions, LocalCount, Observation, StageBacklog};
 
 /// Status of a pool in force.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +44,8 @@ pub struct MemberStatus {
     pub held: Option<HeldStatus>,
     /// What it sends or receives beside the uplink; `None` where that is not counted.
     pub local: Option<LocalCount>,
+    /// Counters of its flow classes, the rest last; empty where it has none.
+    pub flows: Vec<FlowCount>,
 }
 
 /// Where a member's excess waits, as it is now.
@@ -73,6 +75,7 @@ impl MemberStatus {
             count: in_force.unwrap_or_default(),
             held: Some(HeldStatus { waits, send_buffer_bytes: None, reason }),
             local: None,
+            flows: Vec::new(),
         }
     }
 }

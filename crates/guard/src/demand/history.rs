@@ -172,6 +172,7 @@ mod tests {
                 count,
                 held: None,
                 local: None,
+                flows: Vec::new(),
             };
             let pool = PoolStatus {
                 key: key(),

@@ -18,7 +18,16 @@ fn key() -> PoolKey {
 fn member(name: &str, min: BitRate, passed: u64, dropped: u64, waiting: u64) -> MemberStatus {
     let count = Count { passed_bytes: passed, dropped_packets: dropped, waiting_bytes: waiting, ..Count::default() };
     let (name, class) = (name.to_owned(), "gold".to_owned());
-    MemberStatus { name, class, min_effective_bps: min, limit_bps: None, count, held: None, local: None }
+    MemberStatus {
+        name,
+        class,
+        min_effective_bps: min,
+        limit_bps: None,
+        count,
+        held: None,
+        local: None,
+        flows: Vec::new(),
+    }
 }
 
 /// Windows of a second.

@@ -49,6 +49,21 @@ pub(super) fn plan<'a>(
         };
         let room = half_queue(policy.class(class), shared.capacity, direction, plane);
         held.send_buffer_bytes = held.send_buffer_bytes.map(|bytes| bytes.min(room));
+        let strict = strictness == Strictness::Policy && entry.matcher.is_exact() && !policy.guard.allow_unenforced;
+        if !policy.class(class).flows.is_empty() {
+            held = told_apart(held);
+            let (place, name) = (&entry.place, &found.interface.name);
+            let why = || {
+                format!("{place}: {name} is limited in its card, which does not know the flow classes of class {class}")
+            };
+            match held.waits {
+                QueueingPoint::Nic if strict => {
+                    plan.refused.push(format!("{}; leave it out, or admit it with {ADMITS}", why()));
+                }
+                QueueingPoint::Nic => plan.notes.push(format!("{}; they do not hold for it", why())),
+                _ => {}
+            }
+        }
         if held.waits != QueueingPoint::None || nobody {
             plan.seated.push((matched, held));
             continue;
@@ -62,9 +77,8 @@ pub(super) fn plan<'a>(
             direction.word(),
             held.reason
         );
-        let named = entry.matcher.is_exact();
-        if strictness == Strictness::Policy && named && !policy.guard.allow_unenforced {
-            plan.refused.push(format!("{why}; leave it out, or admit it with guard.allow_unenforced = true"));
+        if strict {
+            plan.refused.push(format!("{why}; leave it out, or admit it with {ADMITS}"));
         } else {
             plan.notes.push(format!("{why}; it is not limited"));
         }
@@ -75,6 +89,19 @@ pub(super) fn plan<'a>(
         });
     }
     plan
+}
+
+/// What admits interfaces that cannot be limited.
+const ADMITS: &str = "guard.allow_unenforced = true";
+
+/// Flow classes need their packets on this host: what waits in the guest leaves it in the guest's own order.
+fn told_apart(held: Holding) -> Holding {
+    if held.waits != QueueingPoint::Held {
+        return held;
+    }
+    let reason = "its flow classes are told apart on this host, so its excess waits here, and what finds no room is \
+                  dropped";
+    Holding { waits: QueueingPoint::Queued, send_buffer_bytes: None, reason: reason.into(), ..held }
 }
 
 /// Half the length of a class's queue, and at least the smallest send buffer: a tap lets one more packet through than its

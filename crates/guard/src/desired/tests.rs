@@ -222,6 +222,15 @@ fn interface_named_like_a_fixed_member() {
     assert_eq!(names, ["host", "default", "name:default"], "one that nobody can hold, too");
 }
 
+/// What a tap holds back waits in the order of the guest, so a guest with flow classes is not held.
+#[test]
+fn flow_classes_are_told_apart_on_this_host() {
+    let flow = "max = \"40Mbit\"\n[[class.gold.flow]]\nname = \"voice\"\nmatch = { dscp = \"ef\" }\n";
+    let mut core = start(&POLICY.replace("max = \"40Mbit\"\n", flow), vec![held(1, OPEN)]).unwrap();
+    assert_eq!(shown(&mut core)[1], ("tap1".to_owned(), Some(QueueingPoint::Queued), None));
+    assert_eq!(core.desired().pools[0].pool.seats[1].flows.len(), 1);
+}
+
 /// A manager's addresses are the guest's own, but not all that it may have, and never what the policy gives to another.
 #[test]
 fn addresses_of_policy_and_manager() {

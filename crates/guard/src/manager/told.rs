@@ -174,6 +174,7 @@ mod tests {
                 count: crate::planes::Count { claimed, ..Default::default() },
                 held: None,
                 local: None,
+                flows: Vec::new(),
             };
             let pool = pool(Interruptions::default(), vec![member]);
             told.news(&[pool], began + Duration::from_secs(second)).len()

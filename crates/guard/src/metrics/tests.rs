@@ -48,7 +48,12 @@ fn member(name: &str, min: u64) -> MemberDocument {
             dropped_packets_total: 13,
         }),
         settings: None,
+        flows: (["voice", "rest"].into_iter().map(flow)).collect(),
     }
+}
+
+fn flow(name: &str) -> FlowDocument {
+    FlowDocument { name: name.into(), passed_bytes_total: 14, dropped_packets_total: 15, waiting_bytes: 16 }
 }
 
 /// One that knows all that there is to know.
@@ -154,6 +159,7 @@ fn format_with_hostile_names() {
         text.contains("vmio_guard_dropped_packets_total{uplink=\"eth0\",direction=\"guest_tx\",place=\"uplink\"} 2\n")
     );
     assert!(text.contains("member=\"a\",class=\"gold\",waits=\"held\"} 1\n"));
+    assert!(text.contains("member=\"a\",class=\"gold\",flow=\"voice\"} 14\n"));
     assert!(text.contains("vmio_guard_appear_duration_seconds{quantile=\"0.99\"} 0.02\n"));
 }
 

@@ -51,6 +51,7 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Survey {
             count: Count { passed_bytes: bytes, ..Count::default() },
             held: None,
             local: None,
+            flows: Vec::new(),
         };
         let pool = PoolStatus {
             key: PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx },

@@ -131,6 +131,9 @@ pub struct Observation {
     /// [`Scope::Pool`]: what members send or receive beside the uplink, by the index of their interface; empty where a
     /// plane does not count it.
     pub local: BTreeMap<u32, LocalCount>,
+    /// [`Scope::Pool`]: counters of members' flow classes, in their order and the rest last, by the index of the
+    /// interface; of members without flow classes none.
+    pub flows: BTreeMap<u32, Vec<FlowCount>>,
     /// [`Scope::Pool`]: bytes on the wire that arrived at the uplink, of a pool of received traffic; `None` of others,
     /// and where they are not counted.
     pub arrived_bytes: Option<u64>,
@@ -174,6 +177,19 @@ pub struct LocalCount {
     pub dropped_packets: u64,
 }
 
+/// Counters of a flow class of a member, since its queue was made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FlowCount {
+    /// Its name in the class.
+    pub name: String,
+    /// Bytes on the wire that passed.
+    pub passed_bytes: u64,
+    /// Packets that were dropped at its queue.
+    pub dropped_packets: u64,
+    /// Bytes that wait now.
+    pub waiting_bytes: u64,
+}
+
 /// Counters of a member's limit since it exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
@@ -181,7 +197,7 @@ pub struct Count {
     pub passed_bytes: u64,
     /// Packets that were dropped at it.
     pub dropped_packets: u64,
-    /// Bytes that wait now.
+    /// Bytes that wait now; without those of flow classes that are at their maximum.
     pub waiting_bytes: u64,
     /// Bytes on the wire that came in at the member's interface, whatever their destination; `None` where not counted.
     pub arrived_bytes: Option<u64>,

@@ -12,6 +12,7 @@ pub fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
         quantum_bytes: 15_140,
         burst_bytes: 131_072,
         queue_bytes: 250_000,
+        flows: Vec::new(),
     }
 }
 

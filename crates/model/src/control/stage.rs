@@ -120,6 +120,7 @@ mod tests {
             quantum_bytes: 1514,
             burst_bytes: 131_072,
             queue_bytes: 262_144,
+            flows: Vec::new(),
         };
         let leaves = vec![leaf("host", 2), leaf("a", 40), leaf("b", 0), leaf("default", 0)];
         let program = Hierarchy { rate_bps: 100 * M, burst_bytes: 131_072, framing: Framing::NONE, leaves };

@@ -1,6 +1,7 @@
 //! Checks across the files of a policy: references, overlaps, and whether the minima fit.
 
 mod addresses;
+mod flows;
 mod groups;
 
 use std::collections::BTreeMap;
@@ -123,6 +124,7 @@ impl Check<'_> {
             queue: written.queue.as_ref().map(|q| q.value),
             limit_local: written.local.as_ref().map_or(class.limit_local, |l| l.value),
             group: written.group.limits(),
+            flows: self.flows(name, written),
         }
     }
 

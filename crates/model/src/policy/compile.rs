@@ -15,6 +15,8 @@
 //! A leaf's rate cannot be 0: the plane's least rate replaces a minimum of 0. Where minima fill the capacity, that is
 //! subtracted from the least important of them, and a note says how much.
 
+mod flows;
+
 use std::time::Duration;
 
 use serde::Serialize;
@@ -126,6 +128,7 @@ pub fn apart<'a>(
             quantum_bytes: plane.packet_bytes,
             burst_bytes: burst(limit, plane),
             queue_bytes: queue(seat.queue, limit, Direction::GuestTx, plane),
+            flows: flows::flows(&seat.flows, Direction::GuestTx, plane),
         };
         leaf.cap(limit, plane);
         leaf
@@ -196,8 +199,12 @@ struct Compiler<'a> {
 }
 
 /// A priority as an index.
+fn priority(written: u8) -> u8 {
+    written.clamp(1, PRIORITIES as u8) - 1
+}
+
 fn rank(member: &Member) -> u8 {
-    member.priority.clamp(1, PRIORITIES as u8) - 1
+    priority(member.priority)
 }
 
 /// The members' own rates in a plane: their minima, rounded up, and at least the least rate. Where the sum exceeds the
@@ -293,6 +300,7 @@ impl<'a> Compiler<'a> {
                 quantum_bytes: self.quantum(member),
                 burst_bytes: burst(ceil_bps, self.plane),
                 queue_bytes: queue(seat.queue, ceil_bps, self.pool.direction, self.plane),
+                flows: flows::flows(&seat.flows, self.pool.direction, self.plane),
             }
         };
         Hierarchy {

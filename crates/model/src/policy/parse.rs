@@ -1,5 +1,6 @@
 //! Parses one file into the draft of the policy: keys, types and single values. [`super::check`] checks them together.
 
+mod flows;
 mod groups;
 mod values;
 
@@ -21,6 +22,7 @@ use crate::toml_reader::{Reader, Section, hint};
 
 use values::{addresses, limit, matcher, rate, text, time};
 
+pub use flows::FlowDraft;
 pub use groups::GroupDraft;
 
 /// A value and its position.
@@ -46,6 +48,7 @@ pub struct ClassDraft {
     pub queue: Option<At<Duration>>,
     pub local: Option<At<bool>>,
     pub group: GroupDraft,
+    pub flows: Option<At<Vec<FlowDraft>>>,
 }
 
 #[derive(Debug)]
@@ -156,7 +159,7 @@ impl ClassDraft {
     /// Takes over the keys of another one.
     fn overlay(&mut self, over: ClassDraft) {
         // All keys, so that a new one is not forgotten here.
-        let ClassDraft { priority, min, max, weight, reserve, over_max, queue, local, group } = over;
+        let ClassDraft { priority, min, max, weight, reserve, over_max, queue, local, group, flows } = over;
         self.priority = priority.or(self.priority.take());
         self.min = min.or(self.min.take());
         self.max = max.or(self.max.take());
@@ -166,6 +169,7 @@ impl ClassDraft {
         self.queue = queue.or(self.queue.take());
         self.local = local.or(self.local.take());
         self.group.overlay(group);
+        self.flows = flows.or(self.flows.take());
     }
 
     /// Position of its first key.
@@ -174,8 +178,8 @@ impl ClassDraft {
         let switches = self.reserve.iter().chain(&self.over_max).chain(&self.local).map(At::place);
         let numbers = self.priority.iter().map(At::place).chain(self.weight.iter().map(At::place));
         let times = self.queue.iter().map(At::place);
-        let of_group = self.group.places().map(|(_, at)| at);
-        rates.chain(switches).chain(times).chain(numbers).chain(of_group).min_by_key(|at| at.span.start)
+        let others = self.group.places().map(|(_, at)| at).chain(self.flows.iter().map(At::place));
+        rates.chain(switches).chain(times).chain(numbers).chain(others).min_by_key(|at| at.span.start)
     }
 }
 
@@ -278,7 +282,7 @@ impl<'a> File<'a, '_> {
             self.reader.problem(&s.span, &s.path, what);
         }
         let of_wire = ["priority", "min", "max", "weight", "reserve", "over_max", "queue", "local"];
-        let known = [&of_wire[..], &["cpu_weight", "cpu_max", "memory_max"]].concat();
+        let known = [&of_wire[..], &["cpu_weight", "cpu_max", "memory_max", "flow"]].concat();
         self.reader.known_keys(s, &known);
         let part = ClassDraft {
             priority: self.optional(s, "priority", |r, v, path| Some(r.whole_value(v, path, 1, 8)? as u8)),
@@ -290,6 +294,7 @@ impl<'a> File<'a, '_> {
             queue: self.optional(s, "queue", time),
             local: self.optional(s, "local", |r, v, path| Some(r.word(v, path, &["count", "limit"])? == 1)),
             group: self.group(s),
+            flows: self.flows(s),
         };
         let class = self.draft.classes.entry(name.to_owned()).or_default();
         let clashes = &mut self.draft.clashes;
@@ -302,6 +307,7 @@ impl<'a> File<'a, '_> {
         add(&mut class.queue, part.queue, s, "queue", clashes);
         add(&mut class.local, part.local, s, "local", clashes);
         class.group.add(part.group, s, clashes);
+        add(&mut class.flows, part.flows, s, "flow", clashes);
     }
 
     fn guard(&mut self, s: &Section<'_, '_>) {

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use super::flow::Flow;
 use super::{DEFAULT, Direction, Entry, Framing, HOST, Policy, Uplink, effective_minima};
 use crate::allocate::Member;
 use crate::rate::BitRate;
@@ -32,6 +33,8 @@ pub struct PoolMember {
     pub contract: Member,
     /// Length of its queue, where its class has one written.
     pub queue: Option<Duration>,
+    /// Flow classes of its class.
+    pub flows: Vec<Flow>,
 }
 
 /// Name of an interface among members: its own, or with a prefix where it is `host` or `default`. No interface has a
@@ -74,6 +77,7 @@ impl Pool {
             class: class.to_owned(),
             contract: policy.class(class).member(capacity),
             queue: policy.class(class).queue,
+            flows: policy.class(class).flows.clone(),
         };
         let mut seats = vec![seat(HOST, MemberKind::Host, HOST)];
         for (name, entry) in interfaces {

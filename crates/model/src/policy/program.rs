@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use super::flow::FlowMatch;
 use super::{Abilities, Direction};
 use crate::rate::BitRate;
 
@@ -60,8 +61,33 @@ pub struct Leaf {
     pub quantum_bytes: u32,
     /// Size of both its buckets.
     pub burst_bytes: u32,
-    /// Length of its queue.
+    /// Length of its queue; where it has flows, of each one's.
     pub queue_bytes: u32,
+    /// Its flow classes in the order in which they are tried, and the rest last; empty without flow classes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<FlowLeaf>,
+}
+
+/// A flow class inside of a member's leaf: of all that the leaf may send those below their own rate go first, then the
+/// others by priority, in equal turns within one; none exceeds its ceiling.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FlowLeaf {
+    /// Its name in the class, or [`REST`](super::flow::REST).
+    pub name: String,
+    /// Its packets; of the rest all.
+    pub matcher: FlowMatch,
+    /// Direction of its packets, which says which end of them is the other one's.
+    pub direction: Direction,
+    /// Its own rate: the minimum, and at least the plane's least.
+    pub rate_bps: BitRate,
+    /// Its ceiling, at least the rate.
+    pub ceil_bps: BitRate,
+    /// 0 first, 7 last.
+    pub priority: u8,
+    /// Bytes of one turn.
+    pub quantum_bytes: u32,
+    /// Size of both its buckets.
+    pub burst_bytes: u32,
 }
 
 impl Leaf {

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use super::flow::Flow;
 use super::groups::GroupKey;
 use super::units::show_time;
-use super::{Class, Framing, Guard, Policy};
+use super::{Class, DEFAULT_PRIORITY, Framing, Guard, Policy};
+use crate::rate::BitRate;
 
 /// The whole policy as TOML. Every capacity is written, also one known from the kernel.
 pub fn text(policy: &Policy) -> String {
@@ -41,6 +43,7 @@ pub fn text(policy: &Policy) -> String {
             continue;
         }
         let _ = write!(out, "{}[class.{}]\n{}", apart(&out), key(name), keys(class, &implicit));
+        out.extend(class.flows.iter().map(|flow| of_flow(&key(name), flow)));
     }
     for entry in &policy.entries {
         let (kind, who) = (entry.matcher.kind.word(), quoted(&entry.matcher.text));
@@ -103,6 +106,20 @@ fn keys(class: &Class, implicit: &Class) -> String {
         if is {
             out.push_str(line);
         }
+    }
+    out
+}
+
+fn of_flow(class: &str, flow: &Flow) -> String {
+    let (name, matcher) = (&flow.name, &flow.matcher);
+    let mut out = format!("[[class.{class}.flow]]\nname = \"{name}\"\nmatch = {{ {matcher} }}\n");
+    for (word, rate) in [("min", Some(flow.min).filter(|min| *min > BitRate::ZERO)), ("max", flow.max)] {
+        if let Some(rate) = rate {
+            let _ = writeln!(out, "{word} = \"{rate}\"");
+        }
+    }
+    if flow.priority != DEFAULT_PRIORITY {
+        let _ = writeln!(out, "priority = {}", flow.priority);
     }
     out
 }
@@ -173,6 +190,15 @@ local = "limit"
 cpu_weight = 400
 cpu_max = "150.5%"
 memory_max = "4GiB"
+[[class."a.b".flow]]
+name = "voice"
+match = { dscp = "ef", protocol = "udp", ports = [5060, "16384-32767"], address = "2001:db8::/32" }
+min = "1Mbit"
+max = "2Mbit"
+priority = 1
+[[class."a.b".flow]]
+name = "bulk"
+match = { ports = [873] }
 [class.plain]
 [[interface]]
 match = { vm = "we\\b\"*" }

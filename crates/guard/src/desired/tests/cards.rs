@@ -66,3 +66,16 @@ fn card_limit_is_at_least_one_megabit() {
     assert_eq!(core.desired().pools[0].cards[0].mbit, 1, "0 would be no limit");
     assert!(core.notes()[0].contains("less than 1 Mbit/s"), "{:?}", core.notes());
 }
+
+/// A card tells no packets apart.
+#[test]
+fn flow_classes_are_refused_or_noted_in_cards() {
+    let flow = "max = \"40Mbit\"\n[[class.gold.flow]]\nname = \"voice\"\nmatch = { dscp = \"ef\" }\n";
+    let text = CARDS.replace("max = \"40Mbit\"\n", flow);
+    let mut core = start(&text, vec![assigned_vf(3, "web1")]).unwrap();
+    assert_eq!(core.desired().pools[0].cards.len(), 1, "it is limited all the same");
+    assert!(core.notes()[0].contains("does not know the flow classes of class gold"), "{:?}", core.notes());
+    let named = text.replace("web*", "web1");
+    let Err(CoreError::Refused(refusal)) = start(&named, vec![assigned_vf(3, "web1")]) else { panic!() };
+    assert!(refusal.0[0].contains("flow classes of class gold; leave it out"), "{refusal}");
+}

@@ -11,6 +11,7 @@ use super::{LocalDocument, SettingsDocument};
 use crate::core::{MemberStatus, PoolStatus};
 use crate::demand::Demand;
 use crate::desired::Identity;
+use crate::planes::FlowCount;
 
 /// One direction of an uplink.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -69,6 +70,19 @@ pub struct ExcessDocument {
     pub reason: String,
 }
 
+/// A flow class of a member, inside its share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowDocument {
+    /// Its name in the class; `rest`: what none matches.
+    pub name: String,
+    /// Bytes that passed, as they count on the wire, since its queue was made.
+    pub passed_bytes_total: u64,
+    /// Packets that were dropped at its queue since then.
+    pub dropped_packets_total: u64,
+    /// Bytes that wait now.
+    pub waiting_bytes: u64,
+}
+
 /// A member of a pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberDocument {
@@ -94,7 +108,7 @@ pub struct MemberDocument {
     pub passed_bytes_total: u64,
     /// Packets that were dropped at its queue since that exists.
     pub dropped_packets_total: u64,
-    /// Bytes that wait now.
+    /// Bytes that wait now; without those of flow classes that are at their maximum.
     pub waiting_bytes: u64,
     /// What passed or came to wait in the last second; null where that is not known yet. Where packets were dropped it is
     /// what came in at the interface, if that is counted: the kernel counts how many were dropped, not how long they were.
@@ -146,6 +160,9 @@ pub struct MemberDocument {
     /// What the policy says of it besides rates; null of `host`, `default`, and of what the card limits or nothing does.
     #[serde(default)]
     pub settings: Option<SettingsDocument>,
+    /// Its flow classes in their order, and the rest; empty where its class has none.
+    #[serde(default)]
+    pub flows: Vec<FlowDocument>,
 }
 
 /// What is known of members besides their counters, by the name of each.
@@ -173,6 +190,17 @@ impl PoolDocument {
             arrived_bytes_total: pool.arrived_bytes,
             link_full: demand.is_full(&pool.key),
             members: pool.members.iter().map(|m| MemberDocument::of(m, pool, policy, demand, of_members)).collect(),
+        }
+    }
+}
+
+impl FlowDocument {
+    fn of(flow: &FlowCount) -> FlowDocument {
+        FlowDocument {
+            name: flow.name.clone(),
+            passed_bytes_total: flow.passed_bytes,
+            dropped_packets_total: flow.dropped_packets,
+            waiting_bytes: flow.waiting_bytes,
         }
     }
 }
@@ -221,6 +249,7 @@ impl MemberDocument {
             local: LocalDocument::of(m, known.local_bps),
             settings: settings
                 .map(|identity| SettingsDocument::of(identity, policy.class(&m.class), pool.key.direction)),
+            flows: m.flows.iter().map(FlowDocument::of).collect(),
         }
     }
 }

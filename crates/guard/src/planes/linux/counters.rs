@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::htb::{self, FLOWS, HANDLE, RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG, tcmsg};
+use super::htb::{self, FLOWS, HANDLE, HTB, RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG, tcmsg};
 use super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at, u64_at};
 use super::{Device, Netlink, Result};
 
@@ -32,6 +32,8 @@ pub struct Counts {
     pub waiting_packets: u32,
     /// That wait now.
     pub waiting_bytes: u32,
+    /// Of these, what waits in flow classes that are at their maximum: its member may have more, and they may not.
+    pub ceiled_bytes: u32,
     /// Packets that it sent on its own rate. 32 bits.
     pub lends: u32,
     /// Packets that it sent on what others left. 32 bits.
@@ -43,9 +45,44 @@ pub struct Counts {
 /// # Errors
 /// When the kernel refuses, or what it says makes no sense.
 pub fn read(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<u16, Counts>> {
+    let (mut all, mut ceiled) = (BTreeMap::new(), BTreeMap::<u16, u32>::new());
+    for counted in list(netlink, device)? {
+        match counted {
+            Counted::Leaf(number, counts) => {
+                all.insert(number, counts);
+            }
+            Counted::Flow((number, _), counts) => *ceiled.entry(number).or_default() += counts.ceiled_bytes,
+        }
+    }
+    for (number, bytes) in ceiled {
+        if let Some(counts) = all.get_mut(&number) {
+            counts.ceiled_bytes = bytes;
+        }
+    }
+    Ok(all)
+}
+
+/// The counts of flow classes, by their leaf's number and their place in it.
+///
+/// # Errors
+/// As [`read()`].
+pub fn read_flows(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<(u16, usize), Counts>> {
+    let flow = |counted: Counted| match counted {
+        Counted::Leaf(..) => None,
+        Counted::Flow(which, counts) => Some((which, counts)),
+    };
+    Ok(list(netlink, device)?.into_iter().filter_map(flow).collect())
+}
+
+/// A class of ours in the kernel's list.
+enum Counted {
+    Leaf(u16, Counts),
+    Flow((u16, usize), Counts),
+}
+
+fn list(netlink: &mut Netlink, device: &Device) -> Result<Vec<Counted>> {
     let request = Request::new(RTM_GETTCLASS, flag::DUMP, &tcmsg(device.index, 0, 0), Attributes::new());
-    let all = netlink.dump(&format!("read the counters of {device}"), &request, counts)?;
-    Ok(all.into_iter().collect())
+    netlink.dump(&format!("read the counters of {device}"), &request, counts)
 }
 
 /// As [`read()`], with what queues have dropped in which flows are kept apart: the kernel lists those of all interfaces.
@@ -75,7 +112,8 @@ pub fn read_with_flows(netlink: &mut Netlink, device: &Device, apart: &BTreeSet<
     Ok(all)
 }
 
-/// Of a leaf's queue that keeps flows apart: the leaf's number, and what it dropped.
+/// Of a leaf's queue that keeps flows apart, or that has flow classes with such queues and counts what these drop: the
+/// leaf's number, and what was dropped.
 fn dropped(message: &Message<'_>, device: &Device) -> std::result::Result<Option<(u16, u32)>, Malformed> {
     let (head, rest) = message.split(TCMSG)?;
     let (index, parent) = (u32_at(head, 4).unwrap_or(0), u32_at(head, 12).unwrap_or(0));
@@ -83,7 +121,8 @@ fn dropped(message: &Message<'_>, device: &Device) -> std::result::Result<Option
         return Ok(None);
     }
     let attributes = wire::attributes(rest)?;
-    if wire::find(&attributes, TCA_KIND).map(wire::text).as_deref() != Some(FLOWS) {
+    let kind = wire::find(&attributes, TCA_KIND).map(wire::text).unwrap_or_default();
+    if kind != FLOWS && kind != HTB {
         return Ok(None);
     }
     let stats = wire::find(&attributes, TCA_STATS2).map(wire::attributes).transpose()?.unwrap_or_default();
@@ -91,27 +130,39 @@ fn dropped(message: &Message<'_>, device: &Device) -> std::result::Result<Option
     Ok(Some(((parent & 0xffff) as u16, dropped)))
 }
 
-fn counts(message: &Message<'_>) -> std::result::Result<Option<(u16, Counts)>, Malformed> {
+fn counts(message: &Message<'_>) -> std::result::Result<Option<Counted>, Malformed> {
     let (head, rest) = message.split(TCMSG)?;
     let handle = u32_at(head, 8).unwrap_or(0);
-    if handle >> 16 != HANDLE >> 16 {
+    let flow = htb::flow_of(handle);
+    if handle >> 16 != HANDLE >> 16 && flow.is_none() {
         return Ok(None);
     }
     let attributes = wire::attributes(rest)?;
+    // Flows of fq_codel are listed as classes, too.
+    if wire::find(&attributes, TCA_KIND).map(wire::text).unwrap_or_default() != HTB {
+        return Ok(None);
+    }
     let stats = wire::find(&attributes, TCA_STATS2).map(wire::attributes).transpose()?.unwrap_or_default();
     let part = |kind| wire::find(&stats, kind).unwrap_or_default();
     let small = |kind, at| u32_at(part(kind), at).unwrap_or(0);
     let packets = u64_at(part(TCA_STATS_PKT64), 0).unwrap_or_else(|| u64::from(small(TCA_STATS_BASIC, 8)));
+    // `ctokens`: below zero since its last packet, so it waits for its ceiling.
+    let ceiled = flow.is_some() && small(TCA_STATS_APP, 16) >> 31 == 1;
+    let waiting_bytes = small(TCA_STATS_QUEUE, 4);
     let counts = Counts {
         bytes: u64_at(part(TCA_STATS_BASIC), 0).unwrap_or(0),
         packets,
         waiting_packets: small(TCA_STATS_QUEUE, 0),
-        waiting_bytes: small(TCA_STATS_QUEUE, 4),
+        waiting_bytes,
+        ceiled_bytes: if ceiled { waiting_bytes } else { 0 },
         dropped_packets: small(TCA_STATS_QUEUE, 8),
         flows_dropped: None,
         overlimits: small(TCA_STATS_QUEUE, 16),
         lends: small(TCA_STATS_APP, 0),
         borrows: small(TCA_STATS_APP, 4),
     };
-    Ok(Some(((handle & 0xffff) as u16, counts)))
+    Ok(Some(match flow {
+        Some(which) => Counted::Flow(which, counts),
+        None => Counted::Leaf((handle & 0xffff) as u16, counts),
+    }))
 }

@@ -393,6 +393,7 @@ impl Plane for Linux {
                 Ok(Observation {
                     queues: self.queues(pool),
                     local: self.local(pool, &counted.counts)?,
+                    flows: self.flow_counts(pool)?,
                     arrived_bytes: self.arrived(pool)?,
                     cards: self.cards.counted(&mut self.netlink, pool),
                     ..counted

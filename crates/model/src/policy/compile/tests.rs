@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::program::Framing;
+use crate::policy::program::{FlowLeaf, Framing};
 use crate::policy::{Links, Policy};
 use crate::rate::MBIT as M;
 
@@ -25,7 +25,7 @@ fn table(compiled: &Compiled) -> String {
             let root = h.rate_bps.bits();
             lines.push(format!("root {root} burst {} frame +{overhead_bytes} >={least_bytes}", h.burst_bytes));
             for l in &h.leaves {
-                let Leaf { name, rate_bps, ceil_bps, priority, quantum_bytes, burst_bytes, queue_bytes } = l;
+                let Leaf { name, rate_bps, ceil_bps, priority, quantum_bytes, burst_bytes, queue_bytes, flows: _ } = l;
                 let (rate, ceiling) = (rate_bps.bits(), ceil_bps.bits());
                 lines.push(format!(
                     "{name} {rate}..{ceiling} prio {priority} quantum {quantum_bytes} burst {burst_bytes} queue \
@@ -252,6 +252,32 @@ fn minima_that_fill_the_capacity_give_way_by_what_a_leaf_needs_at_least() {
     );
 }
 
+/// A flow class has its minimum as a rate of its own, and beyond that no limit but its maximum and its member's.
+#[test]
+fn flow_classes_and_the_rest_are_inside_of_a_leaf() {
+    let text = include_str!("../../../tests/fixtures/policy/good/flows.toml");
+    for direction in Direction::ALL {
+        let compiled = compile(&pool(text, direction), &Abilities::HTB).unwrap();
+        let Program::Hierarchy(h) = &compiled.program.program else { panic!("a hierarchy") };
+        let with: Vec<&Leaf> = h.leaves.iter().filter(|leaf| !leaf.flows.is_empty()).collect();
+        let [leaf] = with[..] else { panic!("{with:?}") };
+        assert_eq!((leaf.rate_bps, leaf.ceil_bps), (100 * M, 200 * M), "as without");
+        let most = Abilities::HTB.most_bps;
+        let row = |f: &FlowLeaf| (f.name.clone(), f.rate_bps, f.ceil_bps, f.priority);
+        let least = Abilities::HTB.least_bps;
+        assert_eq!(
+            leaf.flows.iter().map(row).collect::<Vec<_>>(),
+            [
+                ("voice".to_owned(), 10 * M, 20 * M, 0),
+                ("web".to_owned(), 90 * M, most, 3),
+                ("tunnel".to_owned(), least, most, 7),
+                ("rest".to_owned(), least, most, 3),
+            ]
+        );
+        assert!(leaf.flows.iter().all(|flow| flow.direction == direction));
+    }
+}
+
 fn seats() -> impl Strategy<Value = Vec<PoolMember>> {
     let one = (1u8..=8, 0u64..200_000_000, 0u64..2_000_000_000, 1u32..100, any::<bool>(), any::<bool>());
     let seat = |(priority, min, more, weight, hard, over_max)| PoolMember {
@@ -260,6 +286,7 @@ fn seats() -> impl Strategy<Value = Vec<PoolMember>> {
         class: "c".into(),
         contract: Member { priority, min: BitRate::new(min), max: BitRate::new(min + more), weight, hard, over_max },
         queue: None,
+        flows: Vec::new(),
     };
     prop::collection::vec(one.prop_map(seat), 1..40)
 }

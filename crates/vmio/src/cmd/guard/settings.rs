@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_guard::manager::document::local_note;
+use vmio_model::policy::flow::{Flow, FlowMatch};
 use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::{Class, DEFAULT, Direction, Entry, Framing, HOST, Policy, units};
 use vmio_model::rate::BitRate;
@@ -53,7 +54,9 @@ fn of_class(name: &str, class: &Class) -> Option<String> {
     let queue = class.queue.map(queue);
     let local = class.limit_local.then(|| "local limit".to_owned());
     let group = GroupKey::ALL.iter().filter_map(|key| Some(format!("{} {}", key.word(), class.group.shown(*key)?)));
-    let said: Vec<String> = queue.into_iter().chain(local).chain(group).collect();
+    let flows: Vec<&str> = class.flows.iter().map(|flow| flow.name.as_str()).collect();
+    let flows = (!flows.is_empty()).then(|| format!("flow classes {}", flows.join(" ")));
+    let said: Vec<String> = queue.into_iter().chain(local).chain(group).chain(flows).collect();
     (!said.is_empty()).then(|| format!("class {name}: {}", said.join(", ")))
 }
 
@@ -153,12 +156,51 @@ struct ClassSettings<'a> {
     queue_seconds: Option<f64>,
     /// Local traffic: `count` or `limit`; null of `host` and `default`, which have none of their own.
     local: Option<&'static str>,
+    /// Its flow classes, in the order in which they match.
+    flows: Vec<FlowSettings<'a>>,
     /// Weight of the guest's control group on busy processors; null for no change.
     cpu_weight: Option<u16>,
     /// Limit of the guest's processor time in microseconds of each 100 ms; null for no change.
     cpu_max_us: Option<u64>,
     /// Limit of the guest's memory; null for no change.
     memory_max_bytes: Option<u64>,
+}
+
+/// A flow class: what a packet must have to belong to it is all that is not null.
+#[derive(Serialize, JsonSchema)]
+struct FlowSettings<'a> {
+    /// Its name.
+    name: &'a str,
+    /// 1 is served first, 8 last.
+    priority: u8,
+    /// Guaranteed of what its interface gets.
+    min_bps: BitRate,
+    /// Limit; null for that of the interface.
+    max_bps: Option<BitRate>,
+    /// Differentiated services code point.
+    dscp: Option<u8>,
+    /// Number of the IP protocol.
+    protocol: Option<u8>,
+    /// Ranges of ports, both ends included; empty for any.
+    ports: &'a [(u16, u16)],
+    /// Network of the other end.
+    address: Option<String>,
+}
+
+impl<'a> FlowSettings<'a> {
+    fn of(flow: &'a Flow) -> Self {
+        let FlowMatch { dscp, protocol, ports, address } = &flow.matcher;
+        FlowSettings {
+            name: &flow.name,
+            priority: flow.priority,
+            min_bps: flow.min,
+            max_bps: flow.max,
+            dscp: *dscp,
+            protocol: *protocol,
+            ports,
+            address: address.map(|network| network.to_string()),
+        }
+    }
 }
 
 /// Interfaces that an entry matches.
@@ -206,6 +248,7 @@ impl<'a> Settings<'a> {
             over_max: class.over_max,
             queue_seconds: class.queue.map(|time| time.as_secs_f64()),
             local: local(name, class),
+            flows: class.flows.iter().map(FlowSettings::of).collect(),
             cpu_weight: class.group.cpu_weight,
             cpu_max_us: class.group.cpu_max,
             memory_max_bytes: class.group.memory_max,

@@ -10,7 +10,7 @@ use super::encode::{
     self, AT_ROOT, RTM_DELQDISC, RTM_DELTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, TCA_KIND, TCA_OPTIONS, TCA_STAB, tcmsg,
 };
 use super::queue::Queue;
-use super::read::{Foreign, InForce, Root, read, reread};
+use super::read::{Foreign, InForce, Root, read, read_leaves, reread};
 use super::steps::{Step, difference, mismatch};
 use super::tree::Tree;
 use super::{HANDLE, ROOT_CLASS, classid, place, queue_handle};
@@ -63,7 +63,7 @@ pub fn put_over(
     takeover: bool,
     before: impl FnOnce(&Foreign) -> Result<()>,
 ) -> Result<Applied> {
-    let (actual, replaced) = match read(netlink, device)? {
+    let (actual, replaced) = match look(netlink, device, wanted, cause)? {
         Root::Kernels { .. } => (None, None),
         Root::Ours(found) => (Some(found.owing(cause)), None),
         Root::Foreign(foreign) => {
@@ -76,8 +76,8 @@ pub fn put_over(
     if steps.is_empty() {
         return Ok(Applied { steps, replaced: None });
     }
-    let changes: Vec<Change> = steps.iter().map(|s| change(device, s, replaced.is_some())).collect();
-    let done = netlink.change(&changes).and_then(|()| verify(netlink, device, wanted, actual.as_ref(), &steps));
+    let changes: Vec<Change> = steps.iter().flat_map(|s| changes(device, s, replaced.is_some())).collect();
+    let done = netlink.change(&changes).and_then(|()| verify(netlink, device, wanted, actual.as_ref(), &steps, cause));
     if let Err(e) = done {
         if actual.is_none() {
             // The first error matters.
@@ -94,7 +94,8 @@ pub fn put_over(
 /// When the kernel refuses.
 pub fn purge(netlink: &mut Netlink, device: &Device, minor: u16, queue: Queue) -> Result<()> {
     let steps = [Step::RemoveQueue { minor, handle: queue_handle(minor) }, Step::SetQueue { minor, queue }];
-    netlink.change(&steps.map(|step| change(device, &step, false)))
+    let changes: Vec<Change> = steps.iter().flat_map(|step| changes(device, step, false)).collect();
+    netlink.change(&changes)
 }
 
 /// Takes our qdisc off, with all that is in it, and puts back what had to go for it; otherwise the kernel puts its own
@@ -105,12 +106,12 @@ pub fn purge(netlink: &mut Netlink, device: &Device, minor: u16, queue: Queue) -
 pub fn undo(netlink: &mut Netlink, device: &Device, replaced: Option<&Foreign>) -> Result<Undone> {
     let (undone, back) = match read(netlink, device)? {
         Root::Foreign(other) => return Ok(Undone::Left(other.shown())),
-        Root::Ours(_) => (Undone::Removed, Some(change(device, &Step::RemoveRoot, false))),
-        Root::Kernels { .. } => (Undone::Gone, None),
+        Root::Ours(_) => (Undone::Removed, changes(device, &Step::RemoveRoot, false)),
+        Root::Kernels { .. } => (Undone::Gone, Vec::new()),
     };
     let changes: Vec<Change> = match replaced {
         Some(foreign) => vec![restore(device, foreign)],
-        None => back.into_iter().collect(),
+        None => back,
     };
     netlink.change(&changes)?;
     if let Some(foreign) = replaced {
@@ -158,6 +159,18 @@ fn refuse(device: &Device, foreign: &Foreign, takeover: bool) -> Result<()> {
     Err(Error::Foreign { place: device.to_string(), what: foreign.shown(), help })
 }
 
+/// What is in force. The loop changes no flow classes, and something else many times a second: it takes what is in leaves
+/// for what it should be, which is read for a policy, and where the kernel tells of another's change.
+fn look(netlink: &mut Netlink, device: &Device, wanted: &Tree, cause: Cause) -> Result<Root> {
+    if cause == Cause::Policy {
+        return read(netlink, device);
+    }
+    Ok(match read_leaves(netlink, device)? {
+        Root::Ours(found) => Root::Ours(InForce { flow_trees: wanted.flow_trees.clone(), ..found }),
+        other => other,
+    })
+}
+
 /// Whether what is wanted is what is in force now. Where a few classes were changed of many that had just been read,
 /// these alone are read anew: a list has all queues of all interfaces.
 fn verify(
@@ -166,14 +179,19 @@ fn verify(
     wanted: &Tree,
     before: Option<&InForce>,
     steps: &[Step],
+    cause: Cause,
 ) -> Result<()> {
     let wrong = |place: String, field: &str, wanted: String, found: String| {
         Err(Error::Mismatch { place, field: field.to_owned(), wanted, found })
     };
     let touched: Option<BTreeSet<u16>> = steps.iter().map(Step::minor).collect();
     let now = match before.zip(touched).filter(|(_, touched)| touched.len() <= ONE_BY_ONE) {
-        Some((before, touched)) => Root::Ours(reread(netlink, device, before.clone(), touched)?),
-        None => read(netlink, device)?,
+        Some((before, touched)) => {
+            let nested = |step: &Step| matches!(step, Step::SetFlows { .. }).then(|| step.minor()).flatten();
+            let nested = steps.iter().filter_map(nested).collect();
+            Root::Ours(reread(netlink, device, before.clone(), touched, &nested)?)
+        }
+        None => look(netlink, device, wanted, cause)?,
     };
     match now {
         Root::Ours(found) => match mismatch(wanted, &found.settled()) {
@@ -185,8 +203,8 @@ fn verify(
     }
 }
 
-/// A step as a request. `over`: another's qdisc is replaced.
-fn change(device: &Device, step: &Step, over: bool) -> Change {
+/// A step as requests. `over`: another's qdisc is replaced.
+fn changes(device: &Device, step: &Step, over: bool) -> Vec<Change> {
     let index = device.index;
     let htb = || Attributes::new().with_text(TCA_KIND, "htb");
     let at_root = tcmsg(index, HANDLE, AT_ROOT);
@@ -214,11 +232,12 @@ fn change(device: &Device, step: &Step, over: bool) -> Change {
             let fixed = tcmsg(index, queue_handle(*minor), classid(*minor));
             Request::new(RTM_NEWQDISC, flag::CREATE | flag::REPLACE, &fixed, queue.attributes())
         }
+        Step::SetFlows { minor, flows } => return flows.changes(device, *minor),
         Step::RemoveClass { minor } => {
             Request::new(RTM_DELTCLASS, 0, &tcmsg(index, classid(*minor), 0), Attributes::new())
         }
     };
-    Change { what: format!("{step} on {device}"), request }
+    vec![Change { what: format!("{step} on {device}"), request }]
 }
 
 /// Another's qdisc instead of ours, at once.

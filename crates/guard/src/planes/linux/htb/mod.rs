@@ -8,6 +8,8 @@
 //! - [`difference`] computes the steps, and [`put`] makes them and reads back;
 //! - [`undo`] removes the tree.
 //!
+//! A leaf with flow classes has an HTB of its own in place of the queue (`flow_tree.rs`), with a queue for each.
+//!
 //! A leaf's class keeps its number ([`Numbers`]) as long as the leaf exists, so that classified packets keep their
 //! class.
 
@@ -16,6 +18,8 @@ use super::Device;
 mod apply;
 mod debts;
 mod encode;
+mod filter;
+mod flow_tree;
 mod queue;
 mod read;
 mod steps;
@@ -27,12 +31,15 @@ mod tests;
 pub use apply::{Applied, Undone, evict, may_put, purge, put, put_over, undo};
 pub use debts::Cause;
 pub use encode::{Class, tcmsg};
+pub use filter::Instruction;
+pub use flow_tree::FlowTree;
 pub use queue::{Flows, Queue, has_flows};
 pub use read::{Debt, Foreign, FoundClass, FoundQueue, InForce, Root, read, settings};
 pub use steps::{Step, difference};
 pub use tree::{Numbers, Tree, WantedLeaf};
 
 pub(super) use encode::{RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG};
+pub(super) use flow_tree::{KIND as HTB, flow_of};
 pub(super) use queue::FLOWS;
 pub(super) use read::{Placed, hook, placed};
 

@@ -10,6 +10,7 @@ use super::encode::{
     AT_HOOKS, AT_ROOT, Class, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS,
     TCA_STATS2, TCA_XSTATS, TCMSG, class_of, default_of, entries_of, tcmsg,
 };
+use super::flow_tree::{self, FlowTree};
 use super::queue::Queue;
 use super::{HANDLE, ROOT_CLASS, classid, shown};
 
@@ -45,6 +46,8 @@ pub struct InForce {
     pub classes: BTreeMap<u16, FoundClass>,
     /// Queues by the number of the class that they are in.
     pub queues: BTreeMap<u16, FoundQueue>,
+    /// What is in those queues that hold flow classes, likewise.
+    pub flow_trees: BTreeMap<u16, FlowTree>,
 }
 
 /// A class that is there.
@@ -101,11 +104,11 @@ impl Foreign {
 }
 
 /// A qdisc of an interface.
-struct Qdisc {
+pub(super) struct Qdisc {
     handle: u32,
     parent: u32,
-    kind: String,
-    options: Option<Vec<u8>>,
+    pub(super) kind: String,
+    pub(super) options: Option<Vec<u8>>,
     sizes: Option<Vec<u8>>,
 }
 
@@ -118,6 +121,19 @@ struct Qdisc {
 /// # Errors
 /// When the kernel refuses, or what it says makes no sense.
 pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
+    let mut found = match read_leaves(netlink, device)? {
+        Root::Ours(found) => found,
+        other => return Ok(other),
+    };
+    let nested = found.queues.iter().filter(|(_, queue)| queue.kind == flow_tree::KIND).map(|(minor, _)| *minor);
+    for minor in nested.collect::<Vec<u16>>() {
+        found.flow_trees.extend(flow_tree::read(netlink, device, minor)?.map(|flows| (minor, flows)));
+    }
+    Ok(Root::Ours(found))
+}
+
+/// As [`read`], without what is in leaves with flow classes.
+pub(super) fn read_leaves(netlink: &mut Netlink, device: &Device) -> Result<Root> {
     let qdiscs = qdiscs(netlink, device)?;
     let asked;
     let root = match qdiscs.iter().find(|q| q.parent == AT_ROOT) {
@@ -154,12 +170,14 @@ pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
     Ok(Root::Ours(found))
 }
 
-/// What was in force of ours, with these classes and their queues as they are now.
+/// What was in force of ours, with these classes and their queues as they are now; what is in leaves with flow classes
+/// only of those that are `nested`.
 pub(super) fn reread(
     netlink: &mut Netlink,
     device: &Device,
     before: InForce,
     minors: impl IntoIterator<Item = u16>,
+    nested: &BTreeSet<u16>,
 ) -> Result<InForce> {
     let mut now = before;
     for minor in minors {
@@ -169,6 +187,11 @@ pub(super) fn reread(
         now.classes.extend(netlink.ask(&what, &one(RTM_GETTCLASS, device, id, 0), class)?);
         now.queues.remove(&minor);
         now.queues.extend(queue(netlink, device, minor)?.map(|queue| (minor, queue)));
+        let kept = now.flow_trees.remove(&minor);
+        if now.queues.get(&minor).is_some_and(|queue| queue.kind == flow_tree::KIND) {
+            let flows = if nested.contains(&minor) { flow_tree::read(netlink, device, minor)? } else { kept };
+            now.flow_trees.extend(flows.map(|flows| (minor, flows)));
+        }
     }
     Ok(now)
 }
@@ -185,11 +208,15 @@ fn root(netlink: &mut Netlink, device: &Device) -> Result<Option<Qdisc>> {
 
 /// The queue in a class.
 fn queue(netlink: &mut Netlink, device: &Device, minor: u16) -> Result<Option<FoundQueue>> {
-    let id = classid(minor);
+    Ok(queue_in(netlink, device, classid(minor))?.map(Qdisc::queue))
+}
+
+/// The qdisc in a class of any hierarchy.
+pub(super) fn queue_in(netlink: &mut Netlink, device: &Device, id: u32) -> Result<Option<Qdisc>> {
     let what = format!("read the queue of class {} of {device}", shown(id));
     let queue = netlink.ask(&what, &one(RTM_GETQDISC, device, 0, id), |m| qdisc(m).map(Some))?;
     // One that the kernel put there by itself has no handle, and is in no list.
-    Ok(queue.filter(|queue| queue.handle != 0).map(Qdisc::queue))
+    Ok(queue.filter(|queue| queue.handle != 0))
 }
 
 /// All qdiscs and classes of an interface as the kernel gives them, without what it counts: equal before and after
@@ -213,7 +240,7 @@ pub fn settings(netlink: &mut Netlink, device: &Device) -> Result<Vec<Vec<u8>>> 
     Ok(all)
 }
 
-fn list(kind: u16, index: u32, parent: u32) -> Request {
+pub(super) fn list(kind: u16, index: u32, parent: u32) -> Request {
     Request::new(kind, flag::DUMP, &tcmsg(index, 0, parent), Attributes::new())
 }
 

@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use super::debts::has_long_turn;
 use super::encode::Class;
+use super::flow_tree::{self, FlowTree};
 use super::queue::Queue;
-use super::read::{FoundClass, InForce};
-use super::tree::Tree;
+use super::read::{FoundClass, FoundQueue, InForce};
+use super::tree::{Tree, WantedLeaf};
 use super::{ROOT_CLASS, classid, queue_handle, shown};
 
 /// One request to the kernel.
@@ -52,6 +53,13 @@ pub enum Step {
         /// How what is too much waits.
         queue: Queue,
     },
+    /// A class's flow classes, where it has no queue.
+    SetFlows {
+        /// The class's number.
+        minor: u16,
+        /// All that is in it.
+        flows: FlowTree,
+    },
     /// A class goes, with what waits in it.
     RemoveClass {
         /// Its number.
@@ -68,6 +76,7 @@ impl Step {
             | Step::SetClass { minor, .. }
             | Step::RemoveQueue { minor, .. }
             | Step::SetQueue { minor, .. }
+            | Step::SetFlows { minor, .. }
             | Step::RemoveClass { minor } => Some(*minor),
         }
     }
@@ -104,9 +113,12 @@ pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
             found.debt.is_void(&found.class, &leaf.class) || has_long_turn(&found.class, &leaf.class, &wanted.root)
         };
         if there.classes.get(&minor).is_some_and(anew) {
-            let (class, queue) = (leaf.class, leaf.queue);
-            let anew = [Step::RemoveClass { minor }, Step::AddClass { minor, class }, Step::SetQueue { minor, queue }];
-            steps.extend(anew);
+            let class = leaf.class;
+            steps.extend([
+                Step::RemoveClass { minor },
+                Step::AddClass { minor, class },
+                queue_step(wanted, minor, leaf),
+            ]);
             continue;
         }
         match there.classes.get(&minor) {
@@ -118,18 +130,31 @@ pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
         // A class in which something waits is served by its first priority until it is empty once (`prio_activity` of
         // net/sched/sch_htb.c), which may be never: what waits goes.
         let served_anew = there.classes.get(&minor).is_some_and(|found| found.class.prio != leaf.class.prio);
-        // The kind of a queue cannot be changed in place.
-        if let Some(other) = queue.filter(|q| q.kind != leaf.queue.kind() || served_anew) {
+        // The kind of a queue cannot be changed in place, and flow classes are not.
+        let flows = wanted.flow_trees.get(&minor);
+        let kind = if flows.is_some() { flow_tree::KIND } else { leaf.queue.kind() };
+        let same_flows = there.flow_trees.get(&minor) == flows;
+        let goes = |q: &&FoundQueue| q.kind != kind || served_anew || (flows.is_some() && !same_flows);
+        if let Some(other) = queue.filter(goes) {
             steps.push(Step::RemoveQueue { minor, handle: other.handle });
         }
-        let is = |q: &super::FoundQueue| q.handle == queue_handle(minor) && q.queue == Some(leaf.queue) && !served_anew;
+        let has = |q: &FoundQueue| if flows.is_some() { same_flows } else { q.queue == Some(leaf.queue) };
+        let is = |q: &FoundQueue| q.handle == queue_handle(minor) && has(q) && !served_anew;
         if !queue.is_some_and(is) {
-            steps.push(Step::SetQueue { minor, queue: leaf.queue });
+            steps.push(queue_step(wanted, minor, leaf));
         }
     }
     let gone = there.classes.keys().filter(|m| **m != ROOT_CLASS && !wanted.leaves.contains_key(m));
     steps.extend(gone.map(|&minor| Step::RemoveClass { minor }));
     steps
+}
+
+/// What puts a leaf's queue, or its flow classes, in place.
+fn queue_step(wanted: &Tree, minor: u16, leaf: &WantedLeaf) -> Step {
+    match wanted.flow_trees.get(&minor) {
+        Some(flows) => Step::SetFlows { minor, flows: flows.clone() },
+        None => Step::SetQueue { minor, queue: leaf.queue },
+    }
 }
 
 /// A class that lends keeps its first quantum and priority, and uses neither.
@@ -149,6 +174,10 @@ pub(super) fn mismatch(wanted: &Tree, found: &InForce) -> Option<(u16, &'static 
         Step::AddClass { minor, .. } => (minor, "class", "there".into(), "missing".into()),
         Step::RemoveClass { minor } if !wanted.leaves.contains_key(&minor) => {
             (minor, "class", "none".into(), "there".into())
+        }
+        Step::SetFlows { minor, .. } => (minor, "flow classes", "there".into(), "missing".into()),
+        Step::RemoveQueue { minor, .. } if wanted.flow_trees.contains_key(&minor) => {
+            (minor, "flow classes", "as written".into(), "others".into())
         }
         Step::RemoveQueue { minor, .. } => {
             let kind = wanted.leaves.get(&minor).map_or("", |leaf| leaf.queue.kind());
@@ -205,6 +234,15 @@ impl fmt::Display for Step {
                 write!(f, "remove queue {:x}: of class {}", handle >> 16, id(minor))
             }
             Step::SetQueue { minor, queue } => write!(f, "set queue of class {} to {queue}", id(minor)),
+            Step::SetFlows { minor, flows } => {
+                write!(
+                    f,
+                    "set {} flow classes of class {} with queues of {}",
+                    flows.classes.len() - 1,
+                    id(minor),
+                    flows.queue
+                )
+            }
             Step::RemoveClass { minor } => write!(f, "remove class {}", id(minor)),
         }
     }

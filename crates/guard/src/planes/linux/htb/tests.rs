@@ -8,6 +8,7 @@ use super::encode::AT_ROOT;
 use super::*;
 use crate::desired::LAST_NUMBER;
 
+mod flows;
 #[path = "../../../../tests/common/hierarchy.rs"]
 mod hierarchy;
 mod properties;
@@ -33,8 +34,13 @@ fn in_force(tree: &Tree) -> InForce {
     let child = |class| FoundClass { parent: classid(ROOT_CLASS), class, debt: Debt::default() };
     let mut classes: BTreeMap<u16, FoundClass> = tree.leaves.iter().map(|(m, l)| (*m, child(l.class))).collect();
     classes.insert(ROOT_CLASS, FoundClass { parent: AT_ROOT, ..child(tree.root) });
-    let queues = tree.leaves.iter().map(|(m, l)| (*m, queued(*m, l.queue))).collect();
-    InForce { default: u32::from(tree.default), sized: false, classes, queues }
+    let queues = tree.leaves.iter().map(|(m, l)| (*m, queued(*m, l.queue)));
+    let nested =
+        |minor: &u16| FoundQueue { kind: flow_tree::KIND.to_owned(), handle: queue_handle(*minor), queue: None };
+    let nested: BTreeMap<u16, FoundQueue> = tree.flow_trees.keys().map(|minor| (*minor, nested(minor))).collect();
+    let queues: BTreeMap<u16, FoundQueue> = queues.into_iter().chain(nested).collect();
+    let flow_trees = tree.flow_trees.clone();
+    InForce { default: u32::from(tree.default), sized: false, classes, queues, flow_trees }
 }
 
 /// What the kernel makes of steps: refused where it would refuse them.
@@ -59,7 +65,17 @@ fn done(found: Option<InForce>, steps: &[Step]) -> Option<InForce> {
             }
             // What it owes stays.
             Step::SetClass { minor, class } => now.classes.get_mut(minor).unwrap().class = *class,
-            Step::RemoveQueue { minor, handle } => assert_eq!(now.queues.remove(minor).unwrap().handle, *handle),
+            Step::RemoveQueue { minor, handle } => {
+                assert_eq!(now.queues.remove(minor).unwrap().handle, *handle);
+                now.flow_trees.remove(minor);
+            }
+            Step::SetFlows { minor, flows } => {
+                assert!(now.classes.contains_key(minor), "{step}");
+                let kind = flow_tree::KIND.to_owned();
+                let made = FoundQueue { kind, handle: queue_handle(*minor), queue: None };
+                assert_eq!(now.queues.insert(*minor, made), None, "an empty leaf");
+                now.flow_trees.insert(*minor, flows.clone());
+            }
             Step::SetQueue { minor, queue } => {
                 let before = now.queues.insert(*minor, queued(*minor, *queue));
                 assert!(before.is_none_or(|b| b.kind == queue.kind()), "another kind under our handle is refused");
@@ -69,6 +85,7 @@ fn done(found: Option<InForce>, steps: &[Step]) -> Option<InForce> {
                 let below = now.classes.values().any(|c| c.parent == classid(*minor));
                 assert!(!below && now.classes.remove(minor).is_some(), "{step}");
                 now.queues.remove(minor);
+                now.flow_trees.remove(minor);
             }
         }
     }

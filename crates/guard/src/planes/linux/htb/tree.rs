@@ -19,6 +19,7 @@ use vmio_model::rate::{BitRate, ByteRate};
 
 use super::super::{Error, Result};
 use super::encode::Class;
+use super::flow_tree::{self, FlowTree};
 use super::queue::Queue;
 use super::{DEFAULT, MOST_LEAVES, ROOT_CLASS, TICK_NS};
 use crate::desired::LAST_NUMBER;
@@ -44,6 +45,8 @@ pub struct Tree {
     pub root: Class,
     /// By number.
     pub leaves: BTreeMap<u16, WantedLeaf>,
+    /// What is in leaves with flow classes instead of their queue, by number.
+    pub flow_trees: BTreeMap<u16, FlowTree>,
 }
 
 impl Tree {
@@ -63,15 +66,21 @@ impl Tree {
         if hierarchy.leaves.len() > MOST_LEAVES {
             return Err(invalid("hierarchy", &format!("{} leaves, at most {MOST_LEAVES}", hierarchy.leaves.len())));
         }
-        let mut leaves = BTreeMap::new();
+        let (mut leaves, mut flow_trees) = (BTreeMap::new(), BTreeMap::new());
         for leaf in &hierarchy.leaves {
             let named = format!("leaf {:?}", leaf.name);
             let minor = numbers.of(&leaf.name).ok_or_else(|| invalid(&named, "it has no number"))?;
             let queue = numbers.queue(minor, leaf.queue_bytes);
             let wanted = WantedLeaf { class: class(leaf, framing, &named)?, queue };
+            flow_trees.extend(FlowTree::wanted(minor, leaf, queue, framing)?.map(|flows| (minor, flows)));
             if leaves.insert(minor, wanted).is_some() {
                 return Err(invalid(&named, "there are two of that name"));
             }
+        }
+        let queues: usize = hierarchy.leaves.iter().map(|leaf| leaf.flows.len()).sum();
+        if queues > flow_tree::MOST_QUEUES {
+            let why = format!("{queues} flow classes and rests, at most {}", flow_tree::MOST_QUEUES);
+            return Err(invalid("hierarchy", &why));
         }
         let default = numbers.of(DEFAULT).filter(|minor| leaves.contains_key(minor));
         let default = default.ok_or_else(|| {
@@ -86,11 +95,11 @@ impl Tree {
         // It lends by its children's quanta; its own is asked for only when it is made.
         let quantum = leaves.values().map(|l| l.class.quantum).max().unwrap_or(1);
         let root = Class { rate, ceil: rate, burst: ticks, cburst: ticks, quantum, prio: 0, overhead, mpu };
-        Ok(Self { default, root, leaves })
+        Ok(Self { default, root, leaves, flow_trees })
     }
 }
 
-fn class(leaf: &Leaf, framing: Framing, named: &str) -> Result<Class> {
+pub(super) fn class(leaf: &Leaf, framing: Framing, named: &str) -> Result<Class> {
     let wrong = if leaf.rate_bps == BitRate::ZERO {
         "a rate of 0 is none for HTB: its least is 8 bit/s"
     } else if leaf.ceil_bps < leaf.rate_bps {
@@ -117,7 +126,7 @@ fn class(leaf: &Leaf, framing: Framing, named: &str) -> Result<Class> {
     Err(invalid(named, wrong))
 }
 
-fn short(bytes: u32) -> u16 {
+pub(super) fn short(bytes: u32) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 

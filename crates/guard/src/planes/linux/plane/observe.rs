@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use vmio_model::policy::Direction;
-use vmio_model::policy::program::Hierarchy;
+use vmio_model::policy::program::{FlowLeaf, Hierarchy};
 
 use super::super::classifier::Tenant;
+use super::super::counters::{self, Counts};
 use super::super::{Device, links};
 use super::flows::framed;
 use super::read_cache::Counted;
 use super::{InstalledPool, Linux, Numbers, flows, stage};
 use crate::desired::{DesiredMember, PoolKey};
-use crate::planes::{Claimed, Count, MemberQueue, Observation, PlaneError};
+use crate::planes::{Claimed, Count, FlowCount, MemberQueue, Observation, PlaneError};
 
 impl Linux {
     /// Counters of a pool's members, read again if packets passed since.
@@ -63,7 +64,7 @@ impl Linux {
                 // The class counts frames without their framing.
                 passed_bytes: tally.passed(framing),
                 dropped_packets,
-                waiting_bytes: u64::from(counts.waiting_bytes),
+                waiting_bytes: u64::from(counts.waiting_bytes.saturating_sub(counts.ceiled_bytes)),
                 arrived_bytes: arrived.get(number).copied(),
                 claimed: claimed.get(number).copied().unwrap_or_default(),
             }
@@ -103,6 +104,40 @@ impl Linux {
         let (index, framing) = (installed.uplink.index, installed.compiled.framing);
         let counted = links::received(&mut self.netlink, index)?;
         Ok(counted.map(|(packets, bytes)| framed(framing, packets, bytes)))
+    }
+
+    /// Counters of the members' flow classes, by the index of the interface.
+    pub(super) fn flow_counts(&mut self, pool: &PoolKey) -> Result<BTreeMap<u32, Vec<FlowCount>>, PlaneError> {
+        let none = || PlaneError::NoPool(pool.clone());
+        let installed = self.pools.get(pool).ok_or_else(none)?;
+        let leaves = &installed.compiled.leaves;
+        if leaves.iter().all(|leaf| leaf.flows.is_empty()) {
+            return Ok(BTreeMap::new());
+        }
+        let counts = counters::read_flows(&mut self.netlink, &installed.at)?;
+        // Where all that a member sends is limited, what is too much waits there.
+        let before = match &installed.local.caps {
+            Some(caps) => counters::read_flows(&mut self.netlink, &caps.ifb)?,
+            None => BTreeMap::new(),
+        };
+        let framing = installed.compiled.framing;
+        let mut all = BTreeMap::new();
+        for (seat, leaf) in installed.seats.iter().zip(leaves).filter(|(_, leaf)| !leaf.flows.is_empty()) {
+            let Some(interface) = &seat.interface else { continue };
+            let flow = |(at, flow): (usize, &FlowLeaf)| {
+                let of =
+                    |all: &BTreeMap<(u16, usize), Counts>| all.get(&(seat.number, at)).copied().unwrap_or_default();
+                let (counts, before) = (of(&counts), of(&before));
+                FlowCount {
+                    name: flow.name.clone(),
+                    passed_bytes: framed(framing, counts.packets, counts.bytes),
+                    dropped_packets: u64::from(counts.dropped_packets) + u64::from(before.dropped_packets),
+                    waiting_bytes: u64::from(counts.waiting_bytes) + u64::from(before.waiting_bytes),
+                }
+            };
+            all.insert(interface.index, leaf.flows.iter().enumerate().map(flow).collect());
+        }
+        Ok(all)
     }
 
     /// Where the excess of each interface waits, by its index.

@@ -168,6 +168,7 @@ fn uplinks(compiled: &Hierarchy, seats: &[DesiredMember]) -> Hierarchy {
         burst_bytes: compiled.burst_bytes,
         // Room for what the IFB passes until the loop has noticed the host's demand, also where their queues are short.
         queue_bytes: most.saturating_mul(2).max(compile::queue(None, compiled.rate_bps, Direction::GuestTx, plane)),
+        flows: Vec::new(),
     };
     Hierarchy { leaves: host.into_iter().chain([all]).chain(default).collect(), ..compiled.clone() }
 }

@@ -1,6 +1,6 @@
 //! The pools with their members.
 
-use vmio_guard::manager::document::{MemberDocument, PoolDocument, SettingsDocument};
+use vmio_guard::manager::document::{FlowDocument, MemberDocument, PoolDocument, SettingsDocument};
 use vmio_model::policy::Direction;
 use vmio_model::rate::BitRate;
 
@@ -86,6 +86,7 @@ fn of_pool(doc: &mut Document, pool: &PoolDocument, verbose: bool, width: usize)
     let lines = [why_free, stage, excess(&pool.members, verbose), local(pool), interrupted];
     lines.into_iter().flatten().for_each(|line| doc.put(say((0, 0), line)));
     doc.put(list((0, 2), cut(pool.members.iter().filter_map(held_back).collect())));
+    doc.put(list((0, 2), cut(pool.members.iter().filter_map(flows).collect())));
 }
 
 fn heading(pool: &PoolDocument) -> Block {
@@ -168,6 +169,17 @@ fn held_back(member: &MemberDocument) -> Option<String> {
         .then(|| format!("; held back for {} since the guard saw it first", long_time(member.held_seconds_total)));
     let waits = format::bytes(waiting);
     Some(format!("{}: {waits} wait on this host now{rest}{}", shown(member), held.unwrap_or_default()))
+}
+
+/// What flow classes of a member have passed and dropped, and what of them waits.
+fn flows(member: &MemberDocument) -> Option<String> {
+    let flow = |flow: &FlowDocument| {
+        let passed = format::bytes(flow.passed_bytes_total);
+        let dropped = count(flow.dropped_packets_total as usize, "packet");
+        format!("{} {passed} passed, {dropped} dropped, {} wait", flow.name, format::bytes(flow.waiting_bytes))
+    };
+    let all: Vec<String> = member.flows.iter().map(flow).collect();
+    (!all.is_empty()).then(|| format!("{}, flow classes: {}", shown(member), all.join("; ")))
 }
 
 /// Packets that were dropped at a member's queues: at the uplink, and at its own interface.

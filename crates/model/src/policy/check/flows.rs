@@ -1,0 +1,70 @@
+//! Checks of flow classes: they share what an interface of their class is owed.
+
+use super::{Check, DEFAULT, HOST};
+use crate::policy::DEFAULT_PRIORITY;
+use crate::policy::flow::Flow;
+use crate::policy::parse::{At, ClassDraft, FlowDraft};
+use crate::rate::BitRate;
+
+impl Check<'_> {
+    /// The flow classes of a class; what cannot be met is noted.
+    pub fn flows(&mut self, class: &str, written: &ClassDraft) -> Vec<Flow> {
+        let Some(all) = &written.flows else { return Vec::new() };
+        let key = format!("class.{class}.flow");
+        if [HOST, DEFAULT].contains(&class) {
+            self.problem(all, &key, "flow classes are of guests: write a class and an [[interface]] for it");
+            return Vec::new();
+        }
+        for (at, draft) in all.value.iter().enumerate() {
+            let same = |other: &&FlowDraft| {
+                other.name.as_ref().zip(draft.name.as_ref()).is_some_and(|(one, two)| one.value == two.value)
+            };
+            if let Some((first, name)) = all.value[..at].iter().find(same).zip(draft.name.as_ref()) {
+                let what = format!("`{}` stands in {}, too", name.value, self.place(&first.here));
+                self.problem(name, &format!("{key}.name"), what);
+            }
+            self.rates(&key, draft, written.max.as_ref());
+        }
+        let minima = || all.value.iter().filter_map(|flow| flow.min.as_ref());
+        let sum = BitRate::of_sum(minima().map(|min| u128::from(min.value)).sum());
+        let own = written.min.as_ref().map_or(BitRate::ZERO, |min| min.value);
+        if let Some(first) = minima().find(|min| min.value > BitRate::ZERO).filter(|_| sum > own) {
+            let of_class = match &written.min {
+                Some(min) => format!("the class's own of {own} ({})", self.place(min)),
+                None => "the class's own, of which it has none".to_owned(),
+            };
+            let what = format!("minima of {sum} in all are more than {of_class}");
+            self.problem(first, &format!("{key}.min"), what);
+        }
+        all.value.iter().filter_map(flow).collect()
+    }
+
+    fn rates(&mut self, key: &str, draft: &FlowDraft, class_max: Option<&At<BitRate>>) {
+        if let (Some(min), Some(max)) = (&draft.min, &draft.max)
+            && min.value > max.value
+        {
+            let what = format!("{} is above the maximum of {} ({})", min.value, max.value, self.place(max));
+            self.problem(min, &format!("{key}.min"), what);
+        }
+        if let (Some(max), Some(whole)) = (&draft.max, class_max)
+            && max.value > whole.value
+        {
+            let what = format!("{} is above the class's maximum of {} ({})", max.value, whole.value, self.place(whole));
+            self.problem(max, &format!("{key}.max"), what);
+        }
+        if let Some(max) = draft.max.as_ref().filter(|max| max.value == BitRate::ZERO) {
+            self.problem(max, &format!("{key}.max"), "lets nothing pass; to block packets use a firewall");
+        }
+    }
+}
+
+/// A flow class without what is wrong in it.
+fn flow(draft: &FlowDraft) -> Option<Flow> {
+    Some(Flow {
+        name: draft.name.as_ref()?.value.clone(),
+        matcher: draft.matcher.as_ref()?.value.clone(),
+        priority: draft.priority.as_ref().map_or(DEFAULT_PRIORITY, |p| p.value),
+        min: draft.min.as_ref().map_or(BitRate::ZERO, |min| min.value),
+        max: draft.max.as_ref().map(|max| max.value),
+    })
+}

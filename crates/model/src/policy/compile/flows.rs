@@ -1,0 +1,31 @@
+//! Flow classes of a member, for the queue inside its leaf.
+
+use super::{Direction, burst, priority};
+use crate::policy::flow::{Flow, FlowMatch, REST};
+use crate::policy::program::FlowLeaf;
+use crate::policy::{Abilities, DEFAULT_PRIORITY};
+use crate::rate::BitRate;
+
+/// One for each flow class, in order, and one for the rest; none without flow classes. One without a maximum has the
+/// plane's highest rate: its member's leaf limits it.
+pub(super) fn flows(flows: &[Flow], direction: Direction, plane: &Abilities) -> Vec<FlowLeaf> {
+    if flows.is_empty() {
+        return Vec::new();
+    }
+    let leaf = |name: &str, matcher: FlowMatch, rank: u8, min: BitRate, max: Option<BitRate>| {
+        let rate_bps = min.rounded_up(plane.step_bps).clamp(plane.least_bps, plane.most_bps);
+        let ceil_bps = max.unwrap_or(plane.most_bps).min(plane.most_bps).rounded_down(plane.step_bps).max(rate_bps);
+        FlowLeaf {
+            name: name.to_owned(),
+            matcher,
+            direction,
+            rate_bps,
+            ceil_bps,
+            priority: priority(rank),
+            quantum_bytes: plane.packet_bytes,
+            burst_bytes: burst(max.unwrap_or(min), plane),
+        }
+    };
+    let each = flows.iter().map(|f| leaf(&f.name, f.matcher.clone(), f.priority, f.min, f.max));
+    each.chain([leaf(REST, FlowMatch::default(), DEFAULT_PRIORITY, BitRate::ZERO, None)]).collect()
+}
