@@ -63,7 +63,7 @@ pub enum Senseless {
     NothingToConfirm,
     #[error("nothing to take back: no change waits for confirmation")]
     NothingToTakeBack,
-    #[error("a change waits 1 to {most_seconds} s for its confirmation, not {seconds}")]
+    #[error("the time for confirmation is 1 to {most_seconds} s, not {seconds}")]
     Confirmation { most_seconds: f64, seconds: f64 },
     #[error("nothing to set for class {class}: give {}", Key::ALL.map(Key::word).join(", "))]
     NothingToSet { class: String },

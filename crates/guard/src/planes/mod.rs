@@ -284,7 +284,7 @@ pub enum NotHeld {
     #[error("no known process of its guest has its tap open, so its send buffer cannot be set")]
     NoHolder,
     /// It is set again at each look; between two looks the process takes all from its guest's ring.
-    #[error("its process has set its tap's send buffer back again and again, so what is too much is dropped here")]
+    #[error("its process keeps setting its tap's send buffer back, so its excess is dropped here")]
     SetBack,
     /// The kernel sets no queue that is off.
     #[error(

@@ -78,8 +78,8 @@ fn copied(rule: &Rule, disk: &Disk, layout: &Layout) -> Finding {
     finding
 }
 
-const WHAT: &str = "Make the image anew with No_COW: no checksums and no compression of its data, and bit rot is no \
-                    longer found. Keep it as it is where those matter more.";
+const WHAT: &str = "Recreate the image with No_COW. Its data then has no checksums and no compression, and bit rot is \
+                    no longer found: if those matter more, keep the image as it is.";
 
 fn shared(rule: &Rule, disk: &Disk, extents: Extents) -> Finding {
     let cause = format!(
@@ -87,7 +87,7 @@ fn shared(rule: &Rule, disk: &Disk, extents: Extents) -> Finding {
          copies it.",
         extents.shared, extents.seen
     );
-    let what = "Write the image anew, so that it shares nothing, unless the space that it shares matters more.";
+    let what = "Rewrite the image so that it shares nothing, unless the shared space matters more.";
     let change = change::without_cow(what, &disk.place, "xfs");
     let mut finding = rule.advice(disk, &[direct_io_on_checksums::evidence(disk)], &cause, change);
     finding.severity = Severity::Note;

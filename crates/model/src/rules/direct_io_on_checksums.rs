@@ -95,7 +95,7 @@ fn either(disk: &Disk) -> Change {
         format!("# either: an image without checksums\n{one}\n# or: the page cache{other}")
     };
     Change {
-        what: "Make the image anew with No_COW, or keep the checksums with cache=writeback.".to_owned(),
+        what: "Recreate the image with No_COW, or keep the checksums with cache=writeback.".to_owned(),
         qemu: both(&anew.qemu, &cached.qemu),
         libvirt: both(&anew.libvirt, &cached.libvirt),
         proxmox: both(&anew.proxmox, &cached.proxmox),

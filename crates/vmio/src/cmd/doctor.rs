@@ -52,11 +52,11 @@ const ABOUT: usize = 36;
 /// List what this host has and lacks for each thing vmio can do; changes nothing without --try
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Boot a guest, run the helper programs, load the eBPF programs, make a namespace: each once, about 30 s in all;
-    /// everything made is removed
+    /// Boot a guest, run the helper programs, load the eBPF programs, make a namespace: each once, about 30 s in all.
+    /// Everything made is removed
     #[arg(long = "try")]
     tries: bool,
-    /// List each thing with what it is, also what was not tried
+    /// List each item with its description, also untried ones
     #[arg(long, short)]
     verbose: bool,
 }

@@ -56,8 +56,8 @@ pub struct Args {
     /// Guests to show in full: name or pattern, VMID, pid, or beginning of the UUID
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
-    /// Look at another machine: ssh://[USER@]HOST[:PORT], by your own ssh, or libvirt://DOMAIN, inside a guest by its
-    /// guest agent. vmio-agent runs there meanwhile, from memory; nothing is installed (docs/ssh.md, docs/libvirt.md)
+    /// Scan another machine: ssh://[USER@]HOST[:PORT] by your own ssh, or libvirt://DOMAIN inside a guest by its guest
+    /// agent. vmio-agent runs there from memory during the scan; nothing is installed (docs/ssh.md, docs/libvirt.md)
     #[arg(long, value_name = "ADDRESS", value_parser = transport::address, conflicts_with = "diff")]
     on: Option<String>,
     /// Also write everything to one HTML file that loads nothing else
@@ -83,14 +83,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
           conflicts_with_all = ["nagios", "prometheus", "html", "sources"])]
     diff: Option<Option<PathBuf>>,
-    /// Show all of a named guest: every finding with its commands, every setting; without a name also all that was
-    /// not read, and why
+    /// Show all of a named guest: every finding with its commands, every setting. Without a name, also show what could
+    /// not be read, and why
     #[arg(long, short)]
     verbose: bool,
     /// Show where each setting was read
     #[arg(long)]
     sources: bool,
-    /// Scan again and again, with so many seconds between two scans (5 at least), until Ctrl-C; stores nothing
+    /// Repeat the scan until Ctrl-C, with SECONDS (at least 5) between two scans; stores nothing
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30",
           value_parser = clap::value_parser!(u64).range(5..=3600),
           conflicts_with_all = ["json", "html", "nagios", "prometheus", "diff", "monitor", "fail_on"])]

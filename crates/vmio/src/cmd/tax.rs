@@ -18,7 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   vmio tax --dry-run             the plan: where, how long, how much is written
   vmio tax --quick --yes         the quick study, without asking
-  vmio tax --minutes 3           at most so long; shares may stay open
+  vmio tax --minutes 3           at most 3 minutes; shares may stay open
   vmio tax --only storage,cpu    only these, in less time
   vmio tax --guests qemu,container
                                  also a container, in every part
@@ -30,8 +30,8 @@ Examples:
   vmio tax --like web1 --dry-run a reference guest set up like web1, then with
                                  those fixes that can be measured
   vmio tax --noise               how small a difference this machine can show
-  vmio tax --on ssh://root@host  what another machine gives, by your own ssh
-  vmio tax --on libvirt://web1   what a guest in use has, through its guest agent
+  vmio tax --on ssh://root@host  what another machine has, by your own ssh
+  vmio tax --on libvirt://web1   what a running guest has, by its guest agent
   vmio tax --peer ssh://host     what the network to it carries
   vmio tax --resume              continue the last interrupted run";
 
@@ -40,8 +40,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The quick study: whole device and sparse file, emulated and virtio disk and network card, processor and
-    /// memory. The default, except on storage that other guests use and on flash with a volatile write cache, where
-    /// --light is
+    /// memory. The default; on storage that other guests use and on flash with a volatile write cache, --light is
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// The quick study with at most 5 GiB written in all
@@ -50,21 +49,21 @@ pub struct Args {
     /// The full study: every driver, target, cache mode and AIO mode
     #[arg(long)]
     full: bool,
-    /// What to measure, of storage, network, cpu and memory [default: all]; the time limit is as much less
+    /// Measure only these of storage, network, cpu and memory [default: all]; shortens the time limit
     #[arg(long, value_name = "WHAT", value_delimiter = ',', conflicts_with_all = ["like", "resume", "of"])]
     only: Vec<HostResource>,
     /// What to measure against the host: reference guests under QEMU, containers (namespaces and a control group, no
-    /// engine), or both [default: qemu]; the time limit follows
+    /// engine), or both [default: qemu]; changes the time limit
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds(), conflicts_with_all = ["like", "resume", "of"])]
     guests: Vec<String>,
-    /// Set up the reference guest like this running guest, then with those fixes of its findings that can
-    /// be measured (driver, cache and AIO, I/O thread, queues, image); the running guest is only read
+    /// Measure a reference guest set up like this running guest, then with the fixes of its findings that can be
+    /// measured (driver, cache and AIO, I/O thread, queues, image); the running guest is only read
     #[arg(long, value_name = "GUEST", conflicts_with_all = ["full", "quick", "light", "noise"])]
     like: Option<String>,
     /// With --like: which disk, by target, slot, id or path [default: the first]
     #[arg(long, value_name = "DISK", requires = "like")]
     disk: Option<String>,
-    /// A/A test: measure each cell against itself, to show how small a difference counts
+    /// A/A test: measure each cell against itself, to find the smallest detectable difference
     #[arg(long, conflicts_with = "prove")]
     noise: bool,
     /// Measure a finding's setup with and without its change; the costliest finding

@@ -119,7 +119,7 @@ fn named<'a>(guests: &'a [Guest], word: &str) -> Result<&'a Guest, Failure> {
             let help = if others.peek().is_none() {
                 "no guest runs here; `vmio tax` measures a reference guest without one".to_owned()
             } else {
-                format!("guests that run here: {}; `vmio scan` says more of them", names(&mut others))
+                format!("guests that run here: {}; `vmio scan` describes them", names(&mut others))
             };
             Err(Failure::new(Exit::Usage, format!("no guest called {word} runs on this host")).help(help))
         }

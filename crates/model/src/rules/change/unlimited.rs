@@ -64,7 +64,7 @@ pub fn set_anew(by: &str) -> Option<&'static str> {
     match by {
         "cni" => Some(
             "# a CNI plugin sets it with the pod: take kubernetes.io/ingress-bandwidth and egress-bandwidth off its\n\
-             # annotations, and have the pod made anew",
+             # annotations, and recreate the pod",
         ),
         "lxd" => Some(
             "# LXD sets it with the card: lxc config device unset NAME CARD limits.max (and limits.ingress,\n\

@@ -29,7 +29,7 @@ fn in_container(mismatch: &Mismatch<'_>) -> Change {
 fn raised(nic: &Nic, mismatch: &Mismatch<'_>) -> Change {
     let guest = mismatch.guest;
     on_host(
-        format!("Set the tap to the {guest} bytes that the guest is told, and have whoever makes the tap do so."),
+        format!("Set the tap's MTU to {guest} bytes, as the guest is told, also in what creates the tap."),
         format!(
             "{}\n# or tell the guest less, from its next start on: host_mtu={}",
             set(nic, mismatch),

@@ -264,7 +264,7 @@ fn perform(node: &Arc<dyn Node>, name: &str, at: At, enter: Vec<String>, span: O
 }
 
 /// What to do where fio's file cannot be made, or fio does not end.
-const STORAGE: &str = "targets are made there too: free or mend it, or measure elsewhere with --on";
+const STORAGE: &str = "targets are made there, too: free some space or repair it, or measure elsewhere with --on";
 /// The same where a namespace cannot be made or used.
 const NAMESPACE: &str = "run it on the host as root, outside of containers; the kernel needs CONFIG_NET_NS, CONFIG_TUN";
 
@@ -284,7 +284,7 @@ fn emulated(bed: &mut Bed<'_>) -> Result<(), Failed> {
         Some(_) => Ok(None),
     };
     let stopped = guest.stop();
-    let anew = "delete the directory images below the state directory: the image is then built anew";
+    let anew = "delete the directory images below the state directory: the image is then built again";
     match ran {
         Err(e) => return Err(Failed::of(&e, anew)),
         Ok(Some(said)) if !said.ok() => {
@@ -311,7 +311,7 @@ fn of_guest(e: &guests::Error, image: &Image) -> Failed {
         guests::Error::Down { what, last, .. } => {
             let last = last.as_deref().unwrap_or("no output");
             let mend = format!(
-                "delete {} (the image is then built anew); if that does not help, try another kernel: \
+                "delete {} (the image is then built again); if that does not help, try another kernel: \
                  vmio tax --guest-kernel FILE",
                 image.dir.display()
             );

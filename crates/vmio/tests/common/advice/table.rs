@@ -75,7 +75,7 @@ pub fn page() -> String {
         text.push_str(&format!("- *{}*: {}.\n", why.short(), why.long()));
     }
     text.push_str(
-        "\n## Advice that is withheld\n\nWhere it is known to harm, advice is not given, or another one is:\n\n",
+        "\n## Withheld advice\n\nIf advice is known to harm, vmio does not give it, or gives other advice instead:\n\n",
     );
     text.push_str("| id | advice | withheld because | instead | source |\n|---|---|---|---|---|\n");
     for entry in WITHHELD {
@@ -85,14 +85,14 @@ pub fn page() -> String {
     text
 }
 
-const HEAD: &str = "# Advice that was tried
+const HEAD: &str = "# Tested advice
 
-What `vmio scan` tells people to change is applied word for word by `crates/vmio/tests/guest_advice.rs`: a guest with
-the fault is started, the printed change is made, the guest is started again, and the setting is looked for where it
-takes effect: in QEMU's monitor, in the process, in /sys. Guests are real QEMU processes under emulation that never
-begin to run, domains of a real libvirt daemon, and QEMU processes made from a configuration of Proxmox VE by a stand-in for
-`qm`. After each way of change is how the fault was written. `make test` runs a part of these rows, `make test-long`
-all of them. A rule without a row for each way fails a test.
+`crates/vmio/tests/guest_advice.rs` applies the changes that `vmio scan` prints, word for word. It starts a guest with
+the fault, makes the printed change, starts the guest again, and checks that the setting is in force in QEMU's
+monitor, in the process, or in /sys. Guests are real QEMU processes under emulation that stay paused, domains of a
+real libvirt daemon, and QEMU processes that a stand-in for `qm` makes from a configuration of Proxmox VE. After each
+result is how the fault was configured. `make test` runs a part of these rows, `make test-long` all of them. A rule
+without a row for each column fails a test.
 
 This page is made from that test's own lists; `cargo test --test plain advice` compares it and says how to rewrite it.
 ";

@@ -126,7 +126,7 @@ fn usable(host: &HostView<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) 
         return Err(("libvirt uses the monitor".into(), Fix::Do("--monitor queries it through libvirt")));
     };
     if KEPT.iter().any(|directory| path.contains(directory)) {
-        return Err(("the instance's daemon keeps it for itself".into(), Fix::Do("ask the daemon, by its own client")));
+        return Err(("only the instance's daemon may use it".into(), Fix::Do("ask the daemon with its own client")));
     }
     let stat = host.reader().read_text(&process::file(pid, "stat")).unwrap_or_default();
     if process::Stat::parse(&stat).is_some_and(|stat| stat.is_stopped()) {
