@@ -101,8 +101,8 @@ fn a_process_that_ignores_its_buffer_and_never_reads_costs_others_nothing() {
             // Set again at each look, and set back before the next one.
             poll_for("it is told as not held", || {
                 let held = core.status().unwrap()[0].members[TAP].held.clone().unwrap();
-                let told =
-                    held.waits == QueueingPoint::Queued && held.reason.contains("set its tap's send buffer back");
+                let told = held.waits == QueueingPoint::Queued
+                    && held.reason.contains("keeps setting its tap's send buffer back");
                 if told && held.send_buffer_bytes.is_none() { Ok(()) } else { Err(held) }
             });
             full

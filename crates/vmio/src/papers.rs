@@ -65,6 +65,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use vmio_model::cell::Cell;
     use vmio_model::paper::Pattern;
+    use vmio_model::rate::MBIT;
     use vmio_rig::workloads;
 
     use super::*;
@@ -80,6 +81,20 @@ mod tests {
             let (paper, scenario) = experiment(name).unwrap();
             assert!(name.starts_with(&paper.key), "{name}");
             assert!(named_cells(name).iter().all(|cell| cell.actors().count() >= scenario.vifs.len()), "{name}");
+        }
+    }
+
+    /// Their minima fit, and so do those of many actors of one class.
+    #[test]
+    fn every_policy_of_an_experiment_passes_the_guards_check_on_its_link() {
+        for name in experiments() {
+            let study = crate::studies::named(name).unwrap_or_else(|e| panic!("{name}: {e:#}"));
+            for cell in study.cells() {
+                let Some(guard) = cell.settings.get("guard") else { continue };
+                let mbit: u64 = cell.settings["rate"].trim_end_matches("mbit").parse().unwrap();
+                let fit = study.guards[guard].contracts(cell.actors().count(), mbit * MBIT);
+                assert!(fit.is_ok(), "{name}: {guard} at {mbit} Mbit/s: {fit:?}");
+            }
         }
     }
 

@@ -19,8 +19,8 @@ const MINIMA: [f64; 2] = [8.0, 4.0];
 const TIN: usize = 2;
 /// For how long each of them wants more.
 const BUSY: Duration = Duration::from_secs(15);
-/// Of a minimum that is kept.
-const KEPT: f64 = 0.99;
+/// Of a minimum that is kept: between two looks a guest may lack a processor, and so something to send.
+const KEPT: f64 = 0.95;
 /// Bytes of frames: of the sink's datagrams, and of those of a process in a guest's place.
 const RECEIVED: u64 = 1400 + 42;
 const SENT: u64 = 1514;
@@ -178,7 +178,7 @@ fn long_a_qemu_that_ignores_its_send_buffer_costs_its_neighbours_nothing() {
     let senders = neighbours_send(&host, &guests);
     poll_for("it is told as not held", || {
         let excess = host.member(TIN)["excess"].clone();
-        let why = excess["reason"].as_str().unwrap();
+        let why = excess["reason"].as_str().unwrap_or_default();
         let told = excess["waits"] == "queued" && why.contains("set its tap's send buffer back");
         if told && excess["send_buffer_bytes"].is_null() { Ok(()) } else { Err(excess) }
     });

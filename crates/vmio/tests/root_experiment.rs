@@ -63,21 +63,27 @@ actors = [
 #[test]
 #[ignore = "root"]
 fn a_flood_of_the_host_and_of_an_unmatched_interface_breaks_no_minimum() {
-    let json = measured(FLOODED);
-    let system = &json["systems"][0];
-    let members = system["members"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap());
-    assert_eq!(members.collect::<Vec<_>>(), ["MV1", "MV2", "MV3", "unmatched", "host"]);
-    assert_eq!((&system["flooded"], &system["host_drop_ratio"]), (&Value::Bool(true), &Value::Null));
-    let minimum = system["claims"].as_array().unwrap().iter().find(|claim| claim["claim"] == "minimum").unwrap();
-    assert_eq!(minimum["holds"], true, "{system}");
+    in_tries(|| {
+        let json = measured(FLOODED);
+        let system = &json["systems"][0];
+        let members = system["members"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap());
+        assert_eq!(members.collect::<Vec<_>>(), ["MV1", "MV2", "MV3", "unmatched", "host"]);
+        assert_eq!((&system["flooded"], &system["host_drop_ratio"]), (&Value::Bool(true), &Value::Null));
+        let minimum = system["claims"].as_array().unwrap().iter().find(|claim| claim["claim"] == "minimum").unwrap();
+        if minimum["holds"] == true { Ok(()) } else { Err(system.to_string()) }
+    });
 }
 
 /// In three seconds it decides who gets what that a sender has no processor for one: what is wrong is so each time.
 const TRIES: usize = 3;
 
 fn share_an_uplink(guards: &[&str]) {
+    in_tries(|| shared(guards));
+}
+
+fn in_tries(once: impl Fn() -> Result<(), String>) {
     let mut wrong = Vec::new();
-    while let Err(why) = shared(guards) {
+    while let Err(why) = once() {
         println!("{why}");
         wrong.push(why);
         assert!(wrong.len() < TRIES, "{wrong:#?}");

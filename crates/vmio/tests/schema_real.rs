@@ -194,7 +194,10 @@ fn policies(dir: &Path) {
     fs::write(dir.join("guard.toml"), POLICY).unwrap();
     let whole =
         POLICY.replace("\"gold\"\nuplink", "\"gold\"\nrx_class = \"gold\"\naddresses = [\"192.0.2.7\"]\nuplink");
-    fs::write(dir.join("whole.toml"), whole.replace("cpu_weight", "queue = \"25ms\"\ncpu_weight")).unwrap();
+    let flow = "\n[[class.gold.flow]]\nname = \"voice\"\nmin = \"1Mbit\"\nmax = \"2Mbit\"\n\
+        match = { dscp = \"ef\", protocol = \"udp\", ports = [5060], address = \"192.0.2.0/24\" }\n";
+    let whole = whole.replace("cpu_weight", "queue = \"25ms\"\ncpu_weight") + flow;
+    fs::write(dir.join("whole.toml"), whole).unwrap();
     fs::write(dir.join("refused.toml"), POLICY.replace("\"gold\"\nuplink", "\"gould\"\nuplink")).unwrap();
 }
 

@@ -154,6 +154,10 @@ fn trial(taken: &[&Taken], study: &Study, paper: &Scenario, load: &dyn Fn(&str) 
     let duration = (study.repeat.seconds * SECOND as f64) as u64;
     let rounds: Vec<Vec<Reports>> =
         taken.iter().map(|sample| reports::of_sample(sample, duration)).collect::<Option<_>>()?;
+    let senders = rounds.first()?.len();
+    if rounds.iter().any(|round| round.len() != senders) {
+        return None;
+    }
     let loads: Vec<Option<Load>> = cell.actors().map(|actor| load(&actor.workload)).collect();
     let sources: Vec<Source> = loads.iter().map(|load| source(load.as_ref())).collect();
     let sender = match &loads[0] {
@@ -170,9 +174,9 @@ fn trial(taken: &[&Taken], study: &Study, paper: &Scenario, load: &dyn Fn(&str) 
     let made_for = paper.capacity_of(&sources);
     let scaled = paper.scaled(made_for.unwrap_or(capacity), duration);
     let is_paper = actors == paper.vifs.len();
-    let has_host = rounds.first()?.len() > actors;
+    let has_host = senders > actors;
     let few = is_paper || has_host;
-    let contracts = policy.and_then(|policy| policy.contracts(actors, capacity));
+    let contracts = policy.and_then(|policy| policy.contracts(actors, capacity).ok());
     let contract = |i: usize| match (&contracts, scaled.vifs.get(i).filter(|_| few && made_for.is_some())) {
         (Some(contracts), _) => contracts[i].member(capacity),
         (None, Some(vif)) => vif.contract,

@@ -1,7 +1,7 @@
 //! Outcome of a simulation: totals and rates over time.
 
 use super::Scenario;
-use crate::picos::{MILLISECOND, bits_of, rate_of};
+use crate::picos::{MILLISECOND, SECOND, bits_of, rate_of};
 use crate::rate::BitRate;
 
 /// Length of the windows in which minima are judged, in picoseconds.
@@ -67,6 +67,15 @@ pub struct Outcome {
     pub duration: u64,
     /// Whether it was simulated packet by packet.
     pub packets: bool,
+}
+
+impl Outcome {
+    /// How long offers must be unchanged at a point's end for it to count: a second, and where points are long so much
+    /// that the point begins a quarter of a second after the change.
+    pub fn settling(&self) -> u64 {
+        let step = self.series.first().map_or(0, |point| point.at);
+        SECOND.max(step.saturating_add(SECOND / 4))
+    }
 }
 
 /// Collects an outcome during a simulation.

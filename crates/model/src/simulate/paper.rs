@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, SECOND, Scenario, Source, Vif};
+use super::{Outcome, Scenario, Source, Vif};
 
 /// A published experiment.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -79,7 +79,7 @@ impl Published {
     }
 
     /// The same figure of an outcome; `None` where the scenario lacks the member or moment. A throughput is the mean
-    /// over all the time with these offers, without the first second of each.
+    /// over all the time with these offers, without what comes right after a change ([`Outcome::settling`]).
     pub fn simulated(&self, scenario: &Scenario, outcome: &Outcome) -> Option<f64> {
         let i = scenario.vifs.iter().position(|v| v.name == self.vm)?;
         match self.what {
@@ -89,7 +89,8 @@ impl Published {
                     let offers = |v: &Vif| v.source.offers(at).bits() / 1_000_000;
                     scenario.vifs.iter().map(offers).collect::<Vec<u64>>() == self.while_offered_mbit
                 };
-                let within = |at: u64| at >= SECOND && holds(at - SECOND) && holds(at.saturating_sub(1));
+                let settling = outcome.settling();
+                let within = |at: u64| at >= settling && holds(at - settling) && holds(at.saturating_sub(1));
                 let rates: Vec<f64> = outcome
                     .series
                     .iter()

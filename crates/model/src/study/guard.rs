@@ -114,25 +114,28 @@ impl GuardPolicy {
         self.class_at(place) == Some(DEFAULT)
     }
 
-    /// The class of each of so many actors, on a link of this rate; `None` where [`GuardPolicy::check`] refuses it.
-    pub fn contracts(&self, actors: usize, carries: BitRate) -> Option<Vec<Class>> {
+    /// The class of each of so many actors, on a link of this rate.
+    ///
+    /// # Errors
+    /// As [`GuardPolicy::whole`]: also where the minima of so many do not fit.
+    pub fn contracts(&self, actors: usize, carries: BitRate) -> Result<Vec<Class>, GuardError> {
         let policy = self.policy_of(actors, carries)?;
-        (0..actors).map(|place| policy.classes.get(self.class_at(place)?).cloned()).collect()
+        Ok((0..actors).filter_map(|place| policy.classes.get(self.class_at(place)?).cloned()).collect())
     }
 
-    /// The contract of the host's own traffic on a link of this rate; plain HTB has none.
+    /// The contract of the host's own traffic on a link of this rate; by plain HTB that of all that matches no filter.
     pub fn host(&self, actors: usize, carries: BitRate) -> Option<Member> {
         if self.by == KeptBy::Tc {
-            return None;
+            return Some(Class::named(DEFAULT).member(carries));
         }
-        Some(self.policy_of(actors, carries)?.classes.get(crate::policy::HOST)?.member(carries))
+        Some(self.policy_of(actors, carries).ok()?.classes.get(crate::policy::HOST)?.member(carries))
     }
 
     /// The policy for so many made-up actors.
-    fn policy_of(&self, actors: usize, carries: BitRate) -> Option<Policy> {
+    fn policy_of(&self, actors: usize, carries: BitRate) -> Result<Policy, GuardError> {
         let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), carries };
-        let text = self.whole(&(0..actors).map(plugged).collect::<Vec<_>>()).ok()?;
-        Some(Policy::read(&[("policy", &text)], &Links::default()).ok()?.policy)
+        let text = self.whole(&(0..actors).map(plugged).collect::<Vec<_>>())?;
+        Ok(Policy::read(&[("policy", &text)], &Links::default())?.policy)
     }
 
     /// The whole policy for these actors, in order.
@@ -174,7 +177,7 @@ impl GuardPolicy {
             Some("exact-loop") => Allocator::ExactLoop,
             _ => Allocator::Exact,
         };
-        let period = self.policy_of(self.classes.len(), ANY_RATE)?.guard.period;
+        let period = self.policy_of(self.classes.len(), ANY_RATE).ok()?.guard.period;
         let allocator = if self.by == KeptBy::Tc { Allocator::None } else { allocator };
         Some((allocator, u64::try_from(period.as_nanos()).ok()?.saturating_mul(1000)))
     }
@@ -193,15 +196,13 @@ impl GuardPolicy {
                 return Err(GuardError::NoValue(word.clone()));
             }
         }
-        let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), carries: ANY_RATE };
-        self.whole(&(0..self.classes.len()).map(plugged).collect::<Vec<_>>())?;
+        let classes = self.contracts(self.classes.len(), ANY_RATE)?;
         if self.by == KeptBy::Vmio {
             return Ok(());
         }
         if !self.options.is_empty() {
             return Err(GuardError::Options);
         }
-        let classes = self.contracts(self.classes.len(), ANY_RATE).unwrap_or_default();
         let mut named = self.classes.iter().zip(&classes);
         let more = named.find(|(_, class)| {
             let Class { priority, min, max, .. } = **class;
@@ -277,6 +278,8 @@ mod tests {
         assert!(one.fits(64) && !guard().fits(64));
         let contracts = one.contracts(64, 100 * M).unwrap();
         assert_eq!((contracts.len(), contracts[63].max), (64, Some(125 * M / 10)));
+        let many = GuardPolicy { classes: vec!["a".into()], ..guard() };
+        assert!(many.contracts(3, 100 * M).is_ok() && many.contracts(4, 100 * M).is_err(), "4 times 30 %");
         let unmatched = GuardPolicy { classes: vec!["a".into(), "default".into()], ..guard() };
         let text = unmatched.whole(&[plugged("tap0", 100 * M), plugged("port1", 100 * M)]).unwrap();
         assert!(text.contains("tap0") && !text.contains("port1"), "{text}");
@@ -290,6 +293,8 @@ mod tests {
         let tc = GuardPolicy { by: KeptBy::Tc, ..guard() };
         tc.check().unwrap();
         assert_eq!(tc.kept().unwrap().0, Allocator::None);
+        let host = tc.host(2, 100 * M).unwrap();
+        assert_eq!((host.priority, host.min, host.max), (8, BitRate::ZERO, 100 * M), "the last of all");
         let hard = tc.policy.replace("max = \"{60%}\"", "max = \"{60%}\"\nreserve = \"hard\"");
         let refused = GuardPolicy { policy: hard, ..tc.clone() }.check().unwrap_err().to_string();
         assert!(refused.contains("class a asks for more"), "{refused}");

@@ -26,8 +26,7 @@ pub(super) fn put(policy: &GuardPolicy, on: &Where<'_>, undos: &mut Undos) -> Re
     let mut found = "plain HTB".to_owned();
     if place == 0 {
         let carries = plugged(on.ports)?.carries;
-        let classes = policy.contracts(all.len(), carries);
-        let classes = classes.ok_or_else(|| Error::Refused("the policy does not fit the link".into()))?;
+        let classes = policy.contracts(all.len(), carries).map_err(|why| Error::Refused(why.to_string()))?;
         let made = uplink.clone();
         undos.on_host(move |_| remove(&made));
         for line in lines(device, &classes, carries) {
@@ -37,7 +36,9 @@ pub(super) fn put(policy: &GuardPolicy, on: &Where<'_>, undos: &mut Undos) -> Re
             let (asked, found) = ("plain HTB".to_owned(), "another queue".to_owned());
             return Err(Error::NotAsAsked { asked, found });
         }
-        found = format!("plain HTB; {} on {device}", classes.iter().map(said).collect::<Vec<_>>().join("; "));
+        let mut told: Vec<String> = classes.iter().map(said).collect();
+        told.dedup();
+        found = format!("plain HTB; {} on {device}", told.join("; "));
     }
     if policy.is_unmatched(place) {
         return Ok(found);

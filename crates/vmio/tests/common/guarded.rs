@@ -208,15 +208,11 @@ pub fn network_state() -> String {
 
 /// How many there are of each kind of what a guard makes, in the namespace and its bpffs.
 pub fn objects() -> BTreeMap<&'static str, usize> {
-    let said = |line: &str| {
-        let (done, said) = tried(line);
-        assert!(done, "{line}: {said}");
-        said
-    };
-    let queues = said("tc qdisc");
+    let (done, queues) = tried("tc qdisc");
+    assert!(done, "{queues}");
     let limited = queues.lines().filter_map(|line| line.strip_prefix("qdisc htb 7a00: dev ")?.split(' ').next());
-    // Flows of fq_codel are classes, too, while they have something.
-    let shown: String = limited.map(|device| said(&format!("tc class show dev {device}"))).collect();
+    // Flows of fq_codel are classes, too, while they have something. A device may be gone by now.
+    let shown: String = limited.map(|device| tried(&format!("tc class show dev {device}")).1).collect();
     let classes = shown.lines().filter(|line| line.starts_with("class htb ")).count();
     let state = state::State::now();
     [

@@ -16,23 +16,23 @@ const ABOUT: &str = "Processors of the host that were busy, and the hypervisor's
 
 /// A table of each kind of side that has several systems, and on a page a plot over the period.
 pub(super) fn put(doc: &mut Document, cells: &[SimulatedCell]) {
-    let printed: Vec<&SimulatedCell> = cells.iter().filter(|cell| cell.is_as_printed()).collect();
-    if printed.len() < 2 {
+    let of = |who: &'static str, native: bool| {
+        let mine = cells.iter().filter(|cell| cell.is_as_printed() && cell.trial.side.is_native() == native);
+        (who, mine.collect::<Vec<&SimulatedCell>>())
+    };
+    let mut sides = vec![of("guests", false), of("containers", true)];
+    sides.retain(|(_, mine)| mine.len() > 1);
+    if sides.is_empty() {
         return;
     }
     doc.gap();
     doc.put(heading(2, "Figures 5 to 7: what it costs"));
     doc.put(aside((2, 2), ABOUT));
-    for native in [false, true] {
-        let mine: Vec<&SimulatedCell> =
-            printed.iter().copied().filter(|cell| cell.trial.side.is_native() == native).collect();
-        if mine.len() < 2 {
-            continue;
-        }
+    for (who, mine) in sides {
         if let Some(plots) = plots(&mine) {
             doc.only(In::HTML, Block::Plots(plots));
         }
-        doc.put(table(&mine, if native { "containers" } else { "guests" }).into());
+        doc.put(table(&mine, who).into());
     }
 }
 

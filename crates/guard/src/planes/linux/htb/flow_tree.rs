@@ -17,14 +17,15 @@ use vmio_model::rate::ByteRate;
 use super::super::netlink::Change;
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
 use super::super::{Device, Netlink, Result};
+use super::ask::{list, queue_in};
 use super::encode::{
     self, AT_ROOT, Class, RTM_GETTCLASS, RTM_GETTFILTER, RTM_NEWQDISC, RTM_NEWTCLASS, TCA_KIND, TCA_OPTIONS, TCMSG,
     class_of, default_of, tcmsg,
 };
 use super::filter::{self, Instruction};
 use super::queue::Queue;
-use super::read::{list, queue_in};
-use super::{ROOT_CLASS, classid, place, queue_handle, tree};
+use super::units;
+use super::{ROOT_CLASS, classid, place, queue_handle};
 
 /// The kernel's name of the qdisc.
 pub(in super::super) const KIND: &str = "htb";
@@ -76,7 +77,7 @@ impl FlowTree {
                 queue_bytes: leaf.queue_bytes,
                 flows: Vec::new(),
             };
-            tree::class(&alone, framing, &format!("leaf {:?}, flow class {name:?}", leaf.name))
+            units::class(&alone, framing, &format!("leaf {:?}, flow class {name:?}", leaf.name))
         };
         let mut classes = vec![root(framing)];
         for flow in &leaf.flows {
@@ -133,8 +134,8 @@ fn root(framing: Framing) -> Class {
         cburst: SECOND,
         quantum: QUANTUM,
         prio: 0,
-        overhead: tree::short(framing.overhead_bytes),
-        mpu: tree::short(framing.least_bytes),
+        overhead: units::short(framing.overhead_bytes),
+        mpu: units::short(framing.least_bytes),
     }
 }
 

@@ -16,6 +16,7 @@
 use super::Device;
 
 mod apply;
+mod ask;
 mod debts;
 mod encode;
 mod filter;
@@ -24,6 +25,7 @@ mod queue;
 mod read;
 mod steps;
 mod tree;
+mod units;
 
 #[cfg(test)]
 mod tests;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
+use super::super::netlink::wire::{self, Attributes, Malformed, Message, u32_at};
 use super::super::{Device, Netlink, Result};
+use super::ask::{Qdisc, list, one, qdisc, queue_in};
 use super::encode::{
-    AT_HOOKS, AT_ROOT, Class, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS,
-    TCA_STATS2, TCA_XSTATS, TCMSG, class_of, default_of, entries_of, tcmsg,
+    AT_HOOKS, AT_ROOT, Class, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STATS,
+    TCA_STATS2, TCA_XSTATS, TCMSG, class_of, default_of, entries_of,
 };
 use super::flow_tree::{self, FlowTree};
 use super::queue::Queue;
@@ -103,15 +104,6 @@ impl Foreign {
     }
 }
 
-/// A qdisc of an interface.
-pub(super) struct Qdisc {
-    handle: u32,
-    parent: u32,
-    pub(super) kind: String,
-    pub(super) options: Option<Vec<u8>>,
-    sizes: Option<Vec<u8>>,
-}
-
 /// What is in force on what leaves an interface.
 ///
 /// The kernel lists the qdiscs of all interfaces, and goes on behind so many interfaces where a part ended
@@ -196,10 +188,6 @@ pub(super) fn reread(
     Ok(now)
 }
 
-fn one(kind: u16, device: &Device, handle: u32, parent: u32) -> Request {
-    Request::new(kind, flag::ECHO, &tcmsg(device.index, handle, parent), Attributes::new())
-}
-
 /// The qdisc at the root of an interface, if anybody put one there.
 fn root(netlink: &mut Netlink, device: &Device) -> Result<Option<Qdisc>> {
     let what = format!("read the qdisc of {device}");
@@ -209,14 +197,6 @@ fn root(netlink: &mut Netlink, device: &Device) -> Result<Option<Qdisc>> {
 /// The queue in a class.
 fn queue(netlink: &mut Netlink, device: &Device, minor: u16) -> Result<Option<FoundQueue>> {
     Ok(queue_in(netlink, device, classid(minor))?.map(Qdisc::queue))
-}
-
-/// The qdisc in a class of any hierarchy.
-pub(super) fn queue_in(netlink: &mut Netlink, device: &Device, id: u32) -> Result<Option<Qdisc>> {
-    let what = format!("read the queue of class {} of {device}", shown(id));
-    let queue = netlink.ask(&what, &one(RTM_GETQDISC, device, 0, id), |m| qdisc(m).map(Some))?;
-    // One that the kernel put there by itself has no handle, and is in no list.
-    Ok(queue.filter(|queue| queue.handle != 0))
 }
 
 /// All qdiscs and classes of an interface as the kernel gives them, without what it counts: equal before and after
@@ -240,10 +220,6 @@ pub fn settings(netlink: &mut Netlink, device: &Device) -> Result<Vec<Vec<u8>>> 
     Ok(all)
 }
 
-pub(super) fn list(kind: u16, index: u32, parent: u32) -> Request {
-    Request::new(kind, flag::DUMP, &tcmsg(index, 0, parent), Attributes::new())
-}
-
 /// The kernel lists those of all interfaces.
 fn qdiscs(netlink: &mut Netlink, device: &Device) -> Result<Vec<Qdisc>> {
     netlink.dump(&format!("list qdiscs of {device}"), &list(RTM_GETQDISC, 0, 0), |m| {
@@ -252,19 +228,6 @@ fn qdiscs(netlink: &mut Netlink, device: &Device) -> Result<Vec<Qdisc>> {
             return Ok(None);
         }
         qdisc(m).map(Some)
-    })
-}
-
-fn qdisc(message: &Message<'_>) -> std::result::Result<Qdisc, Malformed> {
-    let (head, rest) = message.split(TCMSG)?;
-    let attributes = wire::attributes(rest)?;
-    let bytes = |kind| wire::find(&attributes, kind).map(<[u8]>::to_vec);
-    Ok(Qdisc {
-        handle: u32_at(head, 8).unwrap_or(0),
-        parent: u32_at(head, 12).unwrap_or(0),
-        kind: wire::find(&attributes, TCA_KIND).map(wire::text).unwrap_or_default(),
-        options: bytes(TCA_OPTIONS),
-        sizes: bytes(TCA_STAB),
     })
 }
 
