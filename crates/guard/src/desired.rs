@@ -50,6 +50,8 @@ pub struct DesiredMember {
     pub holding: Option<Holding>,
     /// Processes that may hold the tap.
     pub pids: Vec<u32>,
+    /// Whether its queue is as long as its class's targets of delay allow, in bytes.
+    pub is_bounded: bool,
     /// What all that it sends is held to at its own interface; `None` where its class only counts local traffic.
     pub local_max: Option<BitRate>,
     /// What it may claim to be.
@@ -231,18 +233,41 @@ pub fn desired(
             let seat = |seat: &vmio_model::policy::pool::PoolMember| {
                 let found = if seat.who == MemberKind::Interface { interfaces.next() } else { None };
                 let (name, who, class) = (seat.name.clone(), seat.who, seat.class.clone());
+                let is_bounded = seat.delay.is_some();
                 match found {
                     Some((Matched { found, number, entry }, holding)) => {
                         let (interface, pids) = (Some(found.interface.clone()), found.pids.clone());
                         let local_max = local_max(policy, uplink, direction, &class);
                         let identity = identity(policy, &listed, entry, found);
                         let (number, holding) = (*number, Some(holding));
-                        DesiredMember { name, who, class, number, interface, holding, pids, local_max, identity }
+                        DesiredMember {
+                            name,
+                            who,
+                            class,
+                            number,
+                            interface,
+                            holding,
+                            pids,
+                            is_bounded,
+                            local_max,
+                            identity,
+                        }
                     }
                     None => {
                         let number = if who == MemberKind::Host { HOST_NUMBER } else { DEFAULT_NUMBER };
                         let (interface, holding, pids, local_max, identity) = Default::default();
-                        DesiredMember { name, who, class, number, interface, holding, pids, local_max, identity }
+                        DesiredMember {
+                            name,
+                            who,
+                            class,
+                            number,
+                            interface,
+                            holding,
+                            pids,
+                            is_bounded,
+                            local_max,
+                            identity,
+                        }
                     }
                 }
             };
@@ -294,11 +319,13 @@ fn strays(policy: &Policy, used: &BTreeSet<&String>, without: &[&str]) -> Vec<St
     all
 }
 
-/// What a guest may claim to be. Of the addresses that its manager names those are its own that the policy gives to
-/// guest and no gateway (`listed`).
+/// What a guest may claim to be. Of the addresses that its manager names those are its own that the policy gives to no
+/// guest and no gateway (`listed`); none that are in doubt where what claims them would be dropped.
 fn identity(policy: &Policy, listed: &BTreeSet<IpAddr>, entry: &Entry, found: &DiscoveredInterface) -> Identity {
     let all_known = !entry.addresses.is_empty();
-    let by_manager = found.nic.iter().flat_map(|nic| &nic.place.addresses).filter(|address| !listed.contains(*address));
+    let drops = policy.guard.spoofing == Spoofing::Drop;
+    let places = found.nic.iter().map(|nic| &nic.place).filter(|place| !(drops && place.addresses_in_doubt));
+    let by_manager = places.flat_map(|place| &place.addresses).filter(|address| !listed.contains(*address));
     Identity {
         spoofing: policy.guard.spoofing,
         addresses: if all_known { entry.addresses.clone() } else { by_manager.copied().collect() },

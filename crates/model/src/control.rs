@@ -282,6 +282,7 @@ mod tests {
             class: "x".into(),
             contract: *contract,
             queue: None,
+            delay: None,
             flows: Vec::new(),
         };
         let seats = contracts.iter().map(seat).collect();

@@ -5,6 +5,8 @@
 //! with a short round trip fall far below both. Instead of a policer of 100 Mbit/s a queue gave TCP 95.7 Mbit/s; behind
 //! the policer it got 2.3 (burst of 1 ms) to 54 (burst of 100 ms).
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::facts::{Place, RateLimit};
@@ -15,6 +17,9 @@ use crate::rate::BitRate;
 use crate::rules::change::{
     Names, set_anew, unlimited_by_libvirt, unlimited_by_ovs, unlimited_by_proxmox, unlimited_by_tc,
 };
+
+/// The shortest queue that a policy may write.
+const LEAST_QUEUE: Duration = Duration::from_millis(1);
 
 /// An interface with others' limits.
 #[derive(Debug, Clone, PartialEq)]
@@ -145,7 +150,14 @@ pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Polic
                 ));
                 continue;
             }
-            *class = Some(lowered(&mut next, class.as_deref(), most, capacity));
+            let name = lowered(&mut next, class.as_deref(), most, capacity);
+            if let Some(old) = class.as_ref().filter(|old| **old != name && policy.class(old).delay.is_some()) {
+                left.push(format!(
+                    "{}: the targets of delay of class {old} are left out; priority and queue stay",
+                    limited.interface.name
+                ));
+            }
+            *class = Some(name);
         }
         let [class, rx_class] = classes;
         if found.is_some_and(|e| e.class == class && e.rx_class == rx_class) {
@@ -192,7 +204,9 @@ fn lowered(policy: &mut Policy, class: Option<&str>, most: BitRate, capacity: Bi
     }
     let max = old.max.map_or(most, |max| max.min(most));
     let flows = old.flows.iter().map(|f| Flow { max: f.max.map(|of_flow| of_flow.min(max)), ..f.clone() }).collect();
-    let new = Class { max: Some(max), flows, ..old };
+    // More members make targets less certain.
+    let queue = old.queue_time().map(|time| time.max(LEAST_QUEUE));
+    let new = Class { max: Some(max), queue, delay: None, flows, ..old };
     let rate = max.to_string().replace(' ', "").replace("/s", "");
     let stem: String = class.unwrap_or("limit").chars().take(32).collect();
     let mut name = format!("{stem}-{rate}");
@@ -231,7 +245,7 @@ fn fit(next: &mut Policy, policy: &Policy, left: &mut Vec<String>) {
                 let last = next.entries.iter().rposition(|e| e.uplink == uplink && new(e) && min(e) > BitRate::ZERO);
                 let Some(last) = last else { break };
                 let name = next.entries[last].class_in(way).unwrap_or_default().to_owned();
-                let class = Class { min: Some(BitRate::ZERO), ..next.class(&name).clone() };
+                let class = Class { min: Some(BitRate::ZERO), delay: None, ..next.class(&name).clone() };
                 let bare = format!("{name}-nomin");
                 left.push(format!("{}: its minimum does not fit and is left out", next.entries[last].matcher));
                 next.classes.insert(bare.clone(), class);

@@ -13,6 +13,7 @@ pub mod assign;
 mod check;
 pub mod compile;
 mod conduct;
+pub mod delay;
 mod effective;
 pub mod flow;
 pub(crate) mod glob;
@@ -117,6 +118,8 @@ pub struct Class {
     pub over_max: bool,
     /// Longest time that its excess waits on this host; `None` for room for TCP ([`compile`]).
     pub queue: Option<Duration>,
+    /// Targets of delay and jitter.
+    pub delay: Option<delay::DelayTarget>,
     /// Its maximum holds for all that a guest sends, also for what does not leave by the uplink.
     pub limit_local: bool,
     /// Limits on each guest's control group.
@@ -135,6 +138,7 @@ impl Default for Class {
             hard: false,
             over_max: false,
             queue: None,
+            delay: None,
             limit_local: false,
             group: groups::Limits::default(),
             flows: Vec::new(),
@@ -150,6 +154,11 @@ impl Class {
             DEFAULT => Class { priority: 8, ..Class::default() },
             _ => Class::default(),
         }
+    }
+
+    /// Longest time that its excess waits on this host: as written, else as chosen for its targets.
+    pub fn queue_time(&self) -> Option<Duration> {
+        self.queue.or(self.delay.and_then(|delay| delay.queue))
     }
 
     /// The minimum on an uplink of this capacity. The host's default of 2 % is limited by a written maximum.

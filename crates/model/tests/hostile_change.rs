@@ -53,6 +53,7 @@ fn place(name: &str) -> Place {
         taken,
         boots_as_first: Some(true),
         addresses: Vec::new(),
+        addresses_in_doubt: false,
         given: None,
     }
 }

@@ -36,6 +36,8 @@ const KEYS: &[&str] = &[
     "reserve",
     "over_max",
     "queue",
+    "delay",
+    "jitter",
     "local",
     "match",
     "class",

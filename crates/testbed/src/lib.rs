@@ -9,12 +9,14 @@
 //! | a process that ends with its test | [`process::Companion`] |
 //! | this program again, apart from the host | [`process::in_namespaces`] |
 //! | a libvirt daemon | [`libvirt::Libvirtd`] |
+//! | limits as other programs set them by eBPF | [`limits`] |
 //!
 //! Each test with root has a mount and a network namespace of its own, an empty `TMPDIR`, `/var/tmp` and
 //! `/dev/shm`: the program `suite` (`src/suite`) runs it so, and names the test that leaves something behind.
 #![allow(clippy::unwrap_used)]
 
 pub mod libvirt;
+pub mod limits;
 pub mod net;
 pub mod process;
 mod wait;

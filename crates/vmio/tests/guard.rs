@@ -157,6 +157,23 @@ fn what_is_written_besides_rates_is_shown() {
     assert!(ends(&state, &["check", "--config", "guard.toml", "--json"], 2).json()["policy"].is_null());
 }
 
+/// Targets of delay: what is chosen for them, and why they cannot be met.
+#[test]
+fn what_is_chosen_for_a_delay_is_shown() {
+    let text = POLICY.replace("priority = 1\n", "delay = \"20ms\"\njitter = \"15ms\"\n");
+    let state = with_files(&[("guard.toml", &text), ("short.toml", &text.replace("20ms", "2ms"))]);
+    let ended = ends(&state, &["check", "--config", "guard.toml"], 0);
+    is_narrow(&ended.out);
+    ended.says(&["class gold: delay 20 ms, jitter 15 ms, priority 2, waits at most "]);
+    let said = ends(&state, &["check", "--config", "guard.toml", "--json"], 0).json()["policy"]["classes"].clone();
+    let gold = said.as_array().unwrap().iter().find(|class| class["name"] == "gold").unwrap();
+    let of = |key: &str| gold[key].as_f64().unwrap();
+    assert_eq!((of("priority"), of("delay_seconds"), of("jitter_seconds")), (2.0, 0.02, 0.015));
+    assert!(of("longest_wait_seconds") <= 0.015 && of("queue_seconds") > 0.0, "{gold}");
+    let refused = ends(&state, &["check", "--config", "short.toml"], 2);
+    refused.says(&["class.gold.delay: 2 ms cannot be met at eth0 guest_tx: a packet may wait ", "behind its own"]);
+}
+
 /// Also where the output is no terminal: COLUMNS says how wide it is to be.
 #[test]
 fn problems_and_summary_fit_40_columns_and_break_no_word() {

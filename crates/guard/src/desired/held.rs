@@ -50,18 +50,19 @@ pub(super) fn plan<'a>(
         let room = half_queue(policy.class(class), shared.capacity, direction, plane);
         held.send_buffer_bytes = held.send_buffer_bytes.map(|bytes| bytes.min(room));
         let strict = strictness == Strictness::Policy && entry.matcher.is_exact() && !policy.guard.allow_unenforced;
-        if !policy.class(class).flows.is_empty() {
+        let (flows, delay) = (!policy.class(class).flows.is_empty(), policy.class(class).delay.is_some());
+        if flows {
             held = told_apart(held);
+        }
+        let parts = [(flows, "flow classes"), (delay, "targets of delay")];
+        for (_, what) in parts.iter().filter(|(has, _)| *has && held.waits == QueueingPoint::Nic) {
             let (place, name) = (&entry.place, &found.interface.name);
-            let why = || {
-                format!("{place}: {name} is limited in its card, which does not know the flow classes of class {class}")
-            };
-            match held.waits {
-                QueueingPoint::Nic if strict => {
-                    plan.refused.push(format!("{}; leave it out, or admit it with {ADMITS}", why()));
-                }
-                QueueingPoint::Nic => plan.notes.push(format!("{}; they do not hold for it", why())),
-                _ => {}
+            let why =
+                format!("{place}: {name} is limited in its card, which does not know the {what} of class {class}");
+            if strict {
+                plan.refused.push(format!("{why}; leave it out, or admit it with {ADMITS}"));
+            } else {
+                plan.notes.push(format!("{why}; they do not hold for it"));
             }
         }
         if held.waits != QueueingPoint::None || nobody {
@@ -108,7 +109,7 @@ fn told_apart(held: Holding) -> Holding {
 /// buffer has room for, and what it lets through must not be dropped.
 fn half_queue(class: &Class, capacity: BitRate, direction: Direction, plane: &Abilities) -> u32 {
     let ceiling = class.max.unwrap_or(capacity).min(capacity);
-    (compile::queue(class.queue, ceiling, direction, plane) / 2).max(send_buffer_bytes(BitRate::ZERO))
+    (compile::queue(class.queue_time(), ceiling, direction, plane) / 2).max(send_buffer_bytes(BitRate::ZERO))
 }
 
 /// Where a pool's queues are: all on an IFB if one of its interfaces needs that.

@@ -231,6 +231,17 @@ fn flow_classes_are_told_apart_on_this_host() {
     assert_eq!(core.desired().pools[0].pool.seats[1].flows.len(), 1);
 }
 
+/// A target of delay is met by a queue that is short, in bytes.
+#[test]
+fn a_target_of_delay_bounds_the_queue() {
+    let keys = "min = \"30Mbit\"\nmax = \"40Mbit\"\ndelay = \"300ms\"\n";
+    let core = start(&POLICY.replace("max = \"40Mbit\"\n", keys), vec![held(1, OPEN)]).unwrap();
+    let pool = &core.desired().pools[0];
+    assert_eq!(pool.seats.iter().map(|seat| seat.is_bounded).collect::<Vec<_>>(), [false, true, false]);
+    assert!(pool.pool.seats[1].queue.is_some_and(|queue| queue < Duration::from_millis(250)));
+    assert_eq!(pool.pool.seats[1].contract.priority, 2);
+}
+
 /// A manager's addresses are the guest's own, but not all that it may have, and never what the policy gives to another.
 #[test]
 fn addresses_of_policy_and_manager() {
@@ -266,6 +277,22 @@ fn addresses_of_policy_and_manager() {
     let gateways = POLICY.replace("\"100Mbit\"", "\"100Mbit\"\ngateways = [\"192.0.2.7\"]");
     assert_eq!(sorted(&gateways), wanted("192.0.2.8", "192.0.2.9", false), "a gateway is no guest's");
     assert_eq!(start(&gateways, there()).unwrap().desired().pools[0].gateways.len(), 1);
+}
+
+/// Addresses that a manager names but others may have, too, are reported and never refused.
+#[test]
+fn addresses_in_doubt_are_not_dropped_for() {
+    let addresses = |text: &str, in_doubt: bool| {
+        let mut tap1 = held(1, OPEN);
+        let place = &mut tap1.nic.as_mut().unwrap().place;
+        (place.addresses, place.addresses_in_doubt) = (vec!["192.0.2.7".parse().unwrap()], in_doubt);
+        let core = start(text, vec![tap1]).unwrap();
+        let seats = &core.desired().pools[0].seats;
+        seats.iter().map(|seat| seat.identity.addresses.len()).sum::<usize>()
+    };
+    let drops = format!("{POLICY}[guard]\nspoofing = \"drop\"\n");
+    assert_eq!([addresses(POLICY, false), addresses(POLICY, true)], [1, 1]);
+    assert_eq!([addresses(&drops, false), addresses(&drops, true)], [1, 0]);
 }
 
 #[test]

@@ -1,16 +1,23 @@
 //! Incus and LXD: virtual machines whose daemon starts QEMU with a file of options in the instance's own directory, and
 //! keeps its monitor. What that file and the log of the monitor say is read with the process
-//! (`kinds/qemu/elsewhere.rs`); here is whose the instance is. The daemon is not asked: its socket may be systemd's,
-//! which would start it.
+//! (`kinds/qemu/elsewhere.rs`); here is whose the instance is, and which IP addresses its cards are given
+//! (`leases.rs`). The daemon is not asked: its socket may be systemd's, which would start it.
+
+use std::collections::BTreeSet;
 
 use vmio_model::cell::Kind;
-use vmio_model::facts::Guest;
+use vmio_model::facts::{Guest, Nic, Place, Subject};
 use vmio_model::rules::change::ConfigTool;
 
 use super::{Managed, Manager};
 use crate::host_view::{HostView, ProcessInfo};
 use crate::qemu::instance::{self, Daemon, Instance};
 use crate::qemu::options::CommandLine;
+
+mod leases;
+
+/// Longest file with the number of a process.
+const PID_BYTES: usize = 32;
 
 /// Entries `incus` and `lxd`.
 pub struct Incus {
@@ -41,13 +48,41 @@ impl Manager for Incus {
         self.way
     }
     fn guests(&self, host: &HostView<'_>) -> Managed {
-        let guests = host.processes().iter().filter_map(|process| guest(self.daemon, process)).collect();
-        Managed { guests, unread: Vec::new() }
+        let mut all: Vec<_> = host.processes().iter().filter_map(|process| guest(self.daemon, process)).collect();
+        let own: Vec<&mut (Instance<'_>, Guest)> = all.iter_mut().filter(|own| has_cards(host, own)).collect();
+        add_addresses(host, self.daemon, own);
+        Managed { guests: all.into_iter().map(|(_, guest)| guest).collect(), unread: Vec::new() }
+    }
+}
+
+/// Whether the process is the instance's own, by the file that its daemon keeps (anybody can start a program with its
+/// name), and its cards are known, by the log.
+fn has_cards(host: &HostView<'_>, (instance, guest): &(Instance<'_>, Guest)) -> bool {
+    let number = host.reader().read_trusted(&instance.pid_file(), PID_BYTES).unwrap_or_default();
+    let is_own = guest.pid.is_some() && String::from_utf8_lossy(&number).trim().parse::<u32>().ok() == guest.pid;
+    is_own && matches!(host.reader().stat(&instance.log()), Ok(Some(_)))
+}
+
+/// Adds the IP addresses of their cards.
+fn add_addresses(host: &HostView<'_>, daemon: &Daemon, own: Vec<&mut (Instance<'_>, Guest)>) {
+    if own.is_empty() {
+        return;
+    }
+    let names: BTreeSet<&str> = own.iter().map(|(instance, _)| instance.full).collect();
+    let mut leases = leases::read(host.reader(), daemon, |name| names.contains(name));
+    for (instance, guest) in own {
+        for (mac, addresses) in leases.remove(instance.full).unwrap_or_default() {
+            let from = host.from(&guest.name, format!("a static lease of {}", daemon.name));
+            let nic = Nic::unknown(Subject::net(&guest.name, &mac), from);
+            // Users of a project choose them.
+            let place = Place { target: Some(mac), addresses, addresses_in_doubt: true, ..Place::default() };
+            guest.nics.push(Nic { place, ..nic });
+        }
     }
 }
 
 /// The instance that a QEMU of this daemon runs.
-fn guest(daemon: &Daemon, process: &ProcessInfo) -> Option<Guest> {
+fn guest<'a>(daemon: &Daemon, process: &'a ProcessInfo) -> Option<(Instance<'a>, Guest)> {
     if !process.program().starts_with("qemu-") && !process.comm.starts_with("qemu-") {
         return None;
     }
@@ -61,7 +96,7 @@ fn guest(daemon: &Daemon, process: &ProcessInfo) -> Option<Guest> {
     guest.pid = Some(process.pid);
     guest.ids.insert("instance".into(), name.to_owned());
     guest.ids.extend(instance.project(name).map(|project| ("project".into(), project.to_owned())));
-    Some(guest)
+    Some((instance, guest))
 }
 
 #[cfg(test)]
@@ -96,5 +131,30 @@ mod tests {
         {
             assert_eq!(of(&INCUS, other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn addresses_of_cards() {
+        let hosts = "/var/lib/incus/networks/incusbr0/dnsmasq.hosts";
+        let leases = |host: Fake| {
+            host.file("/run/incus/a.b_web1/qemu.pid", "700\n")
+                .file("/var/log/incus/a.b_web1/qemu.qmp.log", "")
+                .file(format!("{hosts}/a.b_web1.eth0"), "10:66:6a:00:00:01,10.0.3.7,[fd42::7],web1\n")
+                .file(format!("{hosts}/a.b_web1.eth1.5"), "10:66:6a:00:00:02,10.0.3.8,web1\n")
+                .file(format!("{hosts}/a.b_web1.eth2"), "10:66:6a:00:00:03,web1\n")
+                .file(format!("{hosts}/web1.eth0"), "10:66:6a:00:00:04,10.0.3.9,web1\n")
+        };
+        let own = || host("-name web1 -readconfig /run/incus/a.b_web1/qemu.conf");
+        let of = |fake: Fake| -> Vec<String> {
+            let guest = INCUS.guests(&HostView::new(&fake)).guests.remove(0);
+            assert!(guest.nics.iter().all(|nic| nic.place.addresses_in_doubt));
+            let places = guest.nics.into_iter().map(|nic| nic.place);
+            places.map(|place| format!("{} {:?}", place.target.unwrap(), place.addresses)).collect()
+        };
+        let both = ["10:66:6a:00:00:01 [10.0.3.7, fd42::7]", "10:66:6a:00:00:02 [10.0.3.8]"];
+        assert_eq!(of(leases(own())), both);
+        // Without its own number there, or a log by which cards are known.
+        assert_eq!(of(leases(own()).file("/run/incus/a.b_web1/qemu.pid", "701\n")), [""; 0]);
+        assert_eq!(of(own().file("/run/incus/a.b_web1/qemu.pid", "700\n")), [""; 0]);
     }
 }

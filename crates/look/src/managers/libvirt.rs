@@ -24,6 +24,7 @@ mod answers;
 mod disks;
 mod element;
 mod nics;
+mod nova;
 pub(super) mod xml;
 
 /// Domains of one session, two descriptions each: about 0.1 s (libvirt 9.0 returned 400 descriptions in 0.25 s), far

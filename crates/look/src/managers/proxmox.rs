@@ -106,7 +106,7 @@ fn guest(host: &HostView<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Gues
             let firewall = host.reader().read_text(&firewall).unwrap_or_default();
             for place in guest.nics.iter_mut().map(|nic| &mut nic.place) {
                 let slot = place.slot.as_deref().unwrap_or_default();
-                place.addresses = addresses::of(slot, &sections.now, &firewall);
+                place.addresses = addresses::of(slot, &sections, &firewall);
             }
             if let Some(next) = sections.next {
                 let from = |name: &str| host.from(name, format!("{} [PENDING]", path.display()));

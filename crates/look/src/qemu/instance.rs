@@ -15,14 +15,26 @@ pub struct Daemon {
     configs: &'static [&'static str],
     /// The same for their logs, where that is another one.
     logs: Option<&'static str>,
+    /// Directories that may have its state (internal/util/paths.go, `VarPath`).
+    pub states: &'static [&'static str],
 }
 
 /// Incus.
-pub const INCUS: Daemon =
-    Daemon { name: "incus", client: "incus", configs: &["/run/incus", "/var/log/incus"], logs: Some("/var/log/incus") };
+pub const INCUS: Daemon = Daemon {
+    name: "incus",
+    client: "incus",
+    configs: &["/run/incus", "/var/log/incus"],
+    logs: Some("/var/log/incus"),
+    states: &["/var/lib/incus"],
+};
 /// LXD, as a package of a distribution and as a snap.
-pub const LXD: Daemon =
-    Daemon { name: "lxd", client: "lxc", configs: &["/var/log/lxd", "/var/snap/lxd/common/lxd/logs"], logs: None };
+pub const LXD: Daemon = Daemon {
+    name: "lxd",
+    client: "lxc",
+    configs: &["/var/log/lxd", "/var/snap/lxd/common/lxd/logs"],
+    logs: None,
+    states: &["/var/lib/lxd", "/var/snap/lxd/common/lxd"],
+};
 
 /// All.
 const DAEMONS: &[&Daemon] = &[&INCUS, &LXD];
@@ -35,7 +47,7 @@ pub struct Instance<'a> {
     /// Directory of instances that it is in.
     dir: &'static str,
     /// Its name with that of its project.
-    full: &'a str,
+    pub full: &'a str,
 }
 
 impl<'a> Instance<'a> {

@@ -135,7 +135,7 @@ impl Place {
         self.monitor = self.monitor.take().or(other.monitor);
         self.boots_as_first = self.boots_as_first.or(other.boots_as_first);
         if self.addresses.is_empty() {
-            self.addresses = other.addresses;
+            (self.addresses, self.addresses_in_doubt) = (other.addresses, other.addresses_in_doubt);
         }
         for name in other.taken {
             if !self.taken.contains(&name) {

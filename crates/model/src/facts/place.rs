@@ -57,6 +57,10 @@ facts! {
         /// results.
         #[serde(skip)]
         pub addresses: Vec<IpAddr>,
+        /// Whether these suffice to report another guest that claims them, but not to drop what it sends: users may
+        /// choose them, and separate networks may have the same. Not in results.
+        #[serde(skip)]
+        pub addresses_in_doubt: bool,
     }
 }
 

@@ -213,3 +213,17 @@ fn minima_that_were_a_patterns_are_left_out_where_they_do_not_fit() {
     assert!(Policy::read(&[("proposal", &text)], &Links::default()).is_ok(), "{text}");
     assert!(left.iter().any(|l| l.contains("its minimum does not fit")), "{left:?}");
 }
+
+/// A proposal has more members than a target was chosen for: what was chosen stays, and nothing is promised.
+#[test]
+fn targets_of_delay_are_left_out() {
+    let text = POLICY.replace("max = \"600Mbit\"", "max = \"600Mbit\"\ndelay = \"20ms\"");
+    let base = Policy::read(&[("guard.toml", &text)], &Links::default()).unwrap().policy;
+    let all = [limited(1, "vnet0", "web1", vec![limit("libvirt", Direction::GuestTx, 400)])];
+    let (next, left) = replaced(&base, &all, &[all[0].interface.clone()]);
+    assert_eq!(left, ["vnet0: the targets of delay of class gold are left out; priority and queue stay"]);
+    let entry = assign(&next, &all[0].interface).unwrap().entry;
+    let class = next.class(entry.class.as_deref().unwrap());
+    assert_eq!((class.priority, class.delay, class.max), (2, None, Some(400 * M)));
+    assert_eq!(class.queue, base.class("gold").queue_time());
+}

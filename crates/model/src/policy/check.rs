@@ -1,12 +1,14 @@
 //! Checks across the files of a policy: references, overlaps, and whether the minima fit.
 
 mod addresses;
+mod delay;
 mod flows;
 mod groups;
 
 use std::collections::BTreeMap;
 
 use self::addresses::listed;
+use super::delay::PRIORITY;
 use super::parse::{self, At, ClassDraft, Draft, EntryDraft};
 use super::program::Framing;
 use super::{
@@ -34,10 +36,11 @@ pub fn read(files: &[(&str, &str)], over: Option<(&str, &str)>, links: &Links) -
         parse::read_over(&mut draft, files.len(), &sources[files.len()], &mut problems);
     }
     let mut check = Check { sources: &sources, draft: &draft, problems, warnings: Vec::new() };
-    let policy = check.policy(links);
+    let mut policy = check.policy(links);
     if !draft.broken {
         check.fits(&policy);
         check.wide(&policy);
+        check.delays(&mut policy);
     }
     let (mut problems, mut warnings) = (check.problems, check.warnings);
     let number: BTreeMap<&str, usize> = all.iter().enumerate().rev().map(|(i, (file, _))| (*file, i)).collect();
@@ -113,15 +116,17 @@ impl Check<'_> {
             let what = "\"limit\" would limit nothing: only guests' interfaces have local traffic of their own";
             self.problem(local, &format!("class.{name}.local"), what);
         }
-        let class = Class::named(name);
+        let (class, delay) = (Class::named(name), self.delay(name, written));
+        let priority = if delay.is_some() { PRIORITY } else { class.priority };
         Class {
-            priority: written.priority.as_ref().map_or(class.priority, |p| p.value),
+            priority: written.priority.as_ref().map_or(priority, |p| p.value),
             min: written.min.as_ref().map_or(class.min, |m| Some(m.value)),
             max: written.max.as_ref().map(|m| m.value),
             weight: written.weight.as_ref().map_or(class.weight, |w| w.value),
             hard: written.reserve.as_ref().map_or(class.hard, |r| r.value),
             over_max: written.over_max.as_ref().map_or(class.over_max, |o| o.value),
             queue: written.queue.as_ref().map(|q| q.value),
+            delay,
             limit_local: written.local.as_ref().map_or(class.limit_local, |l| l.value),
             group: written.group.limits(),
             flows: self.flows(name, written),

@@ -16,6 +16,7 @@
 //! subtracted from the least important of them, and a note says how much.
 
 mod flows;
+pub mod waits;
 
 use std::time::Duration;
 
@@ -330,6 +331,7 @@ impl<'a> Compiler<'a> {
                     ));
                 }
             }
+            notes.extend(flows::cost(&self.pool.seats).map(|cost| format!("{at}: {cost}")));
         }
         let minima: u128 = self.members.iter().map(|m| u128::from(m.min)).sum();
         if self.plane.form == Form::Hierarchy && minima <= u128::from(self.shared) {
@@ -367,6 +369,7 @@ impl<'a> Compiler<'a> {
                  this host"
             ));
         }
+        notes.extend(self.delay_notes());
         notes
     }
 

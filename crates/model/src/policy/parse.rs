@@ -46,6 +46,8 @@ pub struct ClassDraft {
     pub reserve: Option<At<bool>>,
     pub over_max: Option<At<bool>>,
     pub queue: Option<At<Duration>>,
+    pub delay: Option<At<Duration>>,
+    pub jitter: Option<At<Duration>>,
     pub local: Option<At<bool>>,
     pub group: GroupDraft,
     pub flows: Option<At<Vec<FlowDraft>>>,
@@ -159,7 +161,8 @@ impl ClassDraft {
     /// Takes over the keys of another one.
     fn overlay(&mut self, over: ClassDraft) {
         // All keys, so that a new one is not forgotten here.
-        let ClassDraft { priority, min, max, weight, reserve, over_max, queue, local, group, flows } = over;
+        let ClassDraft { priority, min, max, weight, reserve, over_max, queue, delay, jitter, local, group, flows } =
+            over;
         self.priority = priority.or(self.priority.take());
         self.min = min.or(self.min.take());
         self.max = max.or(self.max.take());
@@ -167,6 +170,8 @@ impl ClassDraft {
         self.reserve = reserve.or(self.reserve.take());
         self.over_max = over_max.or(self.over_max.take());
         self.queue = queue.or(self.queue.take());
+        self.delay = delay.or(self.delay.take());
+        self.jitter = jitter.or(self.jitter.take());
         self.local = local.or(self.local.take());
         self.group.overlay(group);
         self.flows = flows.or(self.flows.take());
@@ -177,7 +182,7 @@ impl ClassDraft {
         let rates = self.min.iter().chain(&self.max).map(At::place);
         let switches = self.reserve.iter().chain(&self.over_max).chain(&self.local).map(At::place);
         let numbers = self.priority.iter().map(At::place).chain(self.weight.iter().map(At::place));
-        let times = self.queue.iter().map(At::place);
+        let times = self.queue.iter().chain(&self.delay).chain(&self.jitter).map(At::place);
         let others = self.group.places().map(|(_, at)| at).chain(self.flows.iter().map(At::place));
         rates.chain(switches).chain(times).chain(numbers).chain(others).min_by_key(|at| at.span.start)
     }
@@ -281,8 +286,8 @@ impl<'a> File<'a, '_> {
             let what = "a class's name has 1 to 64 letters, digits, `-`, `_` or `.`".to_owned();
             self.reader.problem(&s.span, &s.path, what);
         }
-        let of_wire = ["priority", "min", "max", "weight", "reserve", "over_max", "queue", "local"];
-        let known = [&of_wire[..], &["cpu_weight", "cpu_max", "memory_max", "flow"]].concat();
+        let of_wire = ["priority", "min", "max", "weight", "reserve", "over_max", "queue", "delay", "jitter"];
+        let known = [&of_wire[..], &["local", "cpu_weight", "cpu_max", "memory_max", "flow"]].concat();
         self.reader.known_keys(s, &known);
         let part = ClassDraft {
             priority: self.optional(s, "priority", |r, v, path| Some(r.whole_value(v, path, 1, 8)? as u8)),
@@ -292,6 +297,8 @@ impl<'a> File<'a, '_> {
             reserve: self.optional(s, "reserve", |r, v, path| Some(r.word(v, path, &["soft", "hard"])? == 1)),
             over_max: self.optional(s, "over_max", |r, v, path| r.switch_value(v, path)),
             queue: self.optional(s, "queue", time),
+            delay: self.optional(s, "delay", time),
+            jitter: self.optional(s, "jitter", time),
             local: self.optional(s, "local", |r, v, path| Some(r.word(v, path, &["count", "limit"])? == 1)),
             group: self.group(s),
             flows: self.flows(s),
@@ -305,6 +312,8 @@ impl<'a> File<'a, '_> {
         add(&mut class.reserve, part.reserve, s, "reserve", clashes);
         add(&mut class.over_max, part.over_max, s, "over_max", clashes);
         add(&mut class.queue, part.queue, s, "queue", clashes);
+        add(&mut class.delay, part.delay, s, "delay", clashes);
+        add(&mut class.jitter, part.jitter, s, "jitter", clashes);
         add(&mut class.local, part.local, s, "local", clashes);
         class.group.add(part.group, s, clashes);
         add(&mut class.flows, part.flows, s, "flow", clashes);

@@ -31,8 +31,10 @@ pub struct PoolMember {
     pub class: String,
     /// The contract of its class, with the class's minimum, whether it fits or not.
     pub contract: Member,
-    /// Length of its queue, where its class has one written.
+    /// Length of its queue, where its class has one written or chosen for its targets.
     pub queue: Option<Duration>,
+    /// Longest wait of a packet that its class has as a target.
+    pub delay: Option<Duration>,
     /// Flow classes of its class.
     pub flows: Vec<Flow>,
 }
@@ -76,7 +78,8 @@ impl Pool {
             who,
             class: class.to_owned(),
             contract: policy.class(class).member(capacity),
-            queue: policy.class(class).queue,
+            queue: policy.class(class).queue_time(),
+            delay: policy.class(class).delay.map(|target| target.strictest()),
             flows: policy.class(class).flows.clone(),
         };
         let mut seats = vec![seat(HOST, MemberKind::Host, HOST)];

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use super::delay;
 use super::flow::Flow;
 use super::groups::GroupKey;
 use super::units::show_time;
@@ -77,7 +78,8 @@ fn apart(before: &str) -> &'static str {
 
 fn keys(class: &Class, implicit: &Class) -> String {
     let mut out = String::new();
-    if class.priority != implicit.priority {
+    let priority = if class.delay.is_some() { delay::PRIORITY } else { implicit.priority };
+    if class.priority != priority {
         let _ = writeln!(out, "priority = {}", class.priority);
     }
     for (word, rate) in [("min", class.min.filter(|min| Some(*min) != implicit.min)), ("max", class.max)] {
@@ -88,8 +90,11 @@ fn keys(class: &Class, implicit: &Class) -> String {
     if class.weight != implicit.weight {
         let _ = writeln!(out, "weight = {}", class.weight);
     }
-    if let Some(queue) = class.queue {
-        let _ = writeln!(out, "queue = \"{}\"", show_time(queue));
+    let (delay, jitter) = class.delay.map_or((None, None), |target| (target.delay, target.jitter));
+    for (word, time) in [("queue", class.queue), ("delay", delay), ("jitter", jitter)] {
+        if let Some(time) = time {
+            let _ = writeln!(out, "{word} = \"{}\"", show_time(time));
+        }
     }
     for key in GroupKey::ALL {
         if let Some(value) = class.group.shown(key) {
@@ -200,6 +205,20 @@ priority = 1
 name = "bulk"
 match = { ports = [873] }
 [class.plain]
+[class.prompt]
+min = "500Mbit"
+delay = "20ms"
+jitter = "17500us"
+[class.later]
+priority = 4
+min = "100Mbit"
+queue = "2ms"
+jitter = "200ms"
+[[interface]]
+match = { name = "prompt*" }
+class = "prompt"
+rx_class = "later"
+uplink = "eth0"
 [[interface]]
 match = { vm = "we\\b\"*" }
 class = "plain"

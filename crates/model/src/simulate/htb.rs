@@ -33,6 +33,7 @@ impl Guarded {
             class: vif.name.clone(),
             contract: vif.contract,
             queue: None,
+            delay: None,
             flows: Vec::new(),
         };
         let seats: Vec<PoolMember> = scenario.vifs.iter().map(seat).collect();

@@ -9,28 +9,28 @@ use serde::Serialize;
 use serde_json::Value;
 use vmio_testbed::net::{Namespace, run, tried};
 
-/// What a guest is owed, in Mbit/s of frames.
+use super::scale::Scale;
+
+/// What a guest is owed, in bit/s of frames.
 #[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
 pub struct Contract {
     /// Its name.
     pub name: &'static str,
-    /// Guaranteed, in Mbit/s.
-    pub min_mbit: u64,
-    /// Not exceeded, in Mbit/s.
-    pub max_mbit: u64,
+    /// Guaranteed.
+    pub min_bps: u64,
+    /// Not exceeded.
+    pub max_bps: u64,
 }
 
-/// The guests'. Each has some minimum, since a class of HTB cannot be without a rate.
-pub const CONTRACTS: [Contract; 3] = [
-    Contract { name: "gold", min_mbit: 100, max_mbit: 150 },
-    Contract { name: "silver", min_mbit: 40, max_mbit: 100 },
-    Contract { name: "bronze", min_mbit: 10, max_mbit: 100 },
-];
+/// Name, minimum and maximum of each guest, in Mbit/s, with an uplink of 200. Each has some minimum, since a class of
+/// HTB cannot be without a rate.
+const CONTRACTS: [(&str, u64, u64); 3] = [("gold", 100, 150), ("silver", 40, 100), ("bronze", 10, 100)];
 
-/// What limiters that know of an uplink are told that it has.
-pub const UPLINK_MBIT: u64 = 200;
-/// What the wire carries: a little more, as whoever wants the queue on the host arranges it.
-pub const WIRE_MBIT: u64 = 204;
+/// The guests'.
+pub fn contracts(scale: Scale) -> [Contract; 3] {
+    CONTRACTS.map(|(name, min, max)| Contract { name, min_bps: scale.bps(min), max_bps: scale.bps(max) })
+}
+
 /// Of guests' connections: what most systems have by default.
 pub const CONGESTION_CONTROL: &str = "cubic";
 
@@ -55,17 +55,19 @@ pub struct Guest {
 
 /// All of it. The host is the namespace of the thread that built it.
 pub struct Bed {
+    /// How fast it is.
+    pub scale: Scale,
     /// The router.
     pub wire: Namespace,
     /// The receiver.
     pub sink: Namespace,
-    /// In the order of [`CONTRACTS`].
+    /// In the order of [`contracts`].
     pub guests: Vec<Guest>,
 }
 
 impl Bed {
-    /// In the thread's namespace; without a rate the wire is as fast as the machine.
-    pub fn build(wire_mbit: Option<u64>) -> Bed {
+    /// In the thread's namespace; the wire is as slow as the scale has it, or as fast as the machine.
+    pub fn build(scale: Scale, has_slow_wire: bool) -> Bed {
         let (wire, sink) = (Namespace::make(), Namespace::make());
         run(&[
             "ip link set lo up",
@@ -91,9 +93,10 @@ impl Bed {
             &format!("ip neigh replace {SINK} lladdr {SINK_MAC} dev w0 nud permanent"),
         ]);
         wire.inside(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap());
-        if let Some(mbit) = wire_mbit {
+        if has_slow_wire {
             // A port's buffer of 20 ms.
-            wire.run(&[&format!("tc qdisc add dev w0 root tbf rate {mbit}mbit burst 16kb limit 512kb")]);
+            let (rate, burst, limit) = (scale.wire_bps(), scale.bytes(16 << 10), scale.bytes(512 << 10));
+            wire.run(&[&format!("tc qdisc add dev w0 root tbf rate {rate}bit burst {burst}b limit {limit}b")]);
         }
         sink.run(&[
             "ip link set lo up",
@@ -102,8 +105,8 @@ impl Bed {
             "ip route add default via 10.9.1.1",
             &format!("ip neigh replace 10.9.1.1 lladdr {PORT_MAC} dev w1 nud permanent"),
         ]);
-        let guests = (1..).zip(CONTRACTS).map(|(number, contract)| plug(number, contract, &wire)).collect();
-        Bed { wire, sink, guests }
+        let guests = (1..).zip(contracts(scale)).map(|(number, contract)| plug(number, contract, &wire)).collect();
+        Bed { scale, wire, sink, guests }
     }
 
     /// What waits in queues of the host and in those that guests have of their own, in bytes.

@@ -9,6 +9,8 @@ use super::load::FRAME_BITS;
 /// All that was measured.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Results {
+    /// What it is, where it is a lab host (docs/lab.md).
+    pub lab_host: Option<String>,
     /// The kernel's release.
     pub kernel: String,
     /// Of the machine.
@@ -19,6 +21,8 @@ pub struct Results {
     pub uplink_bps: u64,
     /// What the wire carries, in bit/s.
     pub wire_bps: u64,
+    /// How many times as long all times are as with an uplink of 200 Mbit/s.
+    pub times_longer: f64,
     /// What each is owed.
     pub guests: Vec<Contract>,
     /// In the order of the table.

@@ -1,14 +1,16 @@
 //! The limiters, each set as its users set it, with where that is written.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use vmio_testbed::net::tried;
-use vmio_testbed::poll_until;
+use vmio_testbed::{limits, poll_until};
 
-use super::bed::{Bed, Guest, UPLINK_MBIT, queues};
+use super::bed::{Bed, Guest, queues};
 
 /// What limits, while it lives.
 #[derive(Default)]
@@ -18,8 +20,8 @@ pub struct Held {
     daemon: Option<Daemon>,
 }
 
-/// Sets it, all rates times a factor; an error is why it cannot be here.
-type Set = fn(&Bed, u64) -> Result<Held, String>;
+/// Sets it, at the bed's scale; an error is why it cannot be here.
+type Set = fn(&Bed) -> Result<Held, String>;
 
 /// An entry.
 pub struct Limiter {
@@ -38,7 +40,7 @@ pub const ALL: &[Limiter] = &[
     Limiter {
         name: "none",
         how: "one queue for all, at the wire's port",
-        set: |_, _| Ok(Held::default()),
+        set: |_| Ok(Held::default()),
         has_cost: true,
     },
     Limiter {
@@ -51,7 +53,19 @@ pub const ALL: &[Limiter] = &[
         name: "htb",
         how: "HTB at the uplink by hand (tc-htb(8); LARTC HOWTO 9.5.5.1): a class a guest with `rate` = min, `ceil` = \
               max, `burst 15k`, the default leaf, u32 filters by source address",
-        set: htb,
+        set: |bed| htb(bed, None),
+        has_cost: true,
+    },
+    Limiter {
+        name: "htb-sfq",
+        how: "the same with `sfq perturb 10` as leaves (LARTC HOWTO 9.5.5.1)",
+        set: |bed| htb(bed, Some("sfq perturb 10")),
+        has_cost: true,
+    },
+    Limiter {
+        name: "htb-fq_codel",
+        how: "the same with fq_codel as leaves (tc-fq_codel(8)), as it is by default",
+        set: |bed| htb(bed, Some("fq_codel")),
         has_cost: true,
     },
     Limiter {
@@ -67,7 +81,7 @@ pub const ALL: &[Limiter] = &[
         name: "policer-ovs",
         how: "a policer of each guest, rate = max, burst 8000 kbit, the default of Open vSwitch's \
               ingress_policing_burst (lib/netdev-linux.c, `netdev_linux_set_policing`)",
-        set: |bed, scale| policer(bed, scale, |_| 1_000_000),
+        set: |bed| policer(bed, |_| bed.scale.bytes(1_000_000)),
         has_cost: true,
     },
     Limiter {
@@ -75,13 +89,15 @@ pub const ALL: &[Limiter] = &[
         how: "a policer of each guest, rate = max, burst of one second: libvirt's `<outbound average>` without `burst` \
               (src/util/virnetdevbandwidth.c, `virNetDevBandwidthSet`), and Cilium's token bucket in eBPF \
               (bpf/lib/token_bucket.h, `accept`; there for what a pod receives)",
-        set: |bed, scale| policer(bed, scale, |bytes_a_second| bytes_a_second),
+        set: |bed| policer(bed, |rate| (rate as f64 * bed.scale.times_longer()) as u64),
         has_cost: true,
     },
     Limiter {
         name: "edt",
-        how: "departure times by eBPF and sch_fq, as Cilium limits what a pod sends (bpf/lib/edt.h, \
-              `edt_sched_departure`)",
+        how: "departure times by eBPF at the uplink's egress and fq at its root, rate = max, as Cilium limits what a \
+              pod sends (bpf/lib/edt.h, `edt_sched_departure`); the horizon of both 2 s, fq with 32768 buckets \
+              (pkg/datapath/linux/bandwidth, `FqDefaultHorizon`, `FqDefaultBuckets`). The program is ours and knows \
+              a guest by its address",
         set: edt,
         has_cost: true,
     },
@@ -115,21 +131,19 @@ impl Drop for Daemon {
     }
 }
 
-fn vmio(bed: &Bed, scale: u64) -> Result<Held, String> {
+fn vmio(bed: &Bed) -> Result<Held, String> {
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     let guest = |guest: &Guest| {
         let (name, contract) = (guest.contract.name, guest.contract);
         format!(
-            "[class.{name}]\nmin = \"{}Mbit\"\nmax = \"{}Mbit\"\n[[interface]]\nmatch = {{ name = \"{}\" }}\nclass = \
+            "[class.{name}]\nmin = \"{}bit\"\nmax = \"{}bit\"\n[[interface]]\nmatch = {{ name = \"{}\" }}\nclass = \
              \"{name}\"\n",
-            contract.min_mbit * scale,
-            contract.max_mbit * scale,
-            guest.device
+            contract.min_bps, contract.max_bps, guest.device
         )
     };
     let guests: String = bed.guests.iter().map(guest).collect();
     let policy = dir.path().join("guard.toml");
-    fs::write(&policy, format!("[uplink.u0]\ncapacity = \"{}Mbit\"\n{guests}", UPLINK_MBIT * scale))
+    fs::write(&policy, format!("[uplink.u0]\ncapacity = \"{}bit\"\n{guests}", bed.scale.uplink_bps()))
         .map_err(|e| e.to_string())?;
     let state = dir.path().join("state");
     let child = program(&state, &["guard", "run", "--config"]).arg(&policy).spawn().map_err(|e| e.to_string())?;
@@ -144,24 +158,27 @@ fn vmio(bed: &Bed, scale: u64) -> Result<Held, String> {
     if ended { Err("the daemon ended".to_owned()) } else { Ok(Held { note: None, daemon: Some(daemon) }) }
 }
 
-/// vmio, which keeps its state there.
+/// vmio, which keeps its state there: the one that was built with the bench, or the lab host's.
 fn program(state: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+    let built = env!("CARGO_BIN_EXE_vmio");
+    let mut command = Command::new(if Path::new(built).exists() { built } else { "vmio" });
     command.env("VMIO_STATE", state).args(args);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
-fn htb(bed: &Bed, scale: u64) -> Result<Held, String> {
-    let rate = |mbit: u64| format!("{}mbit", mbit * scale);
+fn htb(bed: &Bed, leaf: Option<&str>) -> Result<Held, String> {
+    let (uplink, burst) = (bed.scale.uplink_bps(), bed.scale.bytes(15 << 10));
     let mut lines = vec![
         "tc qdisc add dev u0 root handle 1: htb default 30".to_owned(),
-        format!("tc class add dev u0 parent 1: classid 1:1 htb rate {} burst 15k", rate(UPLINK_MBIT)),
+        format!("tc class add dev u0 parent 1: classid 1:1 htb rate {uplink}bit burst {burst}b"),
     ];
     for (number, guest) in (1..).zip(&bed.guests) {
         let (class, contract) = (number * 10, guest.contract);
-        let (min, max) = (rate(contract.min_mbit), rate(contract.max_mbit));
-        lines.push(format!("tc class add dev u0 parent 1:1 classid 1:{class} htb rate {min} ceil {max} burst 15k"));
+        let (min, max) = (contract.min_bps, contract.max_bps);
+        let rates = format!("rate {min}bit ceil {max}bit burst {burst}b");
+        lines.push(format!("tc class add dev u0 parent 1:1 classid 1:{class} htb {rates}"));
+        lines.extend(leaf.map(|leaf| format!("tc qdisc add dev u0 parent 1:{class} handle {class}: {leaf}")));
         lines.push(format!(
             "tc filter add dev u0 protocol ip parent 1:0 prio 1 u32 match ip src {} flowid 1:{class}",
             guest.address
@@ -170,13 +187,16 @@ fn htb(bed: &Bed, scale: u64) -> Result<Held, String> {
     all(&lines).map(|()| Held::default())
 }
 
-fn tbf(bed: &Bed, scale: u64) -> Result<Held, String> {
+fn tbf(bed: &Bed) -> Result<Held, String> {
+    let (burst, latency) = (bed.scale.bytes(128 << 10), bed.scale.long(Duration::from_millis(25)).as_micros());
     for (number, guest) in (1..).zip(&bed.guests) {
-        let (device, rate) = (&guest.device, guest.contract.max_mbit * scale);
+        let (device, rate) = (&guest.device, guest.contract.max_bps);
         all(&[
             format!("ip link add ifb{number} type ifb"),
             format!("ip link set ifb{number} up"),
-            format!("tc qdisc add dev ifb{number} root handle 1: tbf rate {rate}mbit burst 128kb latency 25ms"),
+            format!(
+                "tc qdisc add dev ifb{number} root handle 1: tbf rate {rate}bit burst {burst}b latency {latency}us"
+            ),
             format!("tc qdisc add dev {device} handle ffff: ingress"),
             format!(
                 "tc filter add dev {device} parent ffff: protocol all prio 1 u32 match u32 0 0 flowid 1:1 action \
@@ -188,10 +208,10 @@ fn tbf(bed: &Bed, scale: u64) -> Result<Held, String> {
 }
 
 /// The kernel's where it has one, else an eBPF program with the same bucket.
-fn policer(bed: &Bed, scale: u64, burst: fn(u64) -> u64) -> Result<Held, String> {
+fn policer(bed: &Bed, burst: impl Fn(u64) -> u64) -> Result<Held, String> {
     let mut note = None;
     for guest in &bed.guests {
-        let (device, bits) = (&guest.device, guest.contract.max_mbit * 1_000_000 * scale);
+        let (device, bits) = (&guest.device, guest.contract.max_bps);
         let bytes = burst(bits / 8);
         all(&[format!("tc qdisc add dev {device} clsact")])?;
         let filter = format!("tc filter add dev {device} ingress protocol all");
@@ -199,39 +219,40 @@ fn policer(bed: &Bed, scale: u64, burst: fn(u64) -> u64) -> Result<Held, String>
             format!("{filter} u32 match u32 0 0 police rate {bits}bit burst {bytes}b mtu 64kb drop flowid :1");
         if !tried(&by_kernel).0 {
             note = Some("this kernel has no act_police: the same token bucket in eBPF (cls_bpf)".to_owned());
-            let object = tempfile::tempdir().map_err(|e| e.to_string())?;
-            let (source, built) = (object.path().join("bucket.c"), object.path().join("bucket.o"));
-            fs::write(&source, include_str!("bucket.c")).map_err(|e| e.to_string())?;
-            let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-            let done = Command::new(&clang)
-                .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-c"])
-                .args([format!("-DRATE={}ull", bits / 8), format!("-DBURST={bytes}ull")])
-                .arg(&source)
-                .arg("-o")
-                .arg(&built)
-                .output();
-            if !done.is_ok_and(|output| output.status.success()) {
-                return Err(format!("this kernel has no act_police, and {clang} does not compile the program"));
-            }
-            all(&[format!("{filter} bpf direct-action obj {} sec classifier", built.display())])?;
+            load(&filter, limits::BUCKET, &[bits / 8, bytes])?;
         }
     }
     Ok(Held { note, daemon: None })
 }
 
-/// Nothing here sets departure times yet.
-fn edt(_: &Bed, _: u64) -> Result<Held, String> {
-    Err(match tried("tc qdisc add dev u0 root fq") {
-        (true, _) => "this kernel has sch_fq, but the bench no program that sets departure times".to_owned(),
-        (false, _) => "this kernel has no sch_fq".to_owned(),
-    })
+/// Has `tc` load one of the testbed's programs, which it reads at once.
+fn load(filter: &str, object: &[u8], settings: &[u64]) -> Result<(), String> {
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let file = dir.path().join("limit.o");
+    fs::write(&file, limits::set(object, settings)).map_err(|e| e.to_string())?;
+    all(&[format!("{filter} bpf direct-action obj {} sec classifier", file.display())])
 }
 
-fn sender_max(bed: &Bed, scale: u64) -> Result<Held, String> {
+fn edt(bed: &Bed) -> Result<Held, String> {
+    let horizon = bed.scale.long(Duration::from_secs(2));
+    all(&[format!("tc qdisc add dev u0 root fq horizon {}us buckets 32768", horizon.as_micros())])
+        .map_err(|said| format!("this kernel has no sch_fq ({said})"))?;
+    all(&["tc qdisc add dev u0 clsact".to_owned()])?;
+    let mut settings = vec![horizon.as_nanos() as u64];
     for guest in &bed.guests {
-        let bits = guest.contract.max_mbit * 1_000_000 * scale;
+        let address = guest.address.parse::<Ipv4Addr>().map_err(|e| format!("{}: {e}", guest.address))?;
+        settings.extend([u64::from(u32::from_ne_bytes(address.octets())), guest.contract.max_bps / 8]);
+    }
+    load("tc filter add dev u0 egress protocol ip", limits::EDT, &settings).map(|()| Held::default())
+}
+
+fn sender_max(bed: &Bed) -> Result<Held, String> {
+    let bucket = bed.scale.long(Duration::from_millis(100)).as_secs_f64();
+    for guest in &bed.guests {
+        let bits = guest.contract.max_bps;
         // The bucket; and as many full frames as an interface's queue has by default.
-        let (burst, queue) = (bits / 8 / 10, bits / 8 / 10 + 1_500_000);
+        let burst = (bits as f64 / 8.0 * bucket) as u64;
+        let queue = burst + bed.scale.bytes(1_500_000);
         let line = format!("tc qdisc add dev g0 root tbf rate {bits}bit burst {burst}b limit {queue}b");
         guest.namespace.inside(|| all(&[line]))?;
     }

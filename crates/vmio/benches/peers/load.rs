@@ -12,6 +12,7 @@ use rustix::net::sockopt;
 use vmio_testbed::net::Namespace;
 
 use super::bed::{CONGESTION_CONTROL, SINK};
+use super::scale::Scale;
 
 /// Of a datagram that fills a frame, and of that frame with its Ethernet header, as queues count it.
 const PAYLOAD: usize = 1472;
@@ -20,7 +21,7 @@ pub const FRAME_BITS: f64 = 1514.0 * 8.0;
 /// Of such a frame, what is TCP's payload, with time stamps (RFC 7323).
 pub const TCP_PAYLOAD: f64 = 1448.0 / 1514.0;
 /// How far a sender may be behind before it gives the rest up.
-const BEHIND: f64 = 0.02;
+const BEHIND: Duration = Duration::from_millis(20);
 /// How long a system call waits at most, so that each load ends.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// When an answer counts as lost.
@@ -93,10 +94,10 @@ pub struct Sent {
 
 /// Sends full frames at a rate, as an open loop does: each when it is due, whatever became of those before it. Who is
 /// held up (a full socket makes it wait, as most programs do) gives up what it is behind with.
-pub fn send_at(bps: f64, tick: Duration, socket: &UdpSocket, sent: &Sent, done: &AtomicBool) {
+pub fn send_at(scale: Scale, bps: f64, tick: Duration, socket: &UdpSocket, sent: &Sent, done: &AtomicBool) {
     let datagram = [7u8; PAYLOAD];
     let per_second = bps / FRAME_BITS;
-    let most_behind = (per_second * BEHIND) as u64;
+    let (tick, most_behind) = (scale.long(tick), (per_second * scale.long(BEHIND).as_secs_f64()) as u64);
     let (begin, mut number) = (Instant::now(), 0);
     while !done.load(Ordering::Relaxed) {
         let due = (begin.elapsed().as_secs_f64() * per_second) as u64;
@@ -114,9 +115,9 @@ pub fn send_at(bps: f64, tick: Duration, socket: &UdpSocket, sent: &Sent, done: 
 }
 
 /// As [`send_at`], of whom is looked at: a quarter of a millisecond between two looks at the clock, with priority.
-pub fn send_punctually(bps: f64, socket: &UdpSocket, done: &AtomicBool) {
+pub fn send_punctually(scale: Scale, bps: f64, socket: &UdpSocket, done: &AtomicBool) {
     be_punctual();
-    send_at(bps, Duration::from_micros(250), socket, &Sent::default(), done);
+    send_at(scale, bps, Duration::from_micros(250), socket, &Sent::default(), done);
 }
 
 /// What arrived of a guest.
@@ -164,25 +165,25 @@ pub fn echo(socket: &UdpSocket, done: &AtomicBool) {
 }
 
 /// How long answers took, in ms; `None`: none came.
-pub fn ping(socket: &UdpSocket, time: Duration) -> Vec<Option<f64>> {
+pub fn ping(scale: Scale, socket: &UdpSocket, time: Duration) -> Vec<Option<f64>> {
     let asked = || {
         be_punctual();
         let end = Instant::now() + time;
         let mut times = Vec::new();
         while times.is_empty() || Instant::now() < end {
             let at = Instant::now();
-            times.push(ask(socket, times.len() as u64, at));
-            sleep(GAP.saturating_sub(at.elapsed()));
+            times.push(ask(socket, times.len() as u64, at, scale.long(LOST)));
+            sleep(scale.long(GAP).saturating_sub(at.elapsed()));
         }
         times
     };
     thread::scope(|scope| scope.spawn(asked).join().unwrap())
 }
 
-fn ask(socket: &UdpSocket, number: u64, at: Instant) -> Option<f64> {
+fn ask(socket: &UdpSocket, number: u64, at: Instant, lost: Duration) -> Option<f64> {
     let (question, mut answer) = (number.to_le_bytes(), [0; 8]);
     socket.send(&question).ok()?;
-    while at.elapsed() < LOST {
+    while at.elapsed() < lost {
         // What comes too late answers an earlier one.
         if socket.recv(&mut answer).is_ok() && answer == question {
             return Some(at.elapsed().as_secs_f64() * 1e3);

@@ -1,9 +1,10 @@
-//! vmio's guard beside the limiters that operators use, in one bed, interleaved (`peers/mod.rs`). As root, 5 minutes:
+//! vmio's guard beside the limiters that operators use, in one bed, interleaved (`mod.rs`). As root, 5 to 7 minutes:
 //!
-//! `cargo bench -p vmio --bench peers [-- [--rounds N] [--quick] [--limiters NAME,…] [--json FILE]]`
+//! `cargo bench -p vmio --bench peers [-- [--capacity RATE] [--quick] [--rounds N] [--limiters NAME,…] [--json F]]`
 //!
-//! prints a page in Markdown and judges nothing. `--quick` is one round with short windows; `--schema` prints the JSON
-//! Schema of what `--json` writes. It changes nothing of the host: all is in namespaces that end with it.
+//! prints a page in Markdown and judges nothing. `--quick` is one round with short windows; `--capacity` is the
+//! uplink's, where the machine does not carry 200 Mbit/s (`scale.rs`); `--schema` prints the JSON Schema of what
+//! `--json` writes. It changes nothing of the host: all is in namespaces that end with it. In a lab host: docs/lab.md.
 #![allow(clippy::print_stdout, missing_docs)]
 
 #[path = "mod.rs"]
@@ -13,10 +14,12 @@ use std::error::Error;
 
 use peers::figures::Results;
 use peers::rounds::Times;
+use peers::scale::Scale;
 use peers::{Options, limiters, table};
+use vmio_model::policy::units;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut options = Options { rounds: 3, limiters: Vec::new(), times: Times::USUAL };
+    let mut options = Options { rounds: 3, limiters: Vec::new(), times: Times::USUAL, scale: Scale::USUAL };
     let mut json = None;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -25,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             // What cargo adds.
             "--bench" => {}
             "--quick" => (options.rounds, options.times) = (1, Times::SHORT),
+            "--capacity" => options.scale = Scale::of(units::rate(&value()?)?.bits())?,
             "--rounds" => options.rounds = value()?.parse()?,
             "--limiters" => options.limiters = value()?.split(',').map(str::to_owned).collect(),
             "--json" => json = Some(value()?),

@@ -10,12 +10,14 @@ pub mod figures;
 pub mod limiters;
 pub mod load;
 pub mod rounds;
+pub mod scale;
 pub mod table;
 
-use bed::{CONTRACTS, UPLINK_MBIT, WIRE_MBIT};
 use figures::{Results, Row};
 use limiters::{ALL, Limiter};
 use rounds::Times;
+use scale::Scale;
+use vmio_rig::lab::NODE_VARIABLE;
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -24,8 +26,10 @@ pub struct Options {
     pub rounds: usize,
     /// By name; none: all.
     pub limiters: Vec<String>,
-    /// How long.
+    /// How long, at 200 Mbit/s.
     pub times: Times,
+    /// How fast the bed is.
+    pub scale: Scale,
 }
 
 /// Measures them in turn, every other round in the opposite order.
@@ -46,7 +50,7 @@ pub fn run(options: &Options) -> Results {
                 continue;
             }
             eprintln!("round {} of {}: {}", round + 1, options.rounds, limiter.name);
-            match rounds::measured(limiter, &options.times) {
+            match rounds::measured(limiter, &options.times, options.scale) {
                 Ok((round, note)) => {
                     row.rounds.push(round);
                     row.note = note;
@@ -56,13 +60,16 @@ pub fn run(options: &Options) -> Results {
         }
     }
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let scale = options.scale;
     Results {
+        lab_host: std::env::var(NODE_VARIABLE).ok().filter(|label| !label.is_empty()),
         kernel: kernel.trim().to_owned(),
         processors: std::thread::available_parallelism().map_or(0, usize::from),
         congestion_control: bed::CONGESTION_CONTROL.to_owned(),
-        uplink_bps: UPLINK_MBIT * 1_000_000,
-        wire_bps: WIRE_MBIT * 1_000_000,
-        guests: CONTRACTS.to_vec(),
+        uplink_bps: scale.uplink_bps(),
+        wire_bps: scale.wire_bps(),
+        times_longer: scale.times_longer(),
+        guests: bed::contracts(scale).to_vec(),
         limiters: rows,
     }
 }

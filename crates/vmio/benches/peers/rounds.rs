@@ -12,15 +12,16 @@ use vmio_node::linux::system::CpuTimes;
 use vmio_testbed::net::apart_with_bpffs;
 use vmio_testbed::poll_until;
 
-use super::bed::{Bed, CONTRACTS, UPLINK_MBIT, WIRE_MBIT};
+use super::bed::{Bed, contracts};
 use super::figures::{Excess, Round, median, restored};
 use super::limiters::Limiter;
 use super::load::{
     ECHO, FRAME_BITS, Load, Receiver, Sent, TCP_PAYLOAD, echo, load, ping, port, send_at, send_punctually, socket,
     stream, under, unread,
 };
+use super::scale::Scale;
 
-/// How long each part takes.
+/// How long each part takes, with an uplink of 200 Mbit/s.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     /// Floods, before anything of them counts.
@@ -52,12 +53,17 @@ impl Times {
         trials: 3,
         packets: 2_000,
     };
+
+    fn longer(self, scale: Scale) -> Times {
+        let long = |time| scale.long(time);
+        Times { settle: long(self.settle), window: long(self.window), pings: long(self.pings), ..self }
+    }
 }
 
-/// What each guest offers in a flood.
-const OFFER_BPS: f64 = 200e6;
+/// What each guest offers in a flood, of an uplink of 200 Mbit/s.
+const OFFER_MBIT: u64 = 200;
 /// What the first guest offers when it begins to send: more than its minimum, less than its maximum.
-const BEGIN_BPS: f64 = 140e6;
+const BEGIN_MBIT: u64 = 140;
 /// Of the minimum that is waited for: what is below is not told from the sender's own pace.
 const NEARLY: f64 = 0.97;
 /// The first guest is silent before each trial, and sends for so long.
@@ -66,14 +72,12 @@ const SILENT: Duration = Duration::from_millis(60);
 const SENDS: Duration = Duration::from_millis(100);
 /// Between two looks at the clock of a sender in a flood.
 const TICK: Duration = Duration::from_millis(1);
-/// By so much all rates are higher where no limit is to be met.
-const FAR: u64 = 40;
 /// The first port of the receiver at which guests' floods are taken.
 const FLOOD: u16 = 5000;
 
 /// One round, and what differs on this kernel; an error is why it cannot be here.
-pub fn measured(limiter: &Limiter, times: &Times) -> Result<(Round, Option<String>), String> {
-    let (mut round, note) = apart_with_bpffs(true, || limited(limiter, times))?;
+pub fn measured(limiter: &Limiter, times: &Times, scale: Scale) -> Result<(Round, Option<String>), String> {
+    let (mut round, note) = apart_with_bpffs(true, || limited(limiter, &times.longer(scale), scale))?;
     if limiter.has_cost {
         round.packet_ns = Some(apart_with_bpffs(true, || cost(limiter, times))?);
     }
@@ -87,9 +91,9 @@ struct Measured<'a> {
     receivers: &'a [Receiver],
 }
 
-fn limited(limiter: &Limiter, times: &Times) -> Result<(Round, Option<String>), String> {
-    let bed = Bed::build(Some(WIRE_MBIT));
-    let held = (limiter.set)(&bed, 1)?;
+fn limited(limiter: &Limiter, times: &Times, scale: Scale) -> Result<(Round, Option<String>), String> {
+    let bed = Bed::build(scale, true);
+    let held = (limiter.set)(&bed)?;
     let receivers: Vec<Receiver> = bed.guests.iter().map(|_| Receiver::default()).collect();
     let ports: Vec<UdpSocket> = (FLOOD..).zip(&receivers).map(|(number, _)| port(&bed.sink, number)).collect();
     let answers = port(&bed.sink, ECHO);
@@ -109,7 +113,7 @@ fn limited(limiter: &Limiter, times: &Times) -> Result<(Round, Option<String>), 
 fn ready(bed: &Bed) {
     for guest in &bed.guests {
         let socket = socket(&guest.namespace, ECHO);
-        poll_until("an answer", || ping(&socket, Duration::ZERO).iter().all(Option::is_some));
+        poll_until("an answer", || ping(bed.scale, &socket, Duration::ZERO).iter().all(Option::is_some));
     }
 }
 
@@ -134,21 +138,22 @@ struct Window {
 
 impl Measured<'_> {
     fn round(&self) -> Round {
-        let idle_ping_ms = ping(&socket(&self.bed.guests[0].namespace, ECHO), self.times.pings);
+        let scale = self.bed.scale;
+        let idle_ping_ms = ping(scale, &socket(&self.bed.guests[0].namespace, ECHO), self.times.pings);
         let all = self.window(&[0, 1, 2]);
         let without_first = self.window(&[1, 2]);
-        let share_error = error(&all.got_bps, &[0, 1, 2]).max(error(&without_first.got_bps, &[1, 2]));
+        let share_error = error(scale, &all.got_bps, &[0, 1, 2]).max(error(scale, &without_first.got_bps, &[1, 2]));
         let of_minimum =
-            all.got_bps.iter().zip(CONTRACTS).map(|(got, contract)| got / (contract.min_mbit as f64 * 1e6));
+            all.got_bps.iter().zip(&self.bed.guests).map(|(got, guest)| got / guest.contract.min_bps as f64);
         let (neighbours_ping_ms, own_ping_ms) = self.pings();
         let restored_ms = self.trials();
         let second = &self.bed.guests[1];
         let stream = stream(&second.namespace, &self.bed.sink, self.times.settle, self.times.window);
-        let limit = second.contract.max_mbit as f64 * 1e6 * TCP_PAYLOAD;
+        let limit = second.contract.max_bps as f64 * TCP_PAYLOAD;
         Round {
             share_error,
             of_minimum: of_minimum.fold(f64::INFINITY, f64::min),
-            used: all.got_bps.iter().sum::<f64>() / (UPLINK_MBIT as f64 * 1e6),
+            used: all.got_bps.iter().sum::<f64>() / scale.uplink_bps() as f64,
             got_bps: all.got_bps,
             restored_ms,
             tcp_of_limit: stream.goodput_bps / limit,
@@ -167,9 +172,10 @@ impl Measured<'_> {
     fn flooded<T>(&self, who: &[usize], work: impl FnOnce(&BTreeMap<usize, Sent>) -> T) -> T {
         let sent: BTreeMap<usize, Sent> = who.iter().map(|guest| (*guest, Sent::default())).collect();
         let sockets: Vec<UdpSocket> = sent.keys().map(|guest| self.flood_socket(*guest)).collect();
-        let mut loads: Vec<Load<'_>> = Vec::new();
+        let (scale, mut loads) = (self.bed.scale, Vec::<Load<'_>>::new());
+        let offer = scale.bps(OFFER_MBIT) as f64;
         for (socket, sent) in sockets.iter().zip(sent.values()) {
-            loads.push(load(move |done| send_at(OFFER_BPS, TICK, socket, sent, done)));
+            loads.push(load(move |done| send_at(scale, offer, TICK, socket, sent, done)));
         }
         under(loads, || {
             sleep(self.times.settle);
@@ -186,7 +192,7 @@ impl Measured<'_> {
             let first = self.look(sent);
             sleep(self.times.window);
             let last = self.look(sent);
-            let waiting_ms = self.bed.waiting_bytes() as f64 * 8.0 / (UPLINK_MBIT as f64 * 1e3);
+            let waiting_ms = self.bed.waiting_bytes() as f64 * 8e3 / self.bed.scale.uplink_bps() as f64;
             between(&first, &last, waiting_ms)
         })
     }
@@ -206,21 +212,23 @@ impl Measured<'_> {
     /// Of the first guest, which is silent else, and of the second, which floods, while the last two do.
     fn pings(&self) -> (Vec<Option<f64>>, Vec<Option<f64>>) {
         let [first, second] = [0, 1].map(|guest: usize| socket(&self.bed.guests[guest].namespace, ECHO));
-        self.flooded(&[1, 2], |_| (ping(&first, self.times.pings), ping(&second, self.times.pings)))
+        let asked = |socket: &UdpSocket| ping(self.bed.scale, socket, self.times.pings);
+        self.flooded(&[1, 2], |_| (asked(&first), asked(&second)))
     }
 
     /// How long the first guest is behind its minimum when it begins to send, while the others send.
     fn trials(&self) -> Vec<Option<f64>> {
-        let socket = self.flood_socket(0);
-        let minimum = CONTRACTS[0].min_mbit as f64 * 1e6 * NEARLY;
+        let (scale, socket) = (self.bed.scale, self.flood_socket(0));
+        let minimum = self.bed.guests[0].contract.min_bps as f64 * NEARLY;
+        let (offer, sends) = (scale.bps(BEGIN_MBIT) as f64, scale.long(SENDS));
         let trial = || {
-            sleep(SILENT);
+            sleep(scale.long(SILENT));
             let begin = Instant::now();
             let arrivals = self.receivers[0].during(|| {
-                let begins = load(|done| send_punctually(BEGIN_BPS, &socket, done));
-                under(vec![begins], || sleep(SENDS));
+                let begins = load(|done| send_punctually(scale, offer, &socket, done));
+                under(vec![begins], || sleep(sends));
             });
-            let end = SENDS.as_secs_f64();
+            let end = sends.as_secs_f64();
             let moments = arrivals.iter().map(|at| at.saturating_duration_since(begin).as_secs_f64());
             let moments: Vec<f64> = moments.filter(|moment| *moment <= end).collect();
             restored(&moments, minimum, end).map(|seconds| seconds * 1e3)
@@ -255,12 +263,12 @@ fn between(first: &Look, last: &Look, waiting_ms: f64) -> Window {
 }
 
 /// The largest difference from what the policy gives, of the uplink, while these flood.
-fn error(got_bps: &[f64], who: &[usize]) -> f64 {
-    let capacity = BitRate::new(UPLINK_MBIT * 1_000_000);
-    let members = CONTRACTS.map(|contract| Member {
+fn error(scale: Scale, got_bps: &[f64], who: &[usize]) -> f64 {
+    let capacity = BitRate::new(scale.uplink_bps());
+    let members = contracts(scale).map(|contract| Member {
         priority: 4,
-        min: BitRate::new(contract.min_mbit * 1_000_000),
-        max: BitRate::new(contract.max_mbit * 1_000_000),
+        min: BitRate::new(contract.min_bps),
+        max: BitRate::new(contract.max_bps),
         weight: 1,
         hard: false,
         over_max: false,
@@ -273,10 +281,10 @@ fn error(got_bps: &[f64], who: &[usize]) -> f64 {
 }
 
 /// What a small packet takes from the guest to the receiver, in ns of the sender's time: the path's work is done in its
-/// system call. No limit is met, and the wire is as fast as the machine.
+/// system call. No limit is met, and the wire is as fast as the machine, whatever the scale.
 fn cost(limiter: &Limiter, times: &Times) -> Result<f64, String> {
-    let bed = Bed::build(None);
-    let _held = (limiter.set)(&bed, FAR)?;
+    let bed = Bed::build(Scale::FAR, false);
+    let _held = (limiter.set)(&bed)?;
     let answers = port(&bed.sink, ECHO);
     under(vec![load(|done| echo(&answers, done))], || ready(&bed));
     let (_unread, address) = unread(&bed.sink);

@@ -3,12 +3,14 @@
 use std::fmt::Write as _;
 
 use super::figures::{Results, Row, percentile};
+use super::load::FRAME_BITS;
+use super::scale::Scale;
 
 const HEAD: &str = "\
 # vmio's guard beside the limiters that operators use
 
 `cargo bench -p vmio --bench peers` printed this page. Each limiter is set in turn in the same bed, interleaved, and \
-all is measured at the receiver behind the uplink, where there is one queue of 20 ms and then loss.
+all is measured at the receiver behind the uplink, where there is one queue and then loss.
 ";
 
 const COLUMNS: &[&str] = &[
@@ -29,33 +31,79 @@ const COLUMNS: &[&str] = &[
     "waits on the host",
 ];
 
-const EXPLAINED: &str = "\
+/// What the columns are, with the bed's own rates and times.
+fn explained(results: &Results) -> String {
+    let mbit = |of_200: u64| (results.uplink_bps * of_200 / 200) as f64 / 1e6;
+    let ms = |usual: f64| (usual * results.times_longer).round();
+    format!(
+        "\
 - **share error**: the largest difference of a guest's rate from what the policy gives it (minima first, the rest in \
-equal parts up to the maxima), of the uplink: all three flood with 200 Mbit/s each, and two do while the first is \
+equal parts up to the maxima), of the uplink: all three flood with {} Mbit/s each, and two do while the first is \
 silent.
 - **worst guest**: of what it is guaranteed, while all flood. Limits that are only maxima keep no minimum unless the \
 maxima add up to no more than the uplink, and then nobody may use what others leave.
-- **restored**: the first guest was silent for 60 ms and begins to send 140 Mbit/s while the two others flood; from \
-then until it never again falls behind 97 % of its minimum (by more than 4 frames) within 100 ms. \"never\": not \
-within 70 ms.
+- **restored**: the first guest was silent for {} ms and begins to send {} Mbit/s while the two others flood; from \
+then until it never again falls behind 97 % of its minimum (by more than 4 frames) within {} ms. \"never\": not \
+within {} ms.
 - **one TCP stream**: of the second guest, alone; payload that arrives, of its maximum less the headers. A burst that \
 is left over makes more than 100 %. Where nothing limits, of the same maximum.
-- **ping**: a datagram that is answered, every 5 ms; by the first guest, which is silent else, and by one that floods.
+- **ping**: a datagram that is answered, every {} ms, lost after {} ms; by the first guest, which is silent else, and \
+by one that floods. The queue before the wire holds {} ms.
 - **processors busy, processor time**: of the whole machine, of `/proc/stat` (user, nice, system, irq, softirq; \
 sampled by the kernel at each tick), senders and receiver included, while all flood.
-- **added cost**: a small packet from the guest to the receiver, by the sender's clock, limits 40 times as high and no \
-slow wire; less what it takes with `none` in the same round.
+- **added cost**: a small packet from the guest to the receiver, by the sender's clock, with limits for an uplink of \
+8 Gbit/s and no slow wire; less what it takes with `none` in the same round.
 - **arrives, waits, dropped**: senders are open loops that wait where their socket is full and give up what is due \
 meanwhile. **waits on the host**: in queues at the end, in time of the uplink.
-";
+",
+        mbit(200),
+        ms(60.0),
+        mbit(140),
+        ms(100.0),
+        ms(70.0),
+        ms(5.0),
+        ms(200.0),
+        ms(20.0)
+    )
+}
+
+/// What a page of another bed, or of a lab host, is to be read with.
+fn elsewhere(results: &Results) -> String {
+    let mut text = String::new();
+    if let Some(label) = &results.lab_host {
+        let _ = writeln!(
+            text,
+            "The host is a {label}. Where processors are emulated, their times and what a packet costs compare \
+             limiters with each other alone.\n"
+        );
+    }
+    if results.uplink_bps != Scale::USUAL.uplink_bps() {
+        let _ = writeln!(
+            text,
+            "The usual bed has an uplink of 200 Mbit/s; \"How each is set\" below has its buckets and times. Here \
+             rates are {} times as high, times (also latencies and horizons) {:.1} times as long, and buckets and \
+             buffers hold as much of such a time, but at least two frames. What does not scale: a frame, which takes \
+             {:.2} ms of this uplink; what TCP hands over at once, and its timeouts; the kernel's ticks; sockets' \
+             buffers; the leaves' own lengths and times (fq_codel: 5 and 100 ms; fq: 100 packets of a flow); the \
+             period of the guard's loop, and what it chooses by the rate.\n",
+            results.uplink_bps as f64 / Scale::USUAL.uplink_bps() as f64,
+            results.times_longer,
+            FRAME_BITS * 1e3 / results.uplink_bps as f64
+        );
+    }
+    text
+}
 
 /// The page.
 pub fn markdown(results: &Results) -> String {
     let mut page = format!("{HEAD}\n");
     let rounds = results.limiters.iter().map(|row| row.rounds.len()).max().unwrap_or(0);
-    let mbit = |bps: u64| bps / 1_000_000;
-    let guests: Vec<String> =
-        results.guests.iter().map(|guest| format!("{} {} to {}", guest.name, guest.min_mbit, guest.max_mbit)).collect();
+    let mbit = |bps: u64| bps as f64 / 1e6;
+    let guests: Vec<String> = results
+        .guests
+        .iter()
+        .map(|guest| format!("{} {} to {}", guest.name, mbit(guest.min_bps), mbit(guest.max_bps)))
+        .collect();
     let _ = writeln!(
         page,
         "Linux {}, {} processors, TCP by {}; an uplink of {} Mbit/s (the wire carries {}); guaranteed and at most, in \
@@ -67,6 +115,7 @@ pub fn markdown(results: &Results) -> String {
         mbit(results.wire_bps),
         guests.join(", ")
     );
+    page += &elsewhere(results);
     let _ = writeln!(page, "| {} |\n|{}", COLUMNS.join(" | "), "---|".repeat(COLUMNS.len()));
     let bare = results.limiters.iter().find(|row| row.name == "none");
     for row in &results.limiters {
@@ -79,7 +128,7 @@ pub fn markdown(results: &Results) -> String {
         };
         let _ = writeln!(page, "| {} |", cells.join(" | "));
     }
-    let _ = write!(page, "\n{EXPLAINED}\nHow each is set:\n");
+    let _ = write!(page, "\n{}\nHow each is set:\n", explained(results));
     for row in &results.limiters {
         let note = row.note.as_ref().map(|note| format!(". Here: {note}")).unwrap_or_default();
         let _ = writeln!(page, "- **{}**: {}{note}.", row.name, row.how);

@@ -4,6 +4,7 @@
 mod ask;
 mod dry;
 mod files;
+mod gateways;
 mod host;
 mod links;
 mod observed;

@@ -51,6 +51,7 @@ pub fn scan() -> View {
         taken: vec!["vda".into()],
         boots_as_first: Some(true),
         addresses: Vec::new(),
+        addresses_in_doubt: false,
     };
     let overridden =
         vec![Overridden { setting: Setting::Aio, asked: "io_uring".into(), found: "threads".into(), why: some("old") }];

@@ -67,6 +67,19 @@ fn card_limit_is_at_least_one_megabit() {
     assert!(core.notes()[0].contains("less than 1 Mbit/s"), "{:?}", core.notes());
 }
 
+/// Nobody knows how long a card's queue is.
+#[test]
+fn targets_of_delay_are_refused_or_noted_in_cards() {
+    let text = CARDS.replace("max = \"40Mbit\"\n", "min = \"30Mbit\"\nmax = \"40Mbit\"\ndelay = \"1s\"\n");
+    let mut core = start(&text, vec![assigned_vf(3, "web1")]).unwrap();
+    let noted = |note: &String| note.contains("does not know the targets of delay of class gold");
+    let notes = core.notes();
+    assert!(notes.iter().any(noted), "{notes:?}");
+    let named = text.replace("web*", "web1");
+    let Err(CoreError::Refused(refusal)) = start(&named, vec![assigned_vf(3, "web1")]) else { panic!() };
+    assert!(refusal.0[0].contains("targets of delay of class gold; leave it out"), "{refusal}");
+}
+
 /// A card tells no packets apart.
 #[test]
 fn flow_classes_are_refused_or_noted_in_cards() {

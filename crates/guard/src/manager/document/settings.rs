@@ -11,6 +11,12 @@ use crate::desired::Identity;
 pub struct SettingsDocument {
     /// How long its excess may wait on this host, by its class; null: the queue has room for TCP.
     pub queue_seconds: Option<f64>,
+    /// Target of its class: longest wait of a packet; null for none.
+    pub delay_seconds: Option<f64>,
+    /// Target of its class: largest difference between the waits of two packets; null for none.
+    pub jitter_seconds: Option<f64>,
+    /// Longest wait of a packet beside the members that the policy names; null without a target.
+    pub longest_wait_seconds: Option<f64>,
     /// Its local traffic, by its class: `count` or `limit`; null of what it receives, as all below.
     pub local: Option<String>,
     /// What becomes of packets that claim another's address: `off`, `warn` or `drop`.
@@ -33,7 +39,10 @@ impl SettingsDocument {
         };
         let addresses = if sends { identity.addresses.as_slice() } else { &[] };
         SettingsDocument {
-            queue_seconds: class.queue.map(|time| time.as_secs_f64()),
+            queue_seconds: class.queue_time().map(|time| time.as_secs_f64()),
+            delay_seconds: class.delay.and_then(|target| target.delay).map(|time| time.as_secs_f64()),
+            jitter_seconds: class.delay.and_then(|target| target.jitter).map(|time| time.as_secs_f64()),
+            longest_wait_seconds: class.delay.and_then(|target| target.longest).map(|time| time.as_secs_f64()),
             local: sends.then(|| if class.limit_local { "limit" } else { "count" }.to_owned()),
             spoofing: sends.then(|| identity.spoofing.word().to_owned()),
             addresses: addresses.iter().map(ToString::to_string).collect(),
@@ -49,6 +58,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use vmio_model::policy::delay::DelayTarget;
 
     #[test]
     fn what_is_received_has_a_queue_alone() {
@@ -65,6 +75,13 @@ mod tests {
         assert_eq!(words, ["limit", "warn", "policy"]);
         let received = SettingsDocument::of(&identity, &class, Direction::GuestRx);
         assert_eq!((received.queue_seconds, received.addresses.len(), received.router), (Some(0.025), 0, None));
+        assert_eq!((sent.delay_seconds, sent.longest_wait_seconds), (None, None));
+        let ms = |time| Some(Duration::from_millis(time));
+        let delay = Some(DelayTarget { delay: ms(20), jitter: ms(5), queue: ms(3), longest: ms(4) });
+        let targeted = Class { delay, ..Class::default() };
+        let targeted = SettingsDocument::of(&identity, &targeted, Direction::GuestRx);
+        assert_eq!((targeted.queue_seconds, targeted.delay_seconds), (Some(0.003), Some(0.02)));
+        assert_eq!((targeted.jitter_seconds, targeted.longest_wait_seconds), (Some(0.005), Some(0.004)));
         let managed = Identity { all_known: false, ..identity };
         let by = SettingsDocument::of(&managed, &class, Direction::GuestTx).addresses_by;
         assert_eq!(by.as_deref(), Some("manager"));

@@ -23,8 +23,8 @@ pub struct Counts {
     pub packets: u64,
     /// That its queue had no room for. The kernel counts in 32 bits and begins anew at 0.
     pub dropped_packets: u32,
-    /// What a queue whose flows are kept apart has dropped, of whichever flow: the class counts only what came when there was no
-    /// room, once. `None` of other queues, and where it was not asked for. 32 bits.
+    /// What a queue whose flows are kept apart has dropped, of whichever flow: the class counts only what came when
+    /// there was no room, once. `None` of other queues, and where it was not asked for. 32 bits.
     pub flows_dropped: Option<u32>,
     /// How often it had to wait for its ceiling. 32 bits.
     pub overlimits: u32,
@@ -62,16 +62,30 @@ pub fn read(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<u16, Coun
     Ok(all)
 }
 
-/// The counts of flow classes, by their leaf's number and their place in it.
+/// The counts of flow classes, by their leaf's number and their place in it; with what their queues have dropped in
+/// which flows are kept apart.
 ///
 /// # Errors
 /// As [`read()`].
-pub fn read_flows(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<(u16, usize), Counts>> {
+pub fn read_flows(
+    netlink: &mut Netlink,
+    device: &Device,
+    apart: &BTreeSet<u16>,
+) -> Result<BTreeMap<(u16, usize), Counts>> {
     let flow = |counted: Counted| match counted {
         Counted::Leaf(..) => None,
         Counted::Flow(which, counts) => Some((which, counts)),
     };
-    Ok(list(netlink, device)?.into_iter().filter_map(flow).collect())
+    let mut all: BTreeMap<(u16, usize), Counts> = list(netlink, device)?.into_iter().filter_map(flow).collect();
+    let kept_apart: Vec<(u16, usize)> = all.keys().filter(|(number, _)| apart.contains(number)).copied().collect();
+    let classes: Vec<u32> = kept_apart.iter().map(|(number, at)| htb::flow_id(*number, *at)).collect();
+    let dropped = drops(netlink, device, &classes)?;
+    for (which, class) in kept_apart.iter().zip(&classes) {
+        if let Some(counts) = all.get_mut(which) {
+            counts.flows_dropped = dropped.get(class).copied();
+        }
+    }
+    Ok(all)
 }
 
 /// A class of ours in the kernel's list.
@@ -91,33 +105,40 @@ fn list(netlink: &mut Netlink, device: &Device) -> Result<Vec<Counted>> {
 /// As [`read()`].
 pub fn read_with_flows(netlink: &mut Netlink, device: &Device, apart: &BTreeSet<u16>) -> Result<BTreeMap<u16, Counts>> {
     let mut all = read(netlink, device)?;
-    if apart.is_empty() {
-        return Ok(all);
-    }
-    let what = format!("read what queues of {device} dropped");
-    let list = Request::new(RTM_GETQDISC, flag::DUMP, &tcmsg(device.index, 0, 0), Attributes::new());
-    let dropped = netlink.dump(&what, &list, |message| dropped(message, device))?;
-    let mut dropped: BTreeMap<u16, u32> = dropped.into_iter().collect();
+    let kept_apart = all.keys().filter(|number| apart.contains(number));
+    let classes: Vec<u32> = kept_apart.map(|number| htb::classid(*number)).collect();
+    let dropped = drops(netlink, device, &classes)?;
     for (number, counts) in all.iter_mut().filter(|(number, _)| apart.contains(number)) {
-        counts.flows_dropped = match dropped.remove(number) {
-            // The list may lack some (`htb::read`).
-            None => {
-                let fixed = tcmsg(device.index, 0, htb::classid(*number));
-                let one = Request::new(RTM_GETQDISC, flag::ECHO, &fixed, Attributes::new());
-                netlink.ask(&what, &one, |message| self::dropped(message, device))?.map(|(_, dropped)| dropped)
-            }
-            some => some,
-        };
+        counts.flows_dropped = dropped.get(&htb::classid(*number)).copied();
     }
     Ok(all)
 }
 
-/// Of a leaf's queue that keeps flows apart, or that has flow classes with such queues and counts what these drop: the
-/// leaf's number, and what was dropped.
-fn dropped(message: &Message<'_>, device: &Device) -> std::result::Result<Option<(u16, u32)>, Malformed> {
+/// What the queues in these classes have dropped, by the class.
+fn drops(netlink: &mut Netlink, device: &Device, classes: &[u32]) -> Result<BTreeMap<u32, u32>> {
+    if classes.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let what = format!("read what queues of {device} dropped");
+    let list = Request::new(RTM_GETQDISC, flag::DUMP, &tcmsg(device.index, 0, 0), Attributes::new());
+    let found = netlink.dump(&what, &list, |message| dropped(message, device))?;
+    let mut all: BTreeMap<u32, u32> = found.into_iter().collect();
+    for class in classes {
+        // The list may lack some (`htb::read`).
+        if !all.contains_key(class) {
+            let one = Request::new(RTM_GETQDISC, flag::ECHO, &tcmsg(device.index, 0, *class), Attributes::new());
+            all.extend(netlink.ask(&what, &one, |message| dropped(message, device))?);
+        }
+    }
+    Ok(all)
+}
+
+/// Of a queue that keeps flows apart, or that has flow classes with such queues and counts what these drop: the class
+/// that it is in, and what was dropped.
+fn dropped(message: &Message<'_>, device: &Device) -> std::result::Result<Option<(u32, u32)>, Malformed> {
     let (head, rest) = message.split(TCMSG)?;
     let (index, parent) = (u32_at(head, 4).unwrap_or(0), u32_at(head, 12).unwrap_or(0));
-    if index != device.index || parent >> 16 != HANDLE >> 16 {
+    if index != device.index {
         return Ok(None);
     }
     let attributes = wire::attributes(rest)?;
@@ -127,7 +148,7 @@ fn dropped(message: &Message<'_>, device: &Device) -> std::result::Result<Option
     }
     let stats = wire::find(&attributes, TCA_STATS2).map(wire::attributes).transpose()?.unwrap_or_default();
     let dropped = wire::find(&stats, TCA_STATS_QUEUE).and_then(|queue| u32_at(queue, 8)).unwrap_or(0);
-    Ok(Some(((parent & 0xffff) as u16, dropped)))
+    Ok(Some((parent, dropped)))
 }
 
 fn counts(message: &Message<'_>) -> std::result::Result<Option<Counted>, Malformed> {

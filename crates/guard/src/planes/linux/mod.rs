@@ -20,6 +20,7 @@ pub mod links;
 pub mod netlink;
 mod plane;
 mod requirements;
+mod routes;
 pub mod tap;
 mod undo_log;
 
@@ -27,6 +28,7 @@ pub use links::Device;
 pub use netlink::Netlink;
 pub use plane::{ENTRY, Linux};
 pub use requirements::REQUIREMENTS;
+pub use routes::gateways;
 
 /// An error, with what was tried, where, and what to do.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use vmio_model::result::Accel;
 use vmio_node::linux::cpu;
 
 use super::element::{at, attribute, child, children, is, text_of};
-use super::{disks, nics};
+use super::{disks, nics, nova};
 
 /// Limits above any hypervisor's vCPUs and any guest's affinities: a user's own libvirt may write any number.
 pub const MOST_VCPUS: u32 = 8192;
@@ -56,7 +56,7 @@ pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, NoD
     };
     guest.ids.insert("domain".into(), name.to_owned());
     guest.ids.extend(text_of(domain, "title").map(|title| ("title".into(), title.to_owned())));
-    guest.ids.extend(openstack(domain));
+    guest.ids.extend(nova::names(domain));
     // Back ends are found by this number; QEMU guests do not need it.
     let number = domain.attribute("id").filter(|_| guest.has_back_ends());
     guest.ids.extend(number.map(|id| ("domid".into(), id.to_owned())));
@@ -77,8 +77,14 @@ pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, NoD
         let own = devices.children().filter_map(|d| nics::nic(name, d, &from));
         guest.nics = own.collect();
     }
+    let mut of_nova = nova::addresses(domain);
     for nic in &mut guest.nics {
         (nic.vcpus, nic.windows, nic.os) = ((*processors.vcpus).into(), windows.into(), guest.os.clone().into());
+        let of_port = nic.interface.as_deref().and_then(|tap| of_nova.remove(tap));
+        if let Some(addresses) = of_port.filter(|_| nic.place.addresses.is_empty()) {
+            // Projects choose them, in networks of their own.
+            (nic.place.addresses, nic.place.addresses_in_doubt) = (addresses, true);
+        }
     }
     guest.processors = Some(processors);
     Ok(guest)
@@ -236,17 +242,6 @@ fn libosinfo<'a>(domain: Node<'a, '_>) -> Option<&'a str> {
     })?;
     let id = noted.attribute("id")?;
     Some(id.strip_prefix("http://").unwrap_or(id))
-}
-
-/// OpenStack Nova's name of the instance.
-fn openstack(domain: Node<'_, '_>) -> Vec<(String, String)> {
-    let Some(instance) = child(domain, "metadata").and_then(|m| child(m, "instance")) else { return Vec::new() };
-    if !instance.tag_name().namespace().is_some_and(|space| space.contains("openstack.org")) {
-        return Vec::new();
-    }
-    let name = text_of(instance, "name").map(|name| ("openstack".into(), name.to_owned()));
-    let flavor = child(instance, "flavor").and_then(|f| f.attribute("name"));
-    name.into_iter().chain(flavor.map(|name| ("flavor".into(), name.to_owned()))).collect()
 }
 
 /// Bytes of an element with a number and a `unit`, KiB by default.

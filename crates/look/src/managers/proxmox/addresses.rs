@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::conf::{Parts, Settings};
+use super::conf::{Parts, Sections};
 use crate::managers::addresses::usable;
 
 /// Directory of the firewall's files.
@@ -11,15 +11,27 @@ pub const FIREWALL: &str = "/etc/pve/firewall";
 /// The addresses of the card in a slot (`net0`), by the guest's settings and the text of its firewall's file.
 ///
 /// Those of `ipconfig0` (qm.conf(5)) reach a guest with a drive for cloud-init; `dhcp`, `auto` and `manual` name none.
+/// A changed one reaches it when the drive is made anew and the guest restarts: till then it has the one before.
+///
 /// Of the firewall's set `ipfilter-net0` (pve-firewall(8), "Standard IP set ipfilter-net*") single addresses count, not
 /// networks, aliases and exceptions.
-pub fn of(slot: &str, conf: &Settings, firewall: &str) -> Vec<IpAddr> {
-    let is_drive = |value: &String| value.contains("cloudinit") && value.contains("media=cdrom");
-    let set = slot.strip_prefix("net").and_then(|number| conf.get(&format!("ipconfig{number}")));
-    let set = set.filter(|_| conf.values().any(is_drive)).map(|value| Parts::of(value)).unwrap_or_default();
-    let of_cloud_init = [set.get("ip"), set.get("ip6")].into_iter().flatten().filter_map(|text| text.split('/').next());
+pub fn of(slot: &str, conf: &Sections, firewall: &str) -> Vec<IpAddr> {
+    let set = slot.strip_prefix("net").filter(|_| conf.now.values().any(|value| is_drive(value)));
+    let set = set.map(|number| format!("ipconfig{number}"));
+    let set = set.iter().flat_map(|key| [conf.now.get(key), conf.in_drive.get(key)]).flatten();
+    let texts = set.flat_map(|value| ["ip", "ip6"].map(|key| Parts::of(value).get(key))).flatten();
+    let of_cloud_init = texts.filter_map(|text| text.split('/').next());
     let of_filter = entries(firewall, &format!("ipfilter-{slot}"));
     usable(of_cloud_init.chain(of_filter))
+}
+
+/// Whether a setting is a drive for cloud-init, `local-lvm:vm-101-cloudinit,media=cdrom` (qemu-server,
+/// src/PVE/QemuServer/Drive.pm, `drive_is_cloudinit`), not an image that is called so.
+fn is_drive(value: &str) -> bool {
+    let parts = Parts::of(value);
+    let name = parts.first.and_then(|volume| volume.rsplit([':', '/']).next()).unwrap_or_default();
+    let kind = name.strip_prefix("vm-").and_then(|rest| rest.split_once('-')).map_or(name, |(_, kind)| kind);
+    parts.get("media") == Some("cdrom") && kind.split('.').next() == Some("cloudinit")
 }
 
 /// Single addresses, and whatever else has no length, of an IP set.

@@ -13,16 +13,23 @@ pub struct Sections {
     pub now: Settings,
     /// Settings of the next start, where they differ.
     pub next: Option<Settings>,
+    /// Settings that the drive for cloud-init has, where they differ (`[special:cloudinit]`): they were changed since
+    /// it was made (qemu-server, src/PVE/QemuServer.pm, `cloudinit_record_changed`).
+    pub in_drive: Settings,
 }
 
 /// Parses the file. Snapshots are left out.
 pub fn sections(text: &str) -> Sections {
-    let (mut now, mut pending) = (Settings::new(), Settings::new());
+    let (mut now, mut pending, mut in_drive) = (Settings::new(), Settings::new(), Settings::new());
     let mut section = Some(&mut now);
     for line in text.lines() {
         let line = line.trim_end();
         if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
-            section = name.eq_ignore_ascii_case("pending").then_some(&mut pending);
+            section = match name.to_ascii_lowercase().as_str() {
+                "pending" => Some(&mut pending),
+                "special:cloudinit" => Some(&mut in_drive),
+                _ => None,
+            };
         } else if let Some((key, value)) = line.split_once(':').filter(|_| !line.starts_with('#'))
             && let Some(section) = &mut section
         {
@@ -30,7 +37,7 @@ pub fn sections(text: &str) -> Sections {
         }
     }
     if pending.is_empty() {
-        return Sections { now, next: None };
+        return Sections { now, next: None, in_drive };
     }
     let mut next = now.clone();
     // A forced deletion has a mark before the key.
@@ -38,7 +45,7 @@ pub fn sections(text: &str) -> Sections {
         next.remove(key.trim_start_matches('!'));
     }
     next.extend(pending);
-    Sections { now, next: Some(next) }
+    Sections { now, next: Some(next), in_drive }
 }
 
 /// The system in a guest by its `ostype`, which decides about Hyper-V enlightenments and timers (qm.conf(5)). `other`
@@ -110,6 +117,8 @@ mod tests {
         assert_eq!(read.now, Settings::from([("cores".into(), "2".into()), ("balloon".into(), "0".into())]));
         assert_eq!(read.next, Some(Settings::from([("cores".into(), "4".into())])));
         assert_eq!(sections("cores: 2\n[snap]\ncores: 1\n").next, None);
+        let drive = sections("name: b\n\n[special:cloudinit]\nname: a\n\n[snap]\nname: c\n");
+        assert_eq!((&*drive.now["name"], drive.next, &*drive.in_drive["name"]), ("b", None, "a"));
     }
 
     #[test]

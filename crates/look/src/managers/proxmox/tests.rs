@@ -167,11 +167,16 @@ fn addresses_of_cards() {
     let drive = "ide2: local-lvm:vm-7-cloudinit,media=cdrom\n";
     assert_eq!(of("", ""), ["", ""], "nothing hands them to the guest");
     assert_eq!(of(drive, ""), ["192.0.2.7 2001:db8::7", ""]);
+    assert_eq!(of("ide2: local:7/vm-7-cloudinit.qcow2,media=cdrom\n", "")[0], "192.0.2.7 2001:db8::7");
+    assert_eq!(of("ide2: local:iso/cloudinit-seed.iso,media=cdrom\n", ""), ["", ""], "an image of another kind");
     let firewall = "[OPTIONS]\nenable: 1\n\n[IPSET ipfilter-net1] # its own\n\n192.0.2.20 # web\n192.0.2.21/32\n\
                     192.0.2.0/28\n2001:db8::/32\n2001:db8::20/128\ndc/web1\n!192.0.2.22\nfe80::1\n\n\
                     [ipset other]\n192.0.2.30\n\n[RULES]\nIN ACCEPT\n";
     assert_eq!(of("", firewall), ["", "192.0.2.20 192.0.2.21 2001:db8::20"]);
     assert_eq!(of(drive, firewall)[0], "192.0.2.7 2001:db8::7");
+    // Changed since the drive was made: the guest has the one before until it restarts.
+    let changed = "ipconfig1: ip=192.0.2.31/24\n\n[special:cloudinit]\nipconfig1: ip=192.0.2.30/24\n\n[PENDING]\n";
+    assert_eq!(of(&format!("{drive}{changed}"), "")[1], "192.0.2.31 192.0.2.30");
 }
 
 #[test]

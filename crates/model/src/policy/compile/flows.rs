@@ -2,9 +2,25 @@
 
 use super::{Direction, burst, priority};
 use crate::policy::flow::{Flow, FlowMatch, REST};
+use crate::policy::pool::PoolMember;
 use crate::policy::program::FlowLeaf;
 use crate::policy::{Abilities, DEFAULT_PRIORITY};
 use crate::rate::BitRate;
+
+/// Members with maxima of flow classes that are not worth a note.
+const FEW: usize = 8;
+
+/// What maxima of flow classes cost other members: a leaf in which all waits for one is asked in vain before each packet
+/// of another (`htb_dequeue_tree` of net/sched/sch_htb.c).
+pub(super) fn cost(members: &[PoolMember]) -> Option<String> {
+    let limited = members.iter().filter(|member| member.flows.iter().any(|flow| flow.max.is_some())).count();
+    (limited > FEW).then(|| {
+        format!(
+            "{limited} members have flow classes with a maximum: each that waits for it adds up to half a microsecond \
+             to every other packet of the uplink"
+        )
+    })
+}
 
 /// One for each flow class, in order, and one for the rest; none without flow classes. One without a maximum has the
 /// plane's highest rate: its member's leaf limits it.

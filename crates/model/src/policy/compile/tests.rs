@@ -278,6 +278,26 @@ fn flow_classes_and_the_rest_are_inside_of_a_leaf() {
     }
 }
 
+/// Few maxima of flow classes are no matter; many cost each packet of the others.
+#[test]
+fn many_members_with_maxima_of_flow_classes_are_noted() {
+    let text = include_str!("../../../tests/fixtures/policy/good/flows.toml");
+    let mut pool = pool(text, Direction::GuestTx);
+    let seat = pool.seats.iter().find(|seat| !seat.flows.is_empty()).unwrap().clone();
+    let noted = |pool: &Pool| {
+        let notes = compile(pool, &Abilities::HTB).unwrap().notes;
+        notes.into_iter().find(|note| note.contains("flow classes"))
+    };
+    pool.seats.extend((0..7).map(|n| PoolMember { name: format!("more{n}"), ..seat.clone() }));
+    assert_eq!(noted(&pool), None);
+    pool.seats.push(PoolMember { name: "ninth".into(), ..seat });
+    assert!(noted(&pool).is_some_and(|note| note.contains("9 members have flow classes with a maximum")));
+    for flow in pool.seats.iter_mut().flat_map(|seat| &mut seat.flows) {
+        flow.max = None;
+    }
+    assert_eq!(noted(&pool), None);
+}
+
 fn seats() -> impl Strategy<Value = Vec<PoolMember>> {
     let one = (1u8..=8, 0u64..200_000_000, 0u64..2_000_000_000, 1u32..100, any::<bool>(), any::<bool>());
     let seat = |(priority, min, more, weight, hard, over_max)| PoolMember {
@@ -286,6 +306,7 @@ fn seats() -> impl Strategy<Value = Vec<PoolMember>> {
         class: "c".into(),
         contract: Member { priority, min: BitRate::new(min), max: BitRate::new(min + more), weight, hard, over_max },
         queue: None,
+        delay: None,
         flows: Vec::new(),
     };
     prop::collection::vec(one.prop_map(seat), 1..40)

@@ -75,7 +75,8 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
 
 /// What holds for a member besides its rates; what it may claim to be is of what it sends.
 fn besides(pool: &DesiredPool, seat: &DesiredMember, class: &Class) -> String {
-    let mut said: Vec<String> = class.queue.map(settings::queue).into_iter().collect();
+    let mut said: Vec<String> = class.queue_time().map(settings::queue).into_iter().collect();
+    said.extend(class.delay.and_then(|target| target.longest).map(settings::longest));
     if pool.key.direction == Direction::GuestTx {
         let local = if pool.is_staged() || seat.local_max.is_some() { "limited" } else { "not limited" };
         said.push(format!("local traffic {local}"));

@@ -21,7 +21,7 @@ use vmio_model::policy::text::text as as_toml;
 use vmio_model::policy::{Direction, Policy};
 use vmio_node::Local;
 
-use super::Config;
+use super::{Config, gateways};
 use crate::fit;
 use crate::report::format::count;
 use crate::term::Style;
@@ -53,7 +53,8 @@ pub struct HostChecked {
     left_out: Vec<String>,
     /// What the Linux plane cannot hold here; `guard run` would refuse the policy.
     pub refused: Vec<String>,
-    /// What deserves a word: interfaces that two entries mean, what is held less exactly than written.
+    /// What deserves a word: interfaces that two entries mean, what is held less exactly than written, gateways that
+    /// guests may claim.
     notes: Vec<String>,
     /// What could not be read, so that limits may be missing above.
     unread: Vec<Unread>,
@@ -99,11 +100,13 @@ pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
         Err(_) => policy.exceeded_locally(|_| false),
     };
     let exceeded_locally = exceeded_locally.into_iter().map(str::to_owned).collect();
-    let (mut refused, notes) = match here {
+    let (mut refused, mut notes): (Vec<String>, Vec<String>) = match here {
         Ok(here) => (Vec::new(), here.all_notes().cloned().collect()),
         Err(Refusal(why)) => (why, Vec::new()),
     };
     refused.extend(linux::in_the_way(&uplinks, false)?);
+    // A router's table may be too long to be listed.
+    notes.extend(gateways::notes(policy, &found, &linux::gateways(&uplinks).unwrap_or_default()));
     Ok(HostChecked {
         interfaces: there.len(),
         in_a_class,

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_guard::manager::document::local_note;
+use vmio_model::policy::delay::{self, DelayTarget};
 use vmio_model::policy::flow::{Flow, FlowMatch};
 use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::{Class, DEFAULT, Direction, Entry, Framing, HOST, Policy, units};
@@ -51,13 +52,29 @@ pub fn text(policy: &Policy, exceeded_locally: &[String]) -> String {
 
 /// What is written of a class besides rates.
 fn of_class(name: &str, class: &Class) -> Option<String> {
-    let queue = class.queue.map(queue);
+    let targets = class.delay.iter().flat_map(|target| of_target(class, target));
+    let queue = class.queue_time().map(queue);
     let local = class.limit_local.then(|| "local limit".to_owned());
     let group = GroupKey::ALL.iter().filter_map(|key| Some(format!("{} {}", key.word(), class.group.shown(*key)?)));
     let flows: Vec<&str> = class.flows.iter().map(|flow| flow.name.as_str()).collect();
     let flows = (!flows.is_empty()).then(|| format!("flow classes {}", flows.join(" ")));
-    let said: Vec<String> = queue.into_iter().chain(local).chain(group).chain(flows).collect();
+    let said: Vec<String> = targets.chain(queue).chain(local).chain(group).chain(flows).collect();
     (!said.is_empty()).then(|| format!("class {name}: {}", said.join(", ")))
+}
+
+/// Targets of a class, and what was chosen for them besides the queue.
+fn of_target(class: &Class, target: &DelayTarget) -> Vec<String> {
+    let times = [("delay", target.delay), ("jitter", target.jitter)];
+    let mut said: Vec<String> =
+        times.into_iter().filter_map(|(word, time)| Some(format!("{word} {}", units::show_time(time?)))).collect();
+    said.push(format!("priority {}", class.priority));
+    said.extend(target.longest.map(longest));
+    said
+}
+
+/// The longest wait of a packet.
+pub fn longest(wait: std::time::Duration) -> String {
+    format!("waits at most {}", delay::shown(wait))
 }
 
 /// What is written of interfaces besides their classes.
@@ -72,7 +89,7 @@ fn local(name: &str, class: &Class) -> Option<&'static str> {
     Some(word).filter(|_| ![HOST, DEFAULT].contains(&name))
 }
 
-/// A written length of a queue.
+/// The length of a queue, as written or chosen.
 pub fn queue(time: std::time::Duration) -> String {
     format!("queue {}", units::show_time(time))
 }
@@ -152,8 +169,14 @@ struct ClassSettings<'a> {
     reserve: &'static str,
     /// Whether it may use what is left when every maximum is met.
     over_max: bool,
-    /// How long excess may wait on this host; null for room for TCP.
+    /// How long excess may wait on this host, as written or chosen for the targets; null for room for TCP.
     queue_seconds: Option<f64>,
+    /// Target: longest wait of a packet; null for none.
+    delay_seconds: Option<f64>,
+    /// Target: largest difference between the waits of two packets; null for none.
+    jitter_seconds: Option<f64>,
+    /// Longest wait of a packet beside the members that the policy names; null without a target, or an interface.
+    longest_wait_seconds: Option<f64>,
     /// Local traffic: `count` or `limit`; null of `host` and `default`, which have none of their own.
     local: Option<&'static str>,
     /// Its flow classes, in the order in which they match.
@@ -246,7 +269,10 @@ impl<'a> Settings<'a> {
             weight: class.weight,
             reserve: if class.hard { "hard" } else { "soft" },
             over_max: class.over_max,
-            queue_seconds: class.queue.map(|time| time.as_secs_f64()),
+            queue_seconds: class.queue_time().map(|time| time.as_secs_f64()),
+            delay_seconds: class.delay.and_then(|target| target.delay).map(|time| time.as_secs_f64()),
+            jitter_seconds: class.delay.and_then(|target| target.jitter).map(|time| time.as_secs_f64()),
+            longest_wait_seconds: class.delay.and_then(|target| target.longest).map(|time| time.as_secs_f64()),
             local: local(name, class),
             flows: class.flows.iter().map(FlowSettings::of).collect(),
             cpu_weight: class.group.cpu_weight,

@@ -65,7 +65,7 @@ impl FlowTree {
     /// Where one has senseless values.
     pub(super) fn wanted(minor: u16, leaf: &Leaf, queue: Queue, framing: Framing) -> Result<Option<FlowTree>> {
         let Some((_, each)) = leaf.flows.split_last() else { return Ok(None) };
-        let class = |flow: &FlowLeaf| {
+        let class = |flow: &FlowLeaf| -> Result<Class> {
             let FlowLeaf { name, rate_bps, ceil_bps, priority, quantum_bytes, burst_bytes, .. } = flow;
             let alone = Leaf {
                 name: name.clone(),
@@ -77,7 +77,10 @@ impl FlowTree {
                 queue_bytes: leaf.queue_bytes,
                 flows: Vec::new(),
             };
-            units::class(&alone, framing, &format!("leaf {:?}, flow class {name:?}", leaf.name))
+            let class = units::class(&alone, framing, &format!("leaf {:?}, flow class {name:?}", leaf.name))?;
+            // One without a maximum never waits for its ceiling, however many large packets leave it at once.
+            let cburst = if class.ceil >= UNLIMITED { SECOND } else { class.cburst };
+            Ok(Class { cburst, ..class })
         };
         let mut classes = vec![root(framing)];
         for flow in &leaf.flows {
@@ -144,6 +147,11 @@ fn id(minor: u16, number: u16) -> u32 {
     queue_handle(minor) | u32::from(number)
 }
 
+/// The classid of a flow class, by its leaf's number and its place in it.
+pub(in super::super) fn flow_id(minor: u16, at: usize) -> u32 {
+    id(minor, FIRST_FLOW) + at as u32
+}
+
 /// The leaf's number and the place among its flow classes of a class in a leaf; `None` of other classes.
 pub(in super::super) fn flow_of(id: u32) -> Option<(u16, usize)> {
     let minor = u16::try_from((id >> 16).checked_sub(queue_handle(0) >> 16)?).ok()?;
@@ -184,7 +192,9 @@ pub(super) fn read(netlink: &mut Netlink, device: &Device, minor: u16) -> Result
 }
 
 /// A class's parent and settings, by its classid.
-fn class(message: &Message<'_>) -> std::result::Result<Option<(u32, (u32, Class))>, Malformed> {
+type Listed = (u32, (u32, Class));
+
+fn class(message: &Message<'_>) -> std::result::Result<Option<Listed>, Malformed> {
     let (head, rest) = message.split(TCMSG)?;
     let attributes = wire::attributes(rest)?;
     let class = class_of(wire::find(&attributes, TCA_OPTIONS).unwrap_or_default())?;

@@ -41,7 +41,7 @@ pub use steps::{Step, difference};
 pub use tree::{Numbers, Tree, WantedLeaf};
 
 pub(super) use encode::{RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG};
-pub(super) use flow_tree::{KIND as HTB, flow_of};
+pub(super) use flow_tree::{KIND as HTB, flow_id, flow_of};
 pub(super) use queue::FLOWS;
 pub(super) use read::{Placed, hook, placed};
 

@@ -39,6 +39,9 @@ impl Linux {
     pub(super) fn crowded(&self, pool: &PoolKey, seat: &DesiredMember) -> Option<&'static str> {
         match (pool.direction, waits(seat)?) {
             (Direction::GuestRx, QueueingPoint::Queued) => Some("incoming floods can starve this guest's own TCP"),
+            (Direction::GuestTx, QueueingPoint::Queued) if seat.is_bounded => Some(
+                "its own flood can starve its TCP: its class has a target of delay, for which a bfifo is kept short",
+            ),
             (Direction::GuestTx, QueueingPoint::Queued) if self.flows == Some(false) => {
                 Some("its own flood can starve its TCP: this kernel has no fq_codel")
             }
@@ -71,10 +74,12 @@ fn waits(seat: &DesiredMember) -> Option<QueueingPoint> {
 }
 
 /// Numbers of a pool's members; with `flows`, those whose excess waits on this host get fq_codel, and so do `host` and
-/// `default`.
+/// `default`; but not those with a target of delay, since fq_codel's limit is one of memory.
 pub(super) fn numbers(seats: &[DesiredMember], flows: bool) -> Result<Numbers, Error> {
     let numbers = Numbers::given(seats.iter().map(|s| (s.name.clone(), s.number)).collect())?;
-    let queued = |seat: &&DesiredMember| flows && waits(seat).is_none_or(|waits| waits == QueueingPoint::Queued);
+    let queued = |seat: &&DesiredMember| {
+        flows && !seat.is_bounded && waits(seat).is_none_or(|waits| waits == QueueingPoint::Queued)
+    };
     Ok(numbers.with_flows_apart(seats.iter().filter(queued).map(|seat| seat.number)))
 }
 

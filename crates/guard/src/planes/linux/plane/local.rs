@@ -42,7 +42,7 @@ pub(super) struct Local {
 #[derive(Debug, Clone)]
 pub(super) struct Caps {
     pub(super) ifb: Device,
-    numbers: htb::Numbers,
+    pub(super) numbers: htb::Numbers,
 }
 
 /// What counts all that a member sends or receives.

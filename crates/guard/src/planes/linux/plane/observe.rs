@@ -54,6 +54,7 @@ impl Linux {
             installed.count_backlog(&mut all, &at_uplink);
         }
         let framing = installed.compiled.framing;
+        let ceiled = all.values().any(|counts| counts.ceiled_bytes > 0);
         // A reused number starts at zero.
         installed.tallies.retain(|number, _| installed.order.contains(number));
         let tallies = &mut installed.tallies;
@@ -70,7 +71,7 @@ impl Linux {
             }
         };
         let counts = installed.order.iter().map(count).collect();
-        installed.counted = Some(Counted::now(counts, began));
+        installed.counted = Some(Counted::now(counts, ceiled, began));
         Ok(())
     }
 
@@ -114,13 +115,14 @@ impl Linux {
         if leaves.iter().all(|leaf| leaf.flows.is_empty()) {
             return Ok(BTreeMap::new());
         }
-        let counts = counters::read_flows(&mut self.netlink, &installed.at)?;
+        let counts = counters::read_flows(&mut self.netlink, &installed.at, installed.numbers.apart())?;
         // Where all that a member sends is limited, what is too much waits there.
         let before = match &installed.local.caps {
-            Some(caps) => counters::read_flows(&mut self.netlink, &caps.ifb)?,
+            Some(caps) => counters::read_flows(&mut self.netlink, &caps.ifb, caps.numbers.apart())?,
             None => BTreeMap::new(),
         };
         let framing = installed.compiled.framing;
+        let dropped = |counts: &Counts| u64::from(counts.flows_dropped.unwrap_or(counts.dropped_packets));
         let mut all = BTreeMap::new();
         for (seat, leaf) in installed.seats.iter().zip(leaves).filter(|(_, leaf)| !leaf.flows.is_empty()) {
             let Some(interface) = &seat.interface else { continue };
@@ -131,7 +133,7 @@ impl Linux {
                 FlowCount {
                     name: flow.name.clone(),
                     passed_bytes: framed(framing, counts.packets, counts.bytes),
-                    dropped_packets: u64::from(counts.dropped_packets) + u64::from(before.dropped_packets),
+                    dropped_packets: dropped(&counts) + dropped(&before),
                     waiting_bytes: u64::from(counts.waiting_bytes) + u64::from(before.waiting_bytes),
                 }
             };

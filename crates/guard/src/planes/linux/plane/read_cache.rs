@@ -21,6 +21,8 @@ const PART: u32 = 500;
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) counts: Vec<Count>,
+    /// Whether something waits in flow classes that are at their maximum: it passes later, and is in no count.
+    ceiled: bool,
     at: Instant,
     took: Duration,
     /// Packets of guests that claimed another's address or were too many; of a staged pool with all that came in at its
@@ -143,6 +145,7 @@ impl Linux {
         let (Some(installed), Some(classifier)) = (self.pools.get(key), &self.classifier) else { return false };
         let Some(counted) = &installed.counted else { return false };
         counted.at.elapsed() < FRESH.max(counted.took.saturating_mul(PART))
+            && !counted.ceiled
             && counted.counts.iter().all(|count| count.waiting_bytes == 0)
             && installed.stage.as_ref().is_none_or(|stage| stage.backlog.waiting_bytes == 0)
             && !classifier.has_traffic(&installed.uplink, key.direction)
@@ -163,8 +166,8 @@ impl Linux {
 
 impl Counted {
     /// As it is now, with what [`Linux::clear_traffic_mark`] gave before.
-    pub(super) fn now(counts: Vec<Count>, (at, arrived): (Instant, u64)) -> Counted {
-        Counted { counts, at, took: at.elapsed(), arrived }
+    pub(super) fn now(counts: Vec<Count>, ceiled: bool, (at, arrived): (Instant, u64)) -> Counted {
+        Counted { counts, ceiled, at, took: at.elapsed(), arrived }
     }
 }
 

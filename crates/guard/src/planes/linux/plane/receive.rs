@@ -116,6 +116,7 @@ mod tests {
             interface: Some(interface),
             holding: None,
             pids: Vec::new(),
+            is_bounded: false,
             local_max: None,
             identity: crate::desired::Identity::default(),
         }

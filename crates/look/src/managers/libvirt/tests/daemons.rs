@@ -19,6 +19,23 @@ fn addresses_of_cards() {
     assert!(of(&host(), "db1").nics[0].place.addresses.is_empty());
 }
 
+#[test]
+fn addresses_of_ports_of_nova() {
+    const XML: &str = include_str!("../../../../tests/fixtures/managers/written/nova-rbd.xml");
+    let of = |text: &str| {
+        let place = written(text).nics.remove(0).place;
+        (place.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "), place.addresses_in_doubt)
+    };
+    let more = "<nova:ip type=\"fixed\" address=\"2001:db8::17\" ipVersion=\"6\"/>\
+                <nova:ip type=\"floating\" address=\"192.0.2.5\" ipVersion=\"4\"/></nova:port>";
+    assert_eq!(of(&XML.replace("</nova:port>", more)), ("10.20.0.17 2001:db8::17".to_owned(), true));
+    let by_filter = XML.replace("<target dev='tap", "<ip address='192.0.2.7'/><target dev='tap");
+    assert_eq!(of(&by_filter), ("192.0.2.7".to_owned(), false));
+    assert_eq!(of(&XML.replace("uuid=\"a3d9b2f4-2c", "uuid=\"a3d9b2f4-2d")).0, "", "another port's");
+    assert_eq!(of(&XML.replace("uuid=\"a3d9b2f4-2c70", "uuid=\"")).0, "");
+    assert_eq!(of(&XML.replace("openstack.org", "example.org")).0, "");
+}
+
 fn found(fake: &Fake) -> (Vec<String>, Vec<Unread>) {
     let mut unread = Vec::new();
     let uris = daemons(&HostView::new(fake), &mut unread).into_iter().map(|d| d.uri).collect();

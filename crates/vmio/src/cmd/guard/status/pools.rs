@@ -148,6 +148,10 @@ fn notes(member: &MemberDocument) -> Vec<String> {
 fn settings(of: &SettingsDocument) -> String {
     let queue = of.queue_seconds.map_or_else(|| "room for TCP".to_owned(), format::time);
     let mut all = vec![format!("queue: {queue}")];
+    for (word, target) in [("delay", of.delay_seconds), ("jitter", of.jitter_seconds)] {
+        all.extend(target.map(|target| format!("{word}: at most {}", format::time(target))));
+    }
+    all.extend(of.longest_wait_seconds.map(|wait| format!("longest wait by the policy: {}", format::time(wait))));
     all.extend(of.local.as_ref().map(|local| format!("local: {local}")));
     all.extend(of.spoofing.as_ref().map(|spoofing| format!("spoofing: {spoofing}")));
     all.extend(of.router.map(|is| format!("router: {}", if is { "yes" } else { "no" })));

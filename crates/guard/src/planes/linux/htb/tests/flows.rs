@@ -38,6 +38,8 @@ fn flow_classes_are_put_in_and_taken_out_whole() {
         [(unlimited, unlimited), (1_250_000, 2_500_000), (125_000, 12_500_000), (125_000, unlimited)],
         "a root that never runs dry"
     );
+    let second: Vec<bool> = flows.classes.iter().map(|c| c.cburst == 15_625_000).collect();
+    assert_eq!(second, [true, false, false, true], "nor does what has no maximum");
     assert_eq!(flows.filter.iter().filter(|i| i.k >> 16 == 0x4003).map(|i| i.k & 0xffff).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(wanted.leaves, plain.leaves, "the leaf is as it is without");
     let whole = "set 3 flow classes of class 7a00:3 with queues of 250000 bytes";
@@ -72,4 +74,5 @@ fn classes_in_a_leaf_are_known_by_their_number() {
     // A root inside, a leaf, the root of all, and what the kernel gives.
     let others = [0x4010_0001, 0x4001_0002, classid(16), classid(ROOT_CLASS), 0x8001_0002, 0];
     assert_eq!(others.map(flow_of), [None; 6]);
+    assert_eq!(flow_of(flow_id(16, 8)), Some((16, 8)));
 }
