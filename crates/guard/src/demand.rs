@@ -12,7 +12,7 @@ use vmio_model::rate::BitRate;
 
 use crate::core::PoolStatus;
 use crate::desired::PoolKey;
-use crate::planes::{Count, LocalCount};
+use crate::planes::{Count, FlowCount, LocalCount};
 
 pub mod history;
 
@@ -44,6 +44,8 @@ pub struct MemberDemand {
     pub offered_bps: Option<BitRate>,
     /// Rate of what it sent or received beside the uplink, since its counter was read before; `None` before.
     pub local_bps: Option<BitRate>,
+    /// Rate of each of its flow classes in the last window, in their order; `None` as for `rate_bps`.
+    pub flow_bps: Vec<Option<BitRate>>,
     /// Time in which it was held back.
     pub held: Duration,
     /// Time in which it wanted its minimum.
@@ -83,6 +85,7 @@ impl MemberDemand {
     fn interrupt(&mut self, time: Duration, min: BitRate) {
         (self.rate_bps, self.offered_bps, self.flooded_now, self.otherwise) = Default::default();
         self.interrupted = true;
+        self.flow_bps.clear();
         if min == BitRate::ZERO {
             return;
         }
@@ -151,6 +154,15 @@ impl MemberDemand {
         }
     }
 
+    /// Adds the counters of its flow classes, which start again at zero where their queues are made anew.
+    fn count_flows(&mut self, before: &[FlowCount], now: &[FlowCount], time: Duration) {
+        let rate = |(before, now): (&FlowCount, &FlowCount)| {
+            let passed = now.passed_bytes.checked_sub(before.passed_bytes)?;
+            (before.name == now.name && !time.is_zero()).then(|| BitRate::of_bytes(passed, time.as_secs_f64()))
+        };
+        self.flow_bps = before.iter().zip(now).map(rate).collect();
+    }
+
     /// Whether a breach begins or ends with this window.
     fn judge(&mut self, missed: bool, time: Duration) -> Option<BreachChange> {
         if let Some(so_far) = &mut self.breached {
@@ -201,6 +213,8 @@ struct Member {
     last: Count,
     /// The last counters of traffic beside the uplink, and when they were read.
     local: Option<(Instant, LocalCount)>,
+    /// The last counters of its flow classes.
+    flows: Vec<FlowCount>,
     demand: MemberDemand,
     min: BitRate,
     /// The look that saw it last.
@@ -240,8 +254,8 @@ impl Demand {
                 // Copies no name of a known member: there may be thousands.
                 let Some(before) = members.get_mut(&member.name) else {
                     members.insert(member.name.clone(), {
-                        let (last, min) = (member.count, member.min_effective_bps);
-                        Member { last, local, demand: MemberDemand::default(), min, look_number }
+                        let (last, min, flows) = (member.count, member.min_effective_bps, member.flows.clone());
+                        Member { last, local, flows, demand: MemberDemand::default(), min, look_number }
                     });
                     continue;
                 };
@@ -253,6 +267,7 @@ impl Demand {
                 before.min = member.min_effective_bps;
                 let last = std::mem::replace(&mut before.last, member.count);
                 let last_local = std::mem::replace(&mut before.local, local);
+                let last_flows = std::mem::replace(&mut before.flows, member.flows.clone());
                 if pool.interruptions.now.is_some() {
                     before.demand.interrupt(time, before.min);
                     continue;
@@ -260,6 +275,7 @@ impl Demand {
                 let held = before.demand.held;
                 let change = before.demand.count(last, member.count, time, member.min_effective_bps, full);
                 before.demand.count_local(last_local, local, before.demand.held > held);
+                before.demand.count_flows(&last_flows, &member.flows, time);
                 if let Some(change) = change {
                     breaches.push(Breach {
                         pool: pool.key.clone(),
@@ -315,6 +331,7 @@ impl Demand {
         let mut breaches = Vec::new();
         for (pool, members) in &mut self.pools {
             for (name, Member { last, demand, min, .. }) in members {
+                demand.flow_bps.fill(Some(BitRate::ZERO));
                 let ended_after = match demand.count(*last, *last, time, *min, false) {
                     None => continue,
                     Some(BreachChange::Begins) => None,

@@ -311,10 +311,17 @@ fn strays(policy: &Policy, used: &BTreeSet<&String>, without: &[&str]) -> Vec<St
     if !without.is_empty() {
         let (named, more) = without.split_at(without.len().min(NAMED));
         let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        let (names, verb) = (named.join(", "), if without.len() == 1 { "is" } else { "are" });
-        all.push(format!(
-            "{names}{more} {verb} in no class: what they send and receive shares `default`, which comes last"
-        ));
+        let names = named.join(", ");
+        let (verb, does, who) = match without.len() {
+            1 => ("is", "it sends and receives", "it"),
+            _ => ("are", "they send and receive", "they"),
+        };
+        // Their packets pass no program of the guard.
+        let claims = match policy.guard.spoofing {
+            Spoofing::Off => String::new(),
+            _ => format!("; {who} may claim any address, those of gateways, too"),
+        };
+        all.push(format!("{names}{more} {verb} in no class: what {does} shares `default`, which comes last{claims}"));
     }
     all
 }

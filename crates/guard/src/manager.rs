@@ -252,6 +252,14 @@ impl Manager {
         Ok((self.told.news(&pools, now), breaches))
     }
 
+    /// Reads the counters at the begin and the end of what is observed; does nothing in a guard that enforces.
+    pub fn observe(&mut self) {
+        if self.survey.is_some() {
+            // A failure is in the status.
+            let _ = self.count();
+        }
+    }
+
     /// The last ten minutes of a member; `None` where none are kept of it.
     pub fn history(&self, pool: &PoolKey, member: &str) -> Option<MemberHistory> {
         self.history.of(pool, member)

@@ -27,6 +27,10 @@ const MOST: usize = 20_000;
 const MORE: u64 = 2;
 /// Use in percent from which on an uplink is full.
 const FULL: u64 = 95;
+/// Seconds from which on a policy is proposed.
+const ENOUGH: u64 = 10;
+/// A shorter time since the last look is part of the next one's.
+const SHORTEST: f64 = 0.5;
 /// Ratio of neighbouring bins of the histogram of rates.
 const STEP: f64 = 1.02;
 
@@ -39,8 +43,11 @@ pub struct Observed {
     pub pools: Vec<ObservedPool>,
     /// What each interface of a guest sent and received, whether the policy speaks of it or not.
     pub interfaces: Vec<ObservedInterface>,
-    /// A policy made from it, as TOML; `vmio guard check` accepts it.
+    /// A policy made from it, as TOML; `vmio guard check` accepts it. Empty where none is proposed.
     pub proposal: String,
+    /// Why no policy is proposed; null where one is.
+    #[serde(default)]
+    pub not_proposed: Option<String>,
 }
 
 /// One direction of an uplink.
@@ -197,8 +204,10 @@ impl Survey {
             pool.members.iter().map(move |m| ((key.clone(), m.name.clone()), m.count.passed_bytes)).collect::<Vec<_>>()
         };
         let passed: BTreeMap<_, u64> = pools.iter().flat_map(counted).collect();
-        let seconds =
-            self.last.as_ref().map(|(before, _)| at.duration_since(*before).as_secs_f64()).filter(|s| *s > 0.0);
+        let seconds = self.last.as_ref().map(|(before, _)| at.saturating_duration_since(*before).as_secs_f64());
+        if seconds.is_some_and(|seconds| seconds < SHORTEST) {
+            return;
+        }
         if let Some(seconds) = seconds {
             self.seconds += 1;
             self.interfaces(seconds, &links, found, policy);
@@ -318,12 +327,26 @@ impl Survey {
             Some(Needs { matcher: guest.matcher.clone(), uplink: guest.uplink.clone()?, needs })
         };
         let needs: Vec<Needs> = self.guests.values().filter_map(needs).collect();
+        let not_proposed = self.not_proposed();
+        let proposal = if not_proposed.is_some() { String::new() } else { text(&from_needs(policy, &needs)) };
         Observed {
             seconds: self.seconds,
             pools: self.pools.iter().map(pool).collect(),
             interfaces: self.guests.iter().map(interface).collect(),
-            proposal: text(&from_needs(policy, &needs)),
+            proposal,
+            not_proposed,
         }
+    }
+
+    /// Why a policy would be made from too little; `None` where it would not.
+    fn not_proposed(&self) -> Option<String> {
+        if self.seconds < ENOUGH {
+            return Some(format!(
+                "what a guest needs shows after {ENOUGH} seconds at the earliest; better observe a day"
+            ));
+        }
+        let quiet = self.guests.values().flat_map(|guest| &guest.rates).all(|rates| rates.peak == BitRate::ZERO);
+        quiet.then(|| "no guest sent or received anything".to_owned())
     }
 }
 

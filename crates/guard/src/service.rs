@@ -193,11 +193,14 @@ impl Service {
         if began_before {
             tell(Event::BeganBefore);
         }
+        // What is observed begins here, and ends with the time that the loop is given.
+        api::lock(&main_loop.manager).observe();
         let undone = main_loop.run(&inputs, &mut tell);
         // No request and no look may follow once the limits are off.
         drop(server);
         drop(watch);
         let mut manager = api::lock(&main_loop.manager);
+        manager.observe();
         if let Ok(status) = manager.status()
             && status.observed.is_some()
         {

@@ -317,3 +317,35 @@ fn begin_and_end_of_a_flood_are_reported() {
         core.undo().unwrap();
     });
 }
+
+/// A limit that another program has put at a guest's interface holds behind ours, which see nothing of it.
+#[test]
+#[ignore = "root"]
+fn root_limits_of_others_at_a_guests_interface_are_told() {
+    apart(|| {
+        let host = test_host(2);
+        let mut core = start(&host, GUARANTEED);
+        let told = |core: &mut Core<Linux>| {
+            let status = core.status().unwrap();
+            let of = |key: PoolKey| status.iter().find(|pool| pool.key == key).unwrap().members[T1].other_limit.clone();
+            let sends = PoolKey { direction: Direction::GuestTx, ..rx() };
+            assert_eq!(of(sends), None, "it is on what the guest receives");
+            of(rx()).map(|limit| (limit.kind, limit.rate_bps.bits()))
+        };
+        assert_eq!(told(&mut core), None);
+        let mut after = |line: &str| {
+            run(&[line]);
+            poll_until("the change is seen", || core.disturbed());
+            assert_eq!(core.reconcile().unwrap(), 0, "{line}");
+            told(&mut core)
+        };
+        let tbf = |rate: u64| Some(("tbf".to_owned(), rate));
+        assert_eq!(after("tc qdisc add dev t1 root tbf rate 2mbit burst 10k latency 50ms"), tbf(2_000_000));
+        assert_eq!(after("tc qdisc change dev t1 root tbf rate 8mbit burst 10k latency 50ms"), tbf(8_000_000));
+        assert_eq!(after("tc qdisc del dev t1 root"), None);
+        run(&["tc qdisc add dev t1 root handle 1: htb default 10"]);
+        let class = after("tc class add dev t1 parent 1: classid 1:10 htb rate 1mbit");
+        assert_eq!(class, Some(("htb".to_owned(), 1_000_000)));
+        core.undo().unwrap();
+    });
+}

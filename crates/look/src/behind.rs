@@ -1,7 +1,7 @@
 //! What is behind this machine's bridges, looked for once: a thousand guests may have the same bridge.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vmio_model::facts::Hop;
 use vmio_model::rate::BitRate;
@@ -26,7 +26,7 @@ pub struct Behind {
 
 /// Answers by name, each looked for at the first question.
 #[derive(Debug)]
-pub struct Once<T>(Mutex<BTreeMap<String, T>>);
+pub struct Once<T>(Mutex<BTreeMap<String, Arc<OnceLock<T>>>>);
 
 impl<T> Default for Once<T> {
     fn default() -> Self {
@@ -35,21 +35,22 @@ impl<T> Default for Once<T> {
 }
 
 impl<T: Clone> Once<T> {
-    /// The answer of this name, as `look` found it at the first question. Two who ask at a time may both look.
+    /// The answer of this name, as `look` found it at the first question. Who asks meanwhile waits for it, so `look`
+    /// must not ask here.
     pub fn get(&self, name: &str, look: impl FnOnce() -> T) -> T {
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = known().get(name).cloned();
-        seen.unwrap_or_else(|| {
-            let found = look();
-            known().insert(name.to_owned(), found.clone());
-            found
-        })
+        let answer = {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(known.entry(name.to_owned()).or_default())
+        };
+        answer.get_or_init(look).clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     #[test]
     fn each_name_is_looked_for_once() {
@@ -60,5 +61,20 @@ mod tests {
             looked.get()
         };
         assert_eq!((once.get("a", look), once.get("a", look), once.get("b", look)), (1, 1, 2));
+    }
+
+    #[test]
+    fn who_asks_meanwhile_waits() {
+        let once = Once::default();
+        let looked = AtomicUsize::new(0);
+        let look = || {
+            std::thread::sleep(Duration::from_millis(20));
+            looked.fetch_add(1, Ordering::Relaxed)
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| assert_eq!(once.get("a", look), 0));
+            }
+        });
     }
 }

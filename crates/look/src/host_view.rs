@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vmio_model::facts::{Guest, HostSeen, HostState, Provenance, Unread};
+use vmio_node::linux::cgroup::Hierarchies;
+use vmio_node::linux::mounts::{self, Mount};
 use vmio_node::linux::net::Interfaces;
 use vmio_node::linux::{process, system};
 use vmio_node::qmp::ReadOnly;
@@ -80,6 +83,11 @@ pub struct HostView<'a> {
     spent: Mutex<BTreeMap<Option<u32>, Duration>>,
     /// Interfaces by number.
     interfaces: OnceLock<BTreeMap<u32, String>>,
+    /// Whether `/sys/class/net` was seen to show the network namespace that vmio is in.
+    shows_own: AtomicBool,
+    /// The mounts of vmio's own mount namespace.
+    mounts: OnceLock<Vec<Mount>>,
+    groups: OnceLock<Hierarchies>,
     /// What is behind bridges, by their name.
     bridges: Once<Arc<Behind>>,
     ovs: OnceLock<Result<Ovs, Unread>>,
@@ -99,6 +107,9 @@ impl<'a> HostView<'a> {
             state: OnceLock::new(),
             spent: Mutex::default(),
             interfaces: OnceLock::new(),
+            shows_own: AtomicBool::new(false),
+            mounts: OnceLock::new(),
+            groups: OnceLock::new(),
             bridges: Once::default(),
             ovs: OnceLock::new(),
         }
@@ -211,6 +222,28 @@ impl<'a> HostView<'a> {
             names.into_iter().filter_map(|name| Some((here.index(&name)?, name))).collect()
         };
         self.interfaces.get_or_init(read).get(&index).map(String::as_str)
+    }
+
+    /// Whether `/sys/class/net` shows the network namespace that vmio is in, as `look` finds it by a process that is
+    /// there, too. Once that was seen it is not looked at again: to compare a thousand interfaces for each of a
+    /// thousand guests takes longer than all else.
+    pub(crate) fn shows_own_interfaces(&self, look: impl FnOnce() -> bool) -> bool {
+        self.shows_own.load(Ordering::Relaxed) || {
+            let shows = look();
+            self.shows_own.fetch_or(shows, Ordering::Relaxed);
+            shows
+        }
+    }
+
+    /// The mounts of the mount namespace that vmio is in, at the time of the first call; none where they may not be
+    /// read.
+    pub(crate) fn mounts(&self) -> &[Mount] {
+        self.mounts.get_or_init(|| mounts::own(self.reader()).unwrap_or_default())
+    }
+
+    /// The hierarchies of control groups among them.
+    pub(crate) fn groups(&self) -> &Hierarchies {
+        self.groups.get_or_init(|| Hierarchies::among(self.mounts().to_vec()))
     }
 
     /// What is behind this machine's bridges: all of a bridge's guests have the same.

@@ -69,18 +69,50 @@ pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) -> Vec<Unread> {
             }
             let guests_view = nic.backend.as_deref() == Some("macvtap");
             let found = ask(Passed { name: &name, container, switched, guests_view });
-            let opaque = found.as_ref().and_then(|found| found.opaque.as_deref());
-            guest.unread.extend(opaque.map(|kind| Unread {
-                what: format!("limit of {name}"),
-                why: format!("vmio does not take a qdisc of kind {kind} apart"),
-                mend: format!("look at it: tc -s class show dev {}", shell(&name)).into(),
-            }));
+            guest.unread.extend(found.as_ref().and_then(|found| opaque(&name, found)));
             join(nic, found, ports.get(&name));
         }
         name_platform(guest);
     }
     unread.dedup();
     unread
+}
+
+/// What the kernel limits at interfaces of this host behind which no guest's card is known (the end of a veth pair of
+/// `ip netns`, a tap of nobody), given by name and number; and what could not be read.
+pub fn at_interfaces<'n>(
+    host: &HostView<'_>,
+    interfaces: impl IntoIterator<Item = (&'n str, u32)>,
+) -> (BTreeMap<String, Vec<RateLimit>>, Vec<Unread>) {
+    let (mut all, mut unread) = (BTreeMap::new(), Vec::new());
+    let kernel = match Kernel::read(host) {
+        Ok(kernel) => kernel,
+        Err(why) => return (all, vec![not_read(&why)]),
+    };
+    for (name, index) in interfaces {
+        let switched = host.ovs().is_ok_and(|ovs| ovs.interfaces.contains_key(name));
+        match kernel.found_at(index, Passed { name, container: false, switched, guests_view: false }) {
+            Ok(found) => {
+                unread.extend(opaque(name, &found));
+                if !found.limits.is_empty() {
+                    all.insert(name.to_owned(), found.limits);
+                }
+            }
+            Err(why) => unread.push(not_read(&why)),
+        }
+    }
+    unread.dedup();
+    (all, unread)
+}
+
+/// That a limit is there whose rate is not read.
+fn opaque(name: &str, found: &Found) -> Option<Unread> {
+    let kind = found.opaque.as_deref()?;
+    Some(Unread {
+        what: format!("limit of {name}"),
+        why: format!("vmio does not take a qdisc of kind {kind} apart"),
+        mend: format!("look at it: tc -s class show dev {}", shell(name)).into(),
+    })
 }
 
 fn not_read(why: &Unanswered) -> Unread {

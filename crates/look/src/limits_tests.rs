@@ -105,6 +105,18 @@ fn limits_by_hand_are_told_and_those_of_the_guard_are_not() {
 }
 
 #[test]
+fn limits_of_interfaces_of_no_known_guest_are_read() {
+    let mut root = qdisc("tbf", tc::AT_ROOT);
+    root.limit = Some(rate(625_000, Some(10_000)));
+    let fake = host("veth1", vec![root]);
+    let (all, unread) = at_interfaces(&HostView::new(&fake), [("veth1", INDEX), ("veth2", INDEX + 1)]);
+    assert_eq!(all.keys().collect::<Vec<_>>(), ["veth1"]);
+    let [limit] = &all["veth1"][..] else { panic!("{all:?}") };
+    assert_eq!((limit.by.as_str(), limit.direction, limit.rate_bps.bits()), ("tc", Direction::GuestRx, 5_000_000));
+    assert!(unread.is_empty(), "{unread:?}");
+}
+
+#[test]
 fn policer_of_clsact_has_its_preference_and_one_of_a_part_is_marked() {
     let part = Filter { whole: false, ..policer(rate(1_250_000, None)) };
     let (filters, filters_are) = filters(tc::AT_CLSACT_INGRESS, vec![policer(rate(12_500_000, None)), part]);

@@ -126,7 +126,7 @@ pub fn holding(nic: &Nic, way: PacketPath, plane: &Abilities, direction: Directi
         Direction::GuestRx if plane.receive => Holding::new(
             QueueingPoint::Queued,
             Some(Queue::Ifb),
-            "what it receives waits on this host, so that TCP senders slow down",
+            "received traffic is queued, so that TCP senders slow down",
         ),
         Direction::GuestRx => Holding::new(QueueingPoint::None, None, "this plane cannot limit what guests receive"),
         Direction::GuestTx => sends(nic, backend, way, limit),
@@ -142,11 +142,7 @@ pub fn of_nobody(plane: &Abilities, direction: Direction) -> Holding {
         }
         _ => {
             let queue = if direction == Direction::GuestRx { Queue::Ifb } else { Queue::Uplink };
-            Holding::new(
-                QueueingPoint::Queued,
-                Some(queue),
-                "no guest is known behind it, so its excess waits on this host",
-            )
+            Holding::new(QueueingPoint::Queued, Some(queue), "no guest is known behind it")
         }
     }
 }

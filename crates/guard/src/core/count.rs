@@ -92,6 +92,7 @@ impl<P: Plane> Core<P> {
                 held: HeldStatus::of(seat, &observed),
                 local: seat.interface.as_ref().and_then(|i| observed.local.get(&i.index).copied()),
                 flows: seat.interface.as_ref().and_then(|i| observed.flows.get(&i.index)).cloned().unwrap_or_default(),
+                other_limit: seat.interface.as_ref().and_then(|i| observed.queues.get(&i.index)?.other.clone()),
             });
             let mut members: Vec<MemberStatus> = seated.collect();
             members.extend(pool.cards.iter().map(|card| MemberStatus::of_card(card, &observed)));
@@ -108,6 +109,7 @@ impl<P: Plane> Core<P> {
                 }),
                 local: None,
                 flows: Vec::new(),
+                other_limit: None,
             }));
             Some(PoolStatus {
                 key: pool.key.clone(),

@@ -4,7 +4,7 @@ use vmio_model::holding::{Queue, QueueingPoint};
 use vmio_model::rate::BitRate;
 
 use crate::desired::{CardLimit, DesiredMember, PoolKey};
-use crate::planes::{Count, FlowCount, Interruptions, LocalCount, Observation, StageBacklog};
+use crate::planes::{Count, FlowCount, Interruptions, LocalCount, Observation, OtherLimit, StageBacklog};
 
 /// Status of a pool in force.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +46,8 @@ pub struct MemberStatus {
     pub local: Option<LocalCount>,
     /// Counters of its flow classes, the rest last; empty where it has none.
     pub flows: Vec<FlowCount>,
+    /// What another program limits the same traffic to at its interface.
+    pub other_limit: Option<OtherLimit>,
 }
 
 /// Where a member's excess waits, as it is now.
@@ -76,6 +78,7 @@ impl MemberStatus {
             held: Some(HeldStatus { waits, send_buffer_bytes: None, reason }),
             local: None,
             flows: Vec::new(),
+            other_limit: None,
         }
     }
 }

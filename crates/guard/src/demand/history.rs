@@ -173,6 +173,7 @@ mod tests {
                 held: None,
                 local: None,
                 flows: Vec::new(),
+                other_limit: None,
             };
             let pool = PoolStatus {
                 key: key(),

@@ -27,7 +27,39 @@ fn member(name: &str, min: BitRate, passed: u64, dropped: u64, waiting: u64) -> 
         held: None,
         local: None,
         flows: Vec::new(),
+        other_limit: None,
     }
+}
+
+/// A pool on an uplink of 100 Mbit/s.
+fn pool_of(members: Vec<MemberStatus>, arrived_bytes: Option<u64>) -> PoolStatus {
+    let (root_bps, capacity_bps, queue) = (BitRate::ZERO, BitRate::new(100_000_000), Queue::Uplink);
+    let (stage, interruptions) = Default::default();
+    PoolStatus { key: key(), root_bps, queue, stage, arrived_bytes, capacity_bps, interruptions, members }
+}
+
+#[test]
+fn flow_classes_have_rates_of_their_own() {
+    let pool = |passed: u64, name: &str| {
+        let flow = |name: &str, passed_bytes| FlowCount { name: name.to_owned(), passed_bytes, ..FlowCount::default() };
+        let flows = vec![flow(name, passed), flow("rest", 0)];
+        let member = MemberStatus { flows, ..member("a", MIN, passed, 0, 0) };
+        pool_of(vec![member], None)
+    };
+    let (mut demand, began) = (Demand::default(), Instant::now());
+    let at = |second| began + Duration::from_secs(second);
+    let rates = |demand: &Demand| demand.of(&key(), "a").unwrap().flow_bps.clone();
+    demand.count(&[pool(0, "voice")], at(0));
+    assert!(rates(&demand).is_empty());
+    demand.count(&[pool(125_000, "voice")], at(1));
+    assert_eq!(rates(&demand), [Some(BitRate::new(1_000_000)), Some(BitRate::ZERO)]);
+    demand.rest(at(2));
+    assert_eq!(rates(&demand), [Some(BitRate::ZERO); 2]);
+    // Its queue is a new one, or that of another flow class.
+    demand.count(&[pool(0, "voice")], at(3));
+    assert_eq!(rates(&demand), [None, Some(BitRate::ZERO)]);
+    demand.count(&[pool(9, "video")], at(4));
+    assert_eq!(rates(&demand)[0], None);
 }
 
 /// Windows of a second.
@@ -48,12 +80,7 @@ impl Clock {
     /// With so many MB that have arrived at an uplink of 100 Mbit/s.
     fn arrived(&mut self, members: Vec<MemberStatus>, mb: Option<u64>) -> Vec<Breach> {
         self.at += Duration::from_secs(1);
-        let (arrived_bytes, queue) = (mb.map(|mb| mb * MB), Queue::Uplink);
-        let (root_bps, capacity_bps) = (BitRate::ZERO, BitRate::new(100_000_000));
-        let (stage, interruptions) = Default::default();
-        let pool =
-            PoolStatus { key: key(), root_bps, queue, stage, arrived_bytes, capacity_bps, interruptions, members };
-        self.demand.count(&[pool], self.at)
+        self.demand.count(&[pool_of(members, mb.map(|mb| mb * MB))], self.at)
     }
 
     /// A window at whose end the pool is not in force.

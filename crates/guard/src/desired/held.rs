@@ -47,6 +47,9 @@ pub(super) fn plan<'a>(
             Some(nic) => holding(nic, found.paths.get(uplink).copied().unwrap_or_default(), plane, direction, limit),
             None => of_nobody(plane, direction),
         };
+        if let (None, Some(netns), QueueingPoint::Queued) = (&found.nic, &found.interface.netns, held.waits) {
+            held.reason = format!("it leads to network namespace {netns}, whose programs share its queue");
+        }
         let room = half_queue(policy.class(class), shared.capacity, direction, plane);
         held.send_buffer_bytes = held.send_buffer_bytes.map(|bytes| bytes.min(room));
         let strict = strictness == Strictness::Policy && entry.matcher.is_exact() && !policy.guard.allow_unenforced;
@@ -100,8 +103,7 @@ fn told_apart(held: Holding) -> Holding {
     if held.waits != QueueingPoint::Held {
         return held;
     }
-    let reason = "its flow classes are told apart on this host, so its excess waits here, and what finds no room is \
-                  dropped";
+    let reason = "its flow classes are told apart on this host, and what finds no room is dropped";
     Holding { waits: QueueingPoint::Queued, send_buffer_bytes: None, reason: reason.into(), ..held }
 }
 

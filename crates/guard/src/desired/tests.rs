@@ -62,6 +62,18 @@ fn shown(core: &mut Core<Fake>) -> Vec<(String, Option<QueueingPoint>, Option<u3
 }
 
 #[test]
+fn a_namespace_is_no_guest_that_is_not_known() {
+    let reason = |netns: Option<&str>| {
+        let netns = netns.map(str::to_owned);
+        let interface = Interface { index: 1, name: "tap1".into(), netns, ..Interface::default() };
+        let core = start(POLICY, vec![interface.into()]).unwrap();
+        core.desired().pools[0].seats[1].holding.clone().unwrap().reason
+    };
+    assert_eq!(reason(None), "no guest is known behind it");
+    assert!(reason(Some("blue")).starts_with("it leads to network namespace blue"));
+}
+
+#[test]
 fn holding_depends_on_card_and_path() {
     let bare = DiscoveredInterface::from(Interface { index: 3, name: "tap3".into(), ..Interface::default() });
     let there = vec![held(1, OPEN), found(2, "tap2", "e1000", "tap", OPEN), bare];
@@ -200,7 +212,9 @@ fn interfaces_without_a_class_are_noted() {
         core.desired().notes.clone()
     };
     assert_eq!(there(0), [""; 0]);
-    assert_eq!(there(1), ["veth2 is in no class: what they send and receive shares `default`, which comes last"]);
+    let alone = "veth2 is in no class: what it sends and receives shares `default`, which comes last; it may claim any \
+                 address, those of gateways, too";
+    assert_eq!(there(1), [alone]);
     assert!(there(2)[0].starts_with("veth2, veth3 are in no class"), "{:?}", there(2));
     assert!(there(10)[0].contains("veth9 and 2 more are in no class"), "{:?}", there(10));
 }

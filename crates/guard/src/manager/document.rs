@@ -22,7 +22,7 @@ mod settings;
 
 pub use local::{LocalDocument, local_note};
 use pool::Known;
-pub use pool::{ExcessDocument, FlowDocument, MemberDocument, PoolDocument, StageDocument};
+pub use pool::{ExcessDocument, FlowDocument, MemberDocument, OtherLimitDocument, PoolDocument, StageDocument};
 pub use settings::SettingsDocument;
 
 /// Version of this document; fields are only added within a major version.

@@ -175,6 +175,7 @@ mod tests {
                 held: None,
                 local: None,
                 flows: Vec::new(),
+                other_limit: None,
             };
             let pool = pool(Interruptions::default(), vec![member]);
             told.news(&[pool], began + Duration::from_secs(second)).len()

@@ -49,11 +49,21 @@ fn member(name: &str, min: u64) -> MemberDocument {
         }),
         settings: None,
         flows: (["voice", "rest"].into_iter().map(flow)).collect(),
+        other_limit: None,
     }
 }
 
 fn flow(name: &str) -> FlowDocument {
-    FlowDocument { name: name.into(), passed_bytes_total: 14, dropped_packets_total: 15, waiting_bytes: 16 }
+    FlowDocument {
+        name: name.into(),
+        priority: 4,
+        min_bps: BitRate::ZERO,
+        max_bps: BitRate::ONE,
+        rate_bps: None,
+        passed_bytes_total: 14,
+        dropped_packets_total: 15,
+        waiting_bytes: 16,
+    }
 }
 
 /// One that knows all that there is to know.

@@ -52,6 +52,7 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Survey {
             held: None,
             local: None,
             flows: Vec::new(),
+            other_limit: None,
         };
         let pool = PoolStatus {
             key: PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx },
@@ -103,6 +104,29 @@ fn the_proposal_is_a_policy_with_what_was_usual_and_the_peak() {
     assert_eq!(entries, [first, ("vm:web".to_owned(), Some("seen-1".to_owned()), None)], "the idle one is in no class");
     let class = |name: &str| (policy.class(name).min.unwrap() / M, policy.class(name).max.unwrap() / M);
     assert_eq!((class("seen-1"), class("seen-2")), ((20, 100), (3, 5)));
+}
+
+#[test]
+fn nothing_is_proposed_from_too_little() {
+    let proposed = |seconds: &[(u64, u64, u64)]| {
+        let survey = observe(seconds).document(&policy(POLICY));
+        assert_eq!(survey.proposal.is_empty(), survey.not_proposed.is_some());
+        survey.not_proposed.unwrap_or_default()
+    };
+    assert!(proposed(&[(18, 0, 2); 9]).contains("after 10 seconds"));
+    assert_eq!(proposed(&[(18, 0, 2); 10]), "");
+    assert_eq!(proposed(&[(0, 0, 0); 99]), "no guest sent or received anything");
+}
+
+#[test]
+fn moments_are_no_seconds() {
+    let (policy, mut survey, start) = (policy(POLICY), Survey::default(), Instant::now());
+    for (ms, bytes) in [(0, 0), (1000, 125_000), (1001, 126_000), (2000, 250_000)] {
+        let links = BTreeMap::from([("tap1".to_owned(), (bytes, 0))]);
+        survey.second(start + Duration::from_millis(ms), links, &[found(1, "web")], &[], &policy);
+    }
+    let survey = survey.document(&policy);
+    assert_eq!((survey.seconds, survey.interfaces[0].tx_peak_bps), (2, M));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use vmio_model::control::AppliedLimits;
 use vmio_model::policy::Abilities;
+use vmio_model::rate::BitRate;
 
 use crate::desired::{Desired, Numbers, PoolKey};
 use crate::undo_log::{UndoLog, UndoLogError};
@@ -162,6 +163,17 @@ pub struct MemberQueue {
     pub held: Option<Result<u32, Arc<NotHeld>>>,
     /// Why one flow may take another's room in the member's queue, as a clause; `None` where it cannot.
     pub crowds: Option<&'static str>,
+    /// What another program limits the same traffic to at the member's own interface.
+    pub other: Option<OtherLimit>,
+}
+
+/// A limit of another program at a member's own interface, beside the guard's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherLimit {
+    /// Kind of its qdisc: `tbf`, `htb`.
+    pub kind: String,
+    /// The most that it lets through.
+    pub rate_bps: BitRate,
 }
 
 /// Traffic of a member beside the uplink.

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use vmio_model::facts::{Below, DiscardEnds, Discards, Extents, Fact, Layout, Mounted, Raidz};
 use vmio_node::linux::block::{DEEPEST, Device};
-use vmio_node::linux::cgroup::Hierarchies;
 use vmio_node::linux::device::Number;
 use vmio_node::linux::mounts::Mount;
 use vmio_node::linux::process;
@@ -50,7 +49,7 @@ pub(super) fn of(
     if stat.is_block() {
         below.discard_ends = discard_ends(host.reader(), number)
             .map_or_else(Fact::default, |ends| Fact::read(Some(ends), format!("{from}/discard_max_bytes")));
-        below.discards = pid.and_then(|pid| discards(host.reader(), pid, &device)).unwrap_or_default();
+        below.discards = pid.and_then(|pid| discards(host, pid, &device)).unwrap_or_default();
     } else if let Some(mount) = mount {
         below.mounted = mounted(mount, stat.dev);
     }
@@ -121,9 +120,10 @@ fn discard_ends(reader: &dyn Reader, number: Number) -> Option<DiscardEnds> {
 
 /// Discards of a process on a device, where it has its control group alone. The process of a file image sends none: its
 /// file system frees the blocks.
-fn discards(reader: &dyn Reader, pid: u32, device: &Device<'_>) -> Option<Fact<Option<Discards>>> {
+fn discards(host: &HostView<'_>, pid: u32, device: &Device<'_>) -> Option<Fact<Option<Discards>>> {
+    let reader = host.reader();
     let own = reader.read_text(&process::file(pid, "cgroup")).ok()?;
-    let group = Hierarchies::of(reader).ok()?.group(&own, "io")?;
+    let group = host.groups().group(&own, "io")?;
     let (moved, file) = group.moved_on(reader, pid, device.number()?)?;
     let discards = Discards { requests: moved.discard_ios, bytes: moved.discard_bytes, writes: moved.write_ios };
     Some(Fact::read(Some(discards), file.display().to_string()))

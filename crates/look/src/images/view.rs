@@ -129,30 +129,51 @@ impl View {
         let mut links = 0;
         let mut left: Vec<PathBuf> = parts(path);
         let mut at = PathBuf::from("/");
-        while let Some(part) = left.pop() {
+        let here = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+        while let Some(part) = left.last() {
             if part == Path::new("..") {
                 at.pop();
+                left.pop();
                 continue;
             }
-            let next = at.join(&part);
-            if self.serves(&next) {
-                at = next;
+            let (ahead, count) = self.ahead(&at, &left);
+            if count == 0 {
+                // The next part is a server's.
                 at.extend(left.iter().rev());
                 break;
             }
-            let below = next.strip_prefix("/").unwrap_or(&next);
-            match host.reader().link_foreign(&root.join(below))? {
+            match host.reader().first_link_foreign(&here(&at), &here(&ahead))? {
                 Some(_) if links == MOST_LINKS => return Err(ResolveError::TooManyLinks(path.to_owned())),
-                Some(to) => {
+                Some((part, to)) => {
                     links += 1;
+                    let passed = left.split_off(left.len().saturating_sub(part));
+                    at.extend(passed.iter().skip(1).rev());
                     if to.is_absolute() {
                         at = PathBuf::from("/");
                     }
                     left.extend(parts(&to));
                 }
-                None => at = next,
+                None => {
+                    at = ahead;
+                    left.truncate(left.len() - count);
+                }
             }
         }
         Ok(at)
+    }
+
+    /// How far a path goes on from `at` without a `..` and without a file server, and by how many of the parts that are
+    /// `left`, of which the last one is the next.
+    fn ahead(&self, at: &Path, left: &[PathBuf]) -> (PathBuf, usize) {
+        let (mut ahead, mut count) = (at.to_owned(), 0);
+        for part in left.iter().rev().take_while(|part| part.as_path() != Path::new("..")) {
+            let next = ahead.join(part);
+            if self.serves(&next) {
+                break;
+            }
+            ahead = next;
+            count += 1;
+        }
+        (ahead, count)
     }
 }

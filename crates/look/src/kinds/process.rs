@@ -37,7 +37,8 @@ pub struct Process<'a> {
     elsewhere: BTreeMap<String, String>,
     fds: OnceCell<Result<Vec<(u32, String)>, Unread>>,
     interfaces: OnceCell<Option<Interfaces<'a>>>,
-    mounts: OnceCell<Vec<Mount>>,
+    /// `None` where they are vmio's own.
+    mounts: OnceCell<Option<Vec<Mount>>>,
 }
 
 impl<'a> Process<'a> {
@@ -128,7 +129,19 @@ impl<'a> Process<'a> {
 
     /// Its mounts; empty where they may not be read.
     pub fn mounts(&self) -> &[Mount] {
-        self.mounts.get_or_init(|| mounts::of_process(self.reader(), self.pid).unwrap_or_default())
+        let read = || mounts::of_process(self.reader(), self.pid).unwrap_or_default();
+        let own = self.mounts.get_or_init(|| (!self.has_vmios_mounts()).then(read));
+        own.as_deref().unwrap_or_else(|| self.host.mounts())
+    }
+
+    /// Whether its table of mounts is that of vmio's process: both have one mount namespace and one root directory.
+    fn has_vmios_mounts(&self) -> bool {
+        let link = |path: PathBuf| self.reader().link(&path).ok().flatten();
+        let is_same = |name: &str| {
+            let theirs = link(self.path(name));
+            theirs.is_some() && theirs == link(process::file("self", name))
+        };
+        is_same("ns/mnt") && is_same("root")
     }
 
     /// The file server that holds a path of the process, by its mounts.
@@ -196,11 +209,18 @@ impl<'a> Process<'a> {
     /// namespace. `None` where they are not visible.
     pub fn interfaces(&self) -> Option<&Interfaces<'a>> {
         let find = || {
+            let reader = self.reader();
+            let namespace = process::namespace(reader, self.pid, "net").ok().flatten();
+            let is_ours = namespace.is_some() && namespace == process::namespace(reader, "self", "net").ok().flatten();
+            let here = Interfaces::here(reader);
+            let shows_here = || self.shows_its_interfaces(&here);
             // The namespace of another user's process may be unreadable: then the interfaces decide.
-            let same = process::same_namespace(self.reader(), self.pid, "net");
-            let here = same.then(|| Interfaces::here(self.reader()));
-            let candidates = [here, Some(self.inner_interfaces())];
-            candidates.into_iter().flatten().find(|all| self.shows_its_interfaces(all))
+            let is_here =
+                if is_ours { self.host.shows_own_interfaces(shows_here) } else { namespace.is_none() && shows_here() };
+            if is_here {
+                return Some(here);
+            }
+            Some(self.inner_interfaces()).filter(|all| self.shows_its_interfaces(all))
         };
         self.interfaces.get_or_init(find).as_ref()
     }
@@ -246,6 +266,41 @@ pub fn unread(reader: &dyn Reader, what: impl Into<String>, error: &Error) -> Un
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmio_node::Fake;
+
+    #[test]
+    fn the_hosts_interfaces_are_compared_once() {
+        let table = |name: &str| format!("Inter-|\n face |\n  {name}: 1 2\n");
+        let fake = Fake::new("fake")
+            .file("/sys/class/net/tap0/mtu", "1500\n")
+            .symlink("/proc/self/ns/net", "net:[1]")
+            .symlink("/proc/8/ns/net", "net:[1]")
+            .file("/proc/8/net/dev", table("tap0"))
+            .symlink("/proc/9/ns/net", "net:[1]")
+            .file("/proc/9/net/dev", table("eth0"))
+            .symlink("/proc/10/ns/net", "net:[2]");
+        let host = HostView::new(&fake);
+        let is_here = |pid: u32| Process::new(&host, pid, &[]).interfaces().is_some_and(Interfaces::is_here);
+        assert!(!is_here(9), "they do not fit");
+        assert!(is_here(8) && is_here(9), "seen by one process of the namespace");
+        assert!(!is_here(10), "another namespace");
+    }
+
+    #[test]
+    fn mounts_are_vmios_where_a_process_sees_the_same() {
+        let server = |namespace: &str, root: &str| {
+            let fake = Fake::new("fake")
+                .file("/proc/self/mountinfo", "23 22 0:21 / /srv rw - nfs4 nas:/vm rw\n")
+                .file("/proc/8/mountinfo", "")
+                .symlink("/proc/self/ns/mnt", "mnt:[1]")
+                .symlink("/proc/self/root", "/")
+                .symlink("/proc/8/ns/mnt", namespace)
+                .symlink("/proc/8/root", root);
+            Process::new(&HostView::new(&fake), 8, &[]).server("/srv/a.raw").is_some()
+        };
+        assert!(server("mnt:[1]", "/"));
+        assert!(!server("mnt:[2]", "/") && !server("mnt:[1]", "/jail"));
+    }
 
     fn names(all: &[&str]) -> BTreeSet<String> {
         all.iter().map(|name| (*name).to_owned()).collect()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use vmio_model::facts::{Fact, Processors, Source, Throttled};
-use vmio_node::linux::cgroup::{self, Group, Hierarchies, Limit};
+use vmio_node::linux::cgroup::{self, Group, Limit};
 use vmio_node::linux::process::task_file;
 
 use super::process::Process;
@@ -13,7 +13,7 @@ use super::process::Process;
 /// The process's group of a controller.
 pub fn group(process: &Process<'_>, controller: &str) -> Option<Group> {
     let own = process.reader().read_text(&process.path("cgroup")).ok()?;
-    Hierarchies::of(process.reader()).ok()?.group(&own, controller)
+    process.host.groups().group(&own, controller)
 }
 
 /// A quota of processors.
@@ -40,7 +40,7 @@ pub fn fill(process: &Process<'_>, own: &mut Processors) {
 
 fn of(process: &Process<'_>, vcpus: &[u32]) -> Option<Quota> {
     let reader = process.reader();
-    let all = Hierarchies::of(reader).ok()?;
+    let all = process.host.groups();
     let own = all.group(&reader.read_text(&process.path("cgroup")).ok()?, "cpu")?;
     // The main thread of a libvirt guest has its own group, whose quota is not the vCPUs'.
     let above = if own.dir.ends_with("emulator") { own.parent()? } else { own.clone() };

@@ -8,7 +8,7 @@ use vmio_model::facts::{LimitedAt, RateLimit};
 use vmio_model::policy::Direction;
 use vmio_model::rate::ByteRate;
 use vmio_node::linux::net::Interfaces;
-use vmio_node::netlink::tc::{self, Class, Filter, Limit, Qdisc};
+use vmio_node::netlink::tc::{self, Filter, Limit, Qdisc};
 use vmio_node::{NetworkAnswer, NetworkQuestion, Unanswered};
 
 use crate::host_view::HostView;
@@ -26,8 +26,6 @@ const SWITCH: &str = "openvswitch";
 const CNI_IFB: &str = "bwp";
 /// LXD's default class.
 pub const LXD_CLASS: u32 = 0x0001_0010;
-/// Levels of htb (TC_HTB_MAXDEPTH); those of hfsc have no bound.
-const LEVELS: usize = 8;
 
 /// An interface that packets of a card pass.
 #[derive(Debug, Clone, Copy)]
@@ -100,7 +98,14 @@ impl<'a> Kernel<'a> {
     /// # Errors
     /// When the kernel cannot be asked.
     pub fn found(&self, passed: Passed<'_>) -> Result<Option<Found>, Unanswered> {
-        let Some(index) = self.here.index(passed.name) else { return Ok(None) };
+        self.here.index(passed.name).map(|index| self.found_at(index, passed)).transpose()
+    }
+
+    /// The same at the interface of that number, which the kernel has told the caller.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn found_at(&self, index: u32, passed: Passed<'_>) -> Result<Found, Unanswered> {
         let mut all: Vec<Held> = self.root(index, passed)?.into_iter().collect();
         self.hooks(index, passed, &mut all)?;
         // LXD's policer and a CNI plugin's have no mark of their own.
@@ -116,11 +121,11 @@ impl<'a> Kernel<'a> {
             }
         };
         let bare = [true, false].into_iter().filter(|sent| self.is_bare(index, *sent));
-        Ok(Some(Found {
+        Ok(Found {
             limits: all.into_iter().map(seen).collect(),
             bare: bare.map(|sent| passed.direction(sent)).collect(),
             opaque: self.at(index, tc::AT_ROOT).filter(|root| root.kind == "cbq").map(|root| root.kind.clone()),
-        }))
+        })
     }
 
     /// Whether nobody has put anything on what an interface that is up sends, or on what it receives: the kernel's own
@@ -171,11 +176,8 @@ impl<'a> Kernel<'a> {
         let NetworkAnswer::Classes(all) = self.host.network(&NetworkQuestion::Classes { index })? else {
             return Ok(None);
         };
-        let above = |class: &&Class| all.iter().find(|one| one.handle == class.parent);
-        let first = all.iter().find(|one| one.handle == class);
-        let way = std::iter::successors(first, above).take(LEVELS).filter_map(|one| one.limit);
         let of_switch = all.iter().any(|one| one.handle == SWITCH_CLASS);
-        Ok(way.min_by_key(|limit| limit.bytes_per_second).map(|limit| (limit, of_switch)))
+        Ok(tc::least(&all, class).map(|limit| (limit, of_switch)))
     }
 
     /// What filters police, or lead through an ifb that limits.

@@ -8,8 +8,6 @@ use vmio_model::cell::Kind;
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::change::ConfigTool;
 
-use vmio_node::linux::cgroup::Hierarchies;
-
 use super::{Managed, Manager};
 use crate::host_view::HostView;
 use crate::require::Fix;
@@ -57,7 +55,7 @@ impl Manager for Proxmox {
 /// Running containers: their host names, beside the numbers in the names of their control groups.
 fn containers(host: &HostView<'_>) -> Vec<Guest> {
     let reader = host.reader();
-    let hierarchies = Hierarchies::of(reader).unwrap_or_default();
+    let hierarchies = host.groups();
     let mounts = || hierarchies.v2().into_iter().chain(hierarchies.v1("name=systemd"));
     let named = |name: String| {
         let vmid = name.strip_suffix(".conf").filter(|vmid| vmid.parse::<u32>().is_ok())?;

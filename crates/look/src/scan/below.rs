@@ -16,13 +16,11 @@ const NAMED: usize = 8;
 
 /// Completes the disks of all guests, whose images are read.
 pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) {
-    let mut own: Option<Vec<Mount>> = None;
     for guest in guests.iter_mut() {
         let layered = guest.shares_kernel();
         for disk in &mut guest.disks {
             if layered && disk.details.storage.as_deref() == Some("overlay") {
-                let own = own.get_or_insert_with(|| mounts::own(host.reader()).unwrap_or_default());
-                upper(disk, own);
+                upper(disk, host.mounts());
             }
         }
     }

@@ -4,7 +4,7 @@
 use vmio_model::facts::{Fact, Guest, HostState, IoWeight, WeightedDisk};
 use vmio_node::Reader;
 use vmio_node::linux::block::Device;
-use vmio_node::linux::cgroup::{Group, Hierarchies};
+use vmio_node::linux::cgroup::Group;
 use vmio_node::linux::process::{self, Status};
 
 use crate::host_state;
@@ -13,8 +13,8 @@ use crate::host_view::HostView;
 /// Disks of a weight that are told.
 const MOST_DISKS: usize = 64;
 
-/// Adds these facts to a guest. `groups` are the machine's control groups.
-pub fn settle(host: &HostView<'_>, groups: Option<&Hierarchies>, mut guest: Guest) -> Guest {
+/// Adds these facts to a guest.
+pub fn settle(host: &HostView<'_>, mut guest: Guest) -> Guest {
     let shared_kernel = guest.shares_kernel();
     let Some(own) = guest.processors.as_mut() else { return guest };
     let seen = host.state();
@@ -24,7 +24,7 @@ pub fn settle(host: &HostView<'_>, groups: Option<&Hierarchies>, mut guest: Gues
     let Some(pid) = guest.pid else { return guest };
     let reader = host.reader();
     let member = reader.read_text(&process::file(pid, "cgroup")).unwrap_or_default();
-    let group = |controller: &str| groups.and_then(|all| all.group(&member, controller));
+    let group = |controller: &str| host.groups().group(&member, controller);
     // A container's memory is that of many processes.
     if seen.swap.is_some() && !shared_kernel {
         let found = swapped(reader, group("memory"), pid);
@@ -101,8 +101,7 @@ mod tests {
             processors: Some(Processors::unknown(Subject::guest("web1"), from())),
             ..Guest::default()
         };
-        let groups = Hierarchies::of(&fake).ok();
-        settle(&HostView::new(&fake), groups.as_ref(), guest)
+        settle(&HostView::new(&fake), guest)
     }
 
     fn fake(mounts: &str, member: &str) -> Fake {

@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
-use vmio_node::linux::cgroup::Hierarchies;
 
 use crate::host_view::HostView;
 use crate::{images, kinds, limits, managers, parallel};
@@ -57,8 +56,7 @@ pub fn scan(host: &HostView<'_>) -> Scan {
             known.add(at, &scan.guests[at]);
         }
     }
-    let groups = Hierarchies::of(host.reader()).ok();
-    scan.guests = parallel::map(scan.guests, |guest| hosted::settle(host, groups.as_ref(), guest));
+    scan.guests = parallel::map(scan.guests, |guest| hosted::settle(host, guest));
     across::settle(host, &mut scan.guests);
     shared_network::settle(host, &mut scan.guests);
     scan.unread.extend(limits::settle(host, &mut scan.guests));

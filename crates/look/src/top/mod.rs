@@ -42,6 +42,8 @@ const HARDWARE_SECONDS: f64 = 10.0;
 
 /// Processor use from which single processes are read.
 const BUSY: f64 = 0.5;
+/// Bytes of a note on what could not be read that is shown with its reason.
+const LONG_NOTE: usize = 160;
 /// Seconds after which processes are read on an idle host, too, so that it is known who begins to use it.
 const IDLE_SECONDS: f64 = 60.0;
 /// Threads of a guest that are told.
@@ -284,7 +286,11 @@ impl<'a> Sampler<'a> {
             reading.notes.push(format!("libvirt cannot be queried: {why}"));
         }
         let unread = &self.roster.unread;
-        let note = |u: &vmio_model::facts::Unread| format!("could not read {}: {}; {}", u.what, u.why, u.mend);
+        let note = |u: &vmio_model::facts::Unread| {
+            let whole = format!("could not read {}: {}; {}", u.what, u.why, u.mend);
+            let short = || format!("could not read {}; why: vmio scan --verbose", u.what);
+            if whole.len() <= LONG_NOTE { whole } else { short() }
+        };
         reading.notes.extend(unread.iter().map(note));
     }
 }

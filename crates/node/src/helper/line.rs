@@ -22,6 +22,8 @@ pub struct Line {
     stream: UnixStream,
     decoder: Decoder,
     greeted: bool,
+    /// The time limits that the socket has, to receive and to send.
+    limits: [Option<Duration>; 2],
     /// Of the message that has begun to come: its text, and the bytes beside it.
     parts: [Vec<u8>; 2],
 }
@@ -45,7 +47,7 @@ impl Line {
     }
 
     fn over(stream: UnixStream) -> Self {
-        Self { stream, decoder: Decoder::new(), greeted: false, parts: Default::default() }
+        Self { stream, decoder: Decoder::new(), greeted: false, limits: [None; 2], parts: Default::default() }
     }
 
     /// Sends a message. Past `until` it is given up (`TimedOut`), and with it the line.
@@ -66,7 +68,11 @@ impl Line {
         encode(Kind::End, 0, &[], &mut all).map_err(io::Error::other)?;
         let mut sent = 0;
         while sent < all.len() {
-            self.stream.set_write_timeout(left(until))?;
+            let limit = left(until);
+            if self.limits[1] != limit {
+                self.stream.set_write_timeout(limit)?;
+                self.limits[1] = limit;
+            }
             sent += unless_late(self.stream.write(&all[sent..]))?.unwrap_or(0);
         }
         Ok(())
@@ -90,7 +96,11 @@ impl Line {
                 }
                 Some(Item::Hello(_)) => {}
                 None => {
-                    self.stream.set_read_timeout(left(until))?;
+                    let limit = left(until);
+                    if self.limits[0] != limit {
+                        self.stream.set_read_timeout(limit)?;
+                        self.limits[0] = limit;
+                    }
                     let mut buffer = [0; 16 << 10];
                     match unless_late(self.stream.read(&mut buffer))? {
                         Some(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -102,9 +112,16 @@ impl Line {
     }
 }
 
-/// How long a call may take. The kernel takes none at all for no limit.
+/// How long a call may take, in whole steps of time where it is longer than one, so that quick calls one after another
+/// have the same. The kernel takes none at all for no limit.
 fn left(until: Option<Instant>) -> Option<Duration> {
-    until.map(|until| until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
+    const STEP_MS: u128 = 10;
+    let until = until?.saturating_duration_since(Instant::now());
+    let steps = until.as_millis() / STEP_MS;
+    Some(match u64::try_from((steps + 1) * STEP_MS) {
+        Ok(ms) if steps > 0 => Duration::from_millis(ms),
+        _ => until.max(Duration::from_millis(1)),
+    })
 }
 
 /// The bytes of a call that had a time limit (`SO_RCVTIMEO` of socket(7)); none where a signal ended it.

@@ -64,8 +64,8 @@ static LEFT: Mutex<Vec<IoWorker>> = Mutex::new(Vec::new());
 pub(crate) struct IoTask {
     /// Its name on the line.
     pub word: &'static str,
-    /// Does it, in the thread that calls: what is asked as JSON, of this path. Gives the answer as JSON, and bytes
-    /// beside it.
+    /// Does it, in the thread that calls, and leaves that as it was ([`on_own_thread`]): what is asked as JSON, of this
+    /// path. Gives the answer as JSON, and bytes beside it.
     pub perform: fn(&str, &Path) -> Done,
 }
 
@@ -214,6 +214,16 @@ impl IoWorker {
     }
 }
 
+fn failed() -> io::Error {
+    io::Error::other("it failed without a word")
+}
+
+/// Does in a thread of its own, and waits for it, what changes its thread for good (its user, its network namespace):
+/// a worker does its next task where it did the last one.
+pub(crate) fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| Err(failed()))
+}
+
 /// Reaps the killed workers that have ended; how many have not.
 fn reap() -> usize {
     let mut left = lock(&LEFT);
@@ -231,9 +241,9 @@ fn run_tasks() -> ! {
     while let Ok((Sent { word, ask }, path)) = line.receive(None) {
         let path = PathBuf::from(OsString::from_vec(path));
         let Some(task) = crate::IO_TASKS.iter().find(|task| task.word == word) else { break };
-        // A thread for each task, since one may change its user for good.
-        let done = std::thread::spawn(move || (task.perform)(&ask, &path)).join();
-        let done = done.unwrap_or_else(|_| Err(io::Error::other("it failed without a word")));
+        // In this thread: to start one for each task took longer than most tasks.
+        let done = std::panic::catch_unwind(|| (task.perform)(&ask, &path));
+        let done = done.unwrap_or_else(|_| Err(failed()));
         let (answer, bytes) = match done {
             Ok((answer, bytes)) => (Ok(answer), bytes),
             Err(e) => (Err(Fault::from(&e)), Vec::new()),

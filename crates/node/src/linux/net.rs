@@ -40,7 +40,8 @@ impl<'a> Interfaces<'a> {
     /// # Errors
     /// When the directory cannot be listed.
     pub fn names(&self) -> Result<Vec<String>> {
-        let mut names = self.reader.list_foreign(&self.dir)?;
+        let own = self.is_here();
+        let mut names = if own { self.reader.list(&self.dir) } else { self.reader.list_foreign(&self.dir) }?;
         names.retain(|name| name != NO_INTERFACE);
         Ok(names)
     }
@@ -49,18 +50,36 @@ impl<'a> Interfaces<'a> {
         self.dir.join(name).join(file)
     }
 
+    /// Whether a name's files are the kernel's own: in this machine's sysfs, and of a name that leads nowhere else.
+    /// They are read as such; all others as files that others control.
+    fn is_own(&self, name: &str) -> bool {
+        self.is_here() && is_name(name)
+    }
+
+    fn text(&self, name: &str, file: &str) -> Result<String> {
+        let path = self.file(name, file);
+        if self.is_own(name) { self.reader.read_text(&path) } else { self.reader.read_foreign_text(&path) }
+    }
+
+    fn link(&self, name: &str, file: &str) -> Result<Option<PathBuf>> {
+        let path = self.file(name, file);
+        if self.is_own(name) { self.reader.link(&path) } else { self.reader.link_foreign(&path) }
+    }
+
     fn number<T: FromStr>(&self, name: &str, file: &str) -> Option<T> {
-        self.reader.read_foreign_text(&self.file(name, file)).ok()?.trim().parse().ok()
+        self.text(name, file).ok()?.trim().parse().ok()
     }
 
     fn has(&self, name: &str, file: &str) -> bool {
-        matches!(self.reader.stat_foreign(&self.file(name, file)), Ok(Some(_)))
+        let path = self.file(name, file);
+        let found = if self.is_own(name) { self.reader.stat(&path) } else { self.reader.stat_foreign(&path) };
+        matches!(found, Ok(Some(_)))
     }
 
     /// The interface with this hardware address, as `aa:bb:cc:dd:ee:ff`.
     pub fn with_address(&self, address: &str) -> Option<String> {
         let has = |name: &String| {
-            let found = self.reader.read_foreign_text(&self.file(name, "address"));
+            let found = self.text(name, "address");
             found.is_ok_and(|found| found.trim().eq_ignore_ascii_case(address))
         };
         self.names().ok()?.into_iter().find(has)
@@ -94,7 +113,7 @@ impl<'a> Interfaces<'a> {
 
     /// What it is a port of: a bridge, a bond, a switch.
     pub fn master(&self, name: &str) -> Option<String> {
-        let to = self.reader.link_foreign(&self.file(name, "master")).ok()??;
+        let to = self.link(name, "master").ok()??;
         Some(to.file_name()?.to_string_lossy().into_owned())
     }
 
@@ -141,7 +160,7 @@ impl<'a> Interfaces<'a> {
     /// Flags of a tun or tap interface (`IFF_*` of include/uapi/linux/if_tun.h; drivers/net/tun.c, `tun_flags_show`);
     /// `None` where it is neither.
     pub fn tun_flags(&self, name: &str) -> Option<u32> {
-        let text = self.reader.read_foreign_text(&self.file(name, "tun_flags")).ok()?;
+        let text = self.text(name, "tun_flags").ok()?;
         u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
     }
 

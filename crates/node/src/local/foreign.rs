@@ -67,6 +67,14 @@ pub fn link(path: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
+/// The first part of a path below `above` that is a link, from 1, and where it points; what is not there is none.
+pub fn first_link(above: &Path, path: &Path) -> io::Result<Option<(usize, PathBuf)>> {
+    match in_time(path, FileQuery::FirstLink { known: above.components().count() })? {
+        (FileReply::FirstLink(part), to) => Ok(part.map(|part| (part, PathBuf::from(OsString::from_vec(to))))),
+        other => Err(no_answer(&other.0)),
+    }
+}
+
 /// Bytes of a regular file or block device that the page cache holds.
 pub fn cached_bytes(path: &Path) -> io::Result<Option<u64>> {
     match in_time(path, FileQuery::Cached)? {
@@ -105,6 +113,14 @@ pub(crate) fn link_here(path: &Path) -> io::Result<Option<PathBuf>> {
     }
     let to = readlinkat(&at, "", Vec::new())?;
     Ok(Some(PathBuf::from(OsString::from_vec(to.into_bytes()))))
+}
+
+/// [`first_link`], in this thread.
+pub(crate) fn first_link_here(known: usize, path: &Path) -> io::Result<Option<(usize, PathBuf)>> {
+    crate::node::first_link(known, path, |part| match link_here(part) {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        other => other,
+    })
 }
 
 /// [`cached_bytes`], in this thread.
@@ -188,9 +204,14 @@ mod tests {
         assert_eq!(link(&at("zero")).unwrap(), Some("/dev/zero".into()));
         assert_eq!(link(&at("file")).unwrap(), None);
         assert_eq!(link(&at("none")).unwrap_err().kind(), ErrorKind::NotFound);
+        std::os::unix::fs::symlink(".", at("here")).unwrap();
+        let first = |path: &str| first_link(dir.path(), &at(path)).unwrap();
+        assert_eq!((first("here/zero"), first("zero")), (Some((1, ".".into())), Some((1, "/dev/zero".into()))));
+        assert_eq!((first("none/zero"), first("file/zero"), first("")), (None, None, None));
+        assert_eq!(first_link(&at("here"), &at("here/zero")).unwrap(), Some((1, "/dev/zero".into())));
         let mut names = list(dir.path()).unwrap();
         names.sort();
-        assert_eq!(names, ["file", "pipe", "zero"]);
+        assert_eq!(names, ["file", "here", "pipe", "zero"]);
         assert!(stat(&at("pipe")).unwrap().mode & 0o170000 == 0o010000);
         assert_eq!(cached_bytes(&at("pipe")).unwrap_err().kind(), ErrorKind::InvalidInput);
         // What the kernel writes has a length of 0.

@@ -27,6 +27,8 @@ pub(crate) enum FileQuery {
     Stat,
     /// Where it points.
     Link,
+    /// Which of its parts after the first ones is the first link.
+    FirstLink { known: usize },
     /// What the page cache holds of it.
     Cached,
     /// Which file it is.
@@ -46,6 +48,8 @@ pub(crate) enum FileReply {
     Stat(FileStat),
     /// To the path in the bytes beside it; or it is no link.
     Link(bool),
+    /// Which of these parts, from 1, and the path that it points to in the bytes beside it.
+    FirstLink(Option<usize>),
     Cached(Option<u64>),
     Identity(FileIdentity),
     Opened(Opened),
@@ -86,6 +90,10 @@ fn answer(ask: FileQuery, path: &Path) -> Answer {
         FileQuery::Link => Ok(match foreign::link_here(path)? {
             Some(to) => (FileReply::Link(true), to.as_os_str().as_bytes().to_vec()),
             None => (FileReply::Link(false), Vec::new()),
+        }),
+        FileQuery::FirstLink { known } => Ok(match foreign::first_link_here(known, path)? {
+            Some((part, to)) => (FileReply::FirstLink(Some(part)), to.as_os_str().as_bytes().to_vec()),
+            None => (FileReply::FirstLink(None), Vec::new()),
         }),
         FileQuery::Cached => plain(FileReply::Cached(foreign::cached_bytes_here(path)?)),
         FileQuery::Identity => plain(FileReply::Identity(opened::identity_here(path)?)),

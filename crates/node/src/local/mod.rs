@@ -30,6 +30,9 @@ use crate::{
 /// Default of `Exec::keep_bytes`.
 pub(crate) const KEEP_BYTES: usize = 64 << 20;
 
+/// Room that a file is read into at first: the kernel tells no length of its own, and most are shorter.
+const SMALL: usize = 4096;
+
 /// How long a tool that was asked to end may take to put things in order.
 const TERM_LIMIT: Duration = Duration::from_secs(10);
 
@@ -127,12 +130,17 @@ impl Reader for Local {
     }
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        fs::read(path).map_err(|e| self.error("read", path, e))
+        let read = || -> io::Result<Vec<u8>> {
+            let mut bytes = Vec::with_capacity(SMALL);
+            fs::File::open(path)?.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        read().map_err(|e| self.error("read", path, e))
     }
 
     fn read_start(&self, path: &Path, most_bytes: usize) -> Result<Vec<u8>> {
         let read = || -> io::Result<Vec<u8>> {
-            let mut bytes = Vec::new();
+            let mut bytes = Vec::with_capacity(SMALL.min(most_bytes));
             fs::File::open(path)?.take(most_bytes as u64).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
@@ -186,6 +194,10 @@ impl Reader for Local {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
             other => other.map_err(|e| self.error("follow", path, e)),
         }
+    }
+
+    fn first_link_foreign(&self, above: &Path, path: &Path) -> Result<Option<(usize, PathBuf)>> {
+        foreign::first_link(above, path).map_err(|e| self.error("follow", path, e))
     }
 
     fn cached_bytes(&self, path: &Path) -> Result<Option<u64>> {

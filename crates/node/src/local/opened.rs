@@ -25,6 +25,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, fstatfs, openat, statx};
 use rustix::process::{Gid, geteuid};
 
+use crate::io_worker::on_own_thread;
 use crate::linux::process::Status;
 use crate::local::foreign::{self, path_only, shown};
 use crate::local::layout;
@@ -169,7 +170,7 @@ fn open(at: &At) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let again = || Ok(File::from(openat(CWD, shown(&held), flags, Mode::empty())?));
     let theirs = pid.filter(|_| geteuid().is_root()).and_then(User::of).filter(|user| user.uid != 0);
-    match theirs.map(|user| user.does(again)) {
+    match theirs.map(|user| on_own_thread(|| user.does(again))) {
         Some(Ok(file)) => Ok(file),
         Some(Err(e)) if e.kind() != ErrorKind::PermissionDenied => Err(e),
         _ => again(),

@@ -88,6 +88,17 @@ pub struct Class {
     pub dropped: u64,
 }
 
+/// Levels of htb (TC_HTB_MAXDEPTH); those of hfsc have no bound.
+const LEVELS: usize = 8;
+
+/// What a class lets through: its lowest ceiling and those of the classes above it.
+pub fn least(all: &[Class], class: u32) -> Option<Limit> {
+    let above = |class: &&Class| all.iter().find(|one| one.handle == class.parent);
+    let first = all.iter().find(|one| one.handle == class);
+    let way = std::iter::successors(first, above).take(LEVELS).filter_map(|one| one.limit);
+    way.min_by_key(|limit| limit.bytes_per_second)
+}
+
 /// A filter with a policer or a redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {

@@ -65,6 +65,12 @@ pub trait Reader: Send + Sync {
     /// As [`Reader::link`], for links that others control; see [`Reader::read_foreign`].
     fn link_foreign(&self, path: &Path) -> Result<Option<PathBuf>>;
 
+    /// The first part of a path below `above` that is a symbolic link, as [`Reader::link_foreign`] finds it: which one
+    /// of these parts, from 1, and where it points. Nothing behind it is looked at.
+    fn first_link_foreign(&self, above: &Path, path: &Path) -> Result<Option<(usize, PathBuf)>> {
+        first_link(above.components().count(), path, |part| self.link_foreign(part))
+    }
+
     /// What a path of others is, known apart from all other files; `None` when there is nothing. Nothing is opened.
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>>;
 
@@ -91,6 +97,24 @@ pub trait Reader: Send + Sync {
     fn read_text(&self, path: &Path) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.read(path)?).into_owned())
     }
+}
+
+/// The first link among the parts of a path after the `known` ones.
+pub(crate) fn first_link<E>(
+    known: usize,
+    path: &Path,
+    link: impl Fn(&Path) -> std::result::Result<Option<PathBuf>, E>,
+) -> std::result::Result<Option<(usize, PathBuf)>, E> {
+    let mut at = PathBuf::new();
+    for (n, part) in path.components().enumerate() {
+        at.push(part);
+        if n >= known
+            && let Some(to) = link(&at)?
+        {
+            return Ok(Some((n + 1 - known, to)));
+        }
+    }
+    Ok(None)
 }
 
 /// A machine on which commands run and files are written.

@@ -158,7 +158,9 @@ pub fn send_buffer(interface: Interface, process: Process, change: Option<Change
 }
 
 fn perform(ask: &str, _: &Path) -> Done {
-    let found = holder_state(&serde_json::from_str(ask)?, process::MOST_DESCRIPTORS)?;
+    let ask: Ask = serde_json::from_str(ask)?;
+    // It may enter the interface's namespace.
+    let found = io_worker::on_own_thread(|| holder_state(&ask, process::MOST_DESCRIPTORS))?;
     Ok((serde_json::to_string(&found)?, Vec::new()))
 }
 

@@ -53,7 +53,7 @@ const ABOUT: usize = 36;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Boot a guest, run the helper programs, load the eBPF programs, make a namespace: each once, about 30 s in all.
-    /// Everything made is removed
+    /// Everything made is removed but the guest image (about 260 MB), which is kept for runs
     #[arg(long = "try")]
     tries: bool,
     /// List each item with its description, also untried ones

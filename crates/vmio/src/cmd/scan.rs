@@ -8,7 +8,7 @@ mod watch;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use vmio_look::{HostView, scan};
+use vmio_look::{HostView, parallel, scan};
 use vmio_model::facts::{Fact, Guest, Source, Unread};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::Accel;
@@ -182,7 +182,7 @@ fn view(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
     if machine.is_none() {
         apply_test_boot(&mut guests, &local, &context.paths.state);
     }
-    let mut rows: Vec<Row> = pick::named(guests, args.all, &args.guests)?.into_iter().map(Row::of).collect();
+    let mut rows = parallel::map(pick::named(guests, args.all, &args.guests)?, Row::of);
     // Past runs of this host do not apply to another machine.
     let (past_runs, unread) = if machine.is_none() { past_runs(context) } else { (PastRuns::of(None), None) };
     let reference = studies::named("quick")?.guest;

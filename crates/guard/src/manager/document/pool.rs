@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vmio_model::policy::{Direction, Policy};
+use vmio_model::policy::{Class, DEFAULT_PRIORITY, Direction, Policy};
 use vmio_model::rate::BitRate;
 
 use super::{LocalDocument, SettingsDocument};
@@ -75,6 +75,18 @@ pub struct ExcessDocument {
 pub struct FlowDocument {
     /// Its name in the class; `rest`: what none matches.
     pub name: String,
+    /// 1 is served first, 8 last, beyond the minima.
+    #[serde(default)]
+    pub priority: u8,
+    /// Its minimum, inside the interface's share.
+    #[serde(default)]
+    pub min_bps: BitRate,
+    /// Its maximum; without one of its own the interface's.
+    #[serde(default)]
+    pub max_bps: BitRate,
+    /// What passed in the last second; null where that is not known yet.
+    #[serde(default)]
+    pub rate_bps: Option<BitRate>,
     /// Bytes that passed, as they count on the wire, since its queue was made.
     pub passed_bytes_total: u64,
     /// Packets that were dropped at its queue since then.
@@ -163,6 +175,19 @@ pub struct MemberDocument {
     /// Its flow classes in their order, and the rest; empty where its class has none.
     #[serde(default)]
     pub flows: Vec<FlowDocument>,
+    /// What another program limits the same traffic to at its interface, as far as the interface's own qdisc does; null
+    /// where none does.
+    #[serde(default)]
+    pub other_limit: Option<OtherLimitDocument>,
+}
+
+/// A limit of another program at a member's own interface: of two in a row the lower one holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherLimitDocument {
+    /// Kind of its qdisc, as `tc` names it.
+    pub kind: String,
+    /// The most that it lets through.
+    pub rate_bps: BitRate,
 }
 
 /// What is known of members besides their counters, by the name of each.
@@ -195,9 +220,15 @@ impl PoolDocument {
 }
 
 impl FlowDocument {
-    fn of(flow: &FlowCount) -> FlowDocument {
+    /// Of a class whose members have this maximum.
+    fn of(flow: &FlowCount, rate_bps: Option<BitRate>, class: &Class, max: BitRate) -> FlowDocument {
+        let written = class.flows.iter().find(|written| written.name == flow.name);
         FlowDocument {
             name: flow.name.clone(),
+            priority: written.map_or(DEFAULT_PRIORITY, |written| written.priority),
+            min_bps: written.map_or(BitRate::ZERO, |written| written.min),
+            max_bps: written.and_then(|written| written.max).map_or(max, |own| own.min(max)),
+            rate_bps,
             passed_bytes_total: flow.passed_bytes,
             dropped_packets_total: flow.dropped_packets,
             waiting_bytes: flow.waiting_bytes,
@@ -249,9 +280,19 @@ impl MemberDocument {
             local: LocalDocument::of(m, known.local_bps),
             settings: settings
                 .map(|identity| SettingsDocument::of(identity, policy.class(&m.class), pool.key.direction)),
-            flows: m.flows.iter().map(FlowDocument::of).collect(),
+            flows: flows(m, &known.flow_bps, policy.class(&m.class), class.max),
+            other_limit: m
+                .other_limit
+                .as_ref()
+                .map(|other| OtherLimitDocument { kind: other.kind.clone(), rate_bps: other.rate_bps }),
         }
     }
+}
+
+/// The flow classes of a member, with the rate of each as far as it is known.
+fn flows(m: &MemberStatus, rates: &[Option<BitRate>], class: &Class, max: BitRate) -> Vec<FlowDocument> {
+    let rates = rates.iter().copied().chain(std::iter::repeat(None));
+    m.flows.iter().zip(rates).map(|(flow, rate)| FlowDocument::of(flow, rate, class, max)).collect()
 }
 
 fn capacity(pool: &PoolStatus, policy: &Policy) -> BitRate {

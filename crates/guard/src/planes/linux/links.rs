@@ -15,6 +15,7 @@ pub(super) const RTM_SETLINK: u16 = 19;
 
 const IFLA_ADDRESS: u16 = 1;
 pub(super) const IFLA_IFNAME: u16 = 3;
+const IFLA_QDISC: u16 = 6;
 const IFLA_MASTER: u16 = 10;
 pub(super) const IFLA_TXQLEN: u16 = 13;
 pub(super) const IFLA_LINKINFO: u16 = 18;
@@ -75,6 +76,8 @@ pub struct Link {
     pub loopback: bool,
     /// Packets that its own queue holds.
     pub queue_packets: u32,
+    /// Kind of its own qdisc, of what it sends: `noqueue`, `htb`, `tbf`.
+    pub qdisc: String,
     /// Its Ethernet address, where it has one.
     pub address: Option<[u8; 6]>,
     /// Index of the bridge, bond or switch that it is a port of.
@@ -234,6 +237,7 @@ fn link(message: &Message<'_>) -> std::result::Result<Link, Malformed> {
         up: u32_at(head, 8).unwrap_or(0) & UP != 0,
         loopback: u32_at(head, 8).unwrap_or(0) & LOOPBACK != 0,
         queue_packets: wire::find(&attributes, IFLA_TXQLEN).and_then(|p| u32_at(p, 0)).unwrap_or(0),
+        qdisc: text(IFLA_QDISC),
         address: wire::find(&attributes, IFLA_ADDRESS).and_then(|p| p.try_into().ok()),
         master: wire::find(&attributes, IFLA_MASTER).and_then(|p| u32_at(p, 0)),
         asks_firewall,

@@ -22,6 +22,7 @@ mod identity;
 mod interrupted;
 mod local;
 mod observe;
+mod others;
 mod read_cache;
 mod receive;
 mod stage;
@@ -32,6 +33,7 @@ use flows::{Tally, numbers};
 use hold::Taps;
 use interrupted::Interrupted;
 use local::Local;
+use others::Others;
 use read_cache::{Counted, Unsure};
 use stage::Stage;
 use sweep::{Past, put};
@@ -70,6 +72,8 @@ pub struct Linux {
     there: BTreeMap<u32, String>,
     /// Indexes of further interfaces whose changes matter: bridges and the like above uplinks.
     beside: BTreeSet<u32>,
+    /// Limits of other programs at the members' interfaces.
+    others: Others,
 }
 
 /// A pool that is in force, and what was installed for it.
@@ -120,7 +124,7 @@ impl Linux {
         let past = Past::look(PlaneLog::here(&options.log)?, options.log.outlives());
         let taps = Taps::new(options.log.clone(), past.log.namespace());
         let (takeover, flows, pools) = (options.takeover, None, BTreeMap::new());
-        let (events, there, beside, cards, interrupted) = Default::default();
+        let (events, there, beside, cards, interrupted, others) = Default::default();
         let unsure = Unsure::new();
         Ok(Linux {
             netlink,
@@ -138,6 +142,7 @@ impl Linux {
             unsure,
             there,
             beside,
+            others,
         })
     }
 
@@ -344,6 +349,8 @@ impl Plane for Linux {
         changes += self.settle()?;
         changes += self.cards(desired)?;
         self.taps.hold(desired)?;
+        // What others limit is only told.
+        let _ = self.look_for_others(desired);
         self.unsure.end();
         if desired.pools.is_empty() {
             self.past.log.end()?;
@@ -371,7 +378,7 @@ impl Plane for Linux {
             }),
             Scope::Plane => {
                 let past = self.past.held_by.iter().chain(&self.past.notes).cloned();
-                let notes = past.chain(self.no_flows()).collect();
+                let notes = past.chain(self.no_flows()).chain(self.others.notes()).collect();
                 Ok(Observation { notes, ..Observation::default() })
             }
             Scope::Disturbed => {

@@ -5,7 +5,7 @@ use std::path::Path;
 use vmio_model::facts::{Fact, HostCpu, PlacedThread, Processors, Source, Subject, Unread};
 use vmio_model::result::Accel;
 use vmio_node::linux;
-use vmio_node::linux::mounts::{self, Mount};
+use vmio_node::linux::mounts::Mount;
 use vmio_node::linux::process::Status;
 
 use super::super::process::{DEFAULT, Process, unread};
@@ -257,8 +257,8 @@ fn memory(process: &Process<'_>, own: &mut Processors) {
     let objects = || process.line.all("object").filter(|o| o.get("qom-type").is_some_and(|t| t.starts_with("memory-")));
     let mut paths = objects().filter_map(|o| o.get("mem-path")).chain(process.line.get("mem-path", "value")).peekable();
     let on_huge = paths.peek().is_some() && {
-        let own = mounts::own(process.reader()).unwrap_or_default();
-        let huge: Vec<&Mount> = own.iter().chain(process.mounts()).filter(|m| m.filesystem == "hugetlbfs").collect();
+        let own = process.host.mounts().iter();
+        let huge: Vec<&Mount> = own.chain(process.mounts()).filter(|m| m.filesystem == "hugetlbfs").collect();
         paths.any(|p| huge.iter().any(|m| Path::new(p).starts_with(&m.point)))
     };
     let memfd = objects().any(|o| o.on("hugetlb") == Some(true));

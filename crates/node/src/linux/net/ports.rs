@@ -64,7 +64,7 @@ impl Interfaces<'_> {
         if self.has(name, "tun_flags") {
             return InterfaceKind::Tap;
         }
-        let uevent = self.reader.read_foreign_text(&self.file(name, "uevent")).unwrap_or_default();
+        let uevent = self.text(name, "uevent").unwrap_or_default();
         match uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE=")) {
             Some("bridge") => return InterfaceKind::Bridge,
             Some("vlan") => return InterfaceKind::Vlan,
@@ -93,21 +93,26 @@ impl Interfaces<'_> {
 
     /// An interface with what decides where its packets go.
     pub fn port(&self, name: &str) -> Port {
-        let kind = self.kind(name);
+        self.port_of(name, self.kind(name))
+    }
+
+    fn port_of(&self, name: &str, kind: InterfaceKind) -> Port {
         let driver = (kind == InterfaceKind::Card).then(|| self.device_link(name, "driver")).flatten();
         Port { name: name.to_owned(), kind, mtu_bytes: self.mtu_bytes(name), driver }
     }
 
     /// The name at the end of a link of its device.
     fn device_link(&self, name: &str, link: &str) -> Option<String> {
-        let to = self.reader.link_foreign(&self.file(name, "device").join(link)).ok()??;
+        let to = self.link(name, &format!("device/{link}")).ok()??;
         Some(to.file_name()?.to_string_lossy().into_owned())
     }
 
     /// Names of the interfaces that it sends by, the first `most` of them, sorted: a bridge's ports, a bond's, the one
     /// below a VLAN.
     pub fn below(&self, name: &str, most: usize) -> Vec<String> {
-        let all = self.reader.list_foreign(&self.dir.join(name)).unwrap_or_default();
+        let dir = self.dir.join(name);
+        let all = if self.is_own(name) { self.reader.list(&dir) } else { self.reader.list_foreign(&dir) };
+        let all = all.unwrap_or_default();
         let names = all.iter().filter_map(|entry| entry.strip_prefix(LOWER));
         let names = names.filter(|name| is_name(name) && name.len() <= LONGEST_NAME);
         names.take(most).map(str::to_owned).collect()
@@ -127,8 +132,12 @@ impl Interfaces<'_> {
             *count += 1;
             *count <= MOST_PORTS
         };
-        let ports = names.map(|name| self.port(name));
-        ports.filter(|port| !matches!(port.kind, InterfaceKind::Tap | InterfaceKind::Other)).filter(has_room).collect()
+        // Most ports are guests' taps, of which nothing else is read.
+        let ports = names.filter_map(|name| {
+            let kind = self.kind(name);
+            (!matches!(kind, InterfaceKind::Tap | InterfaceKind::Other)).then(|| self.port_of(name, kind))
+        });
+        ports.filter(has_room).collect()
     }
 
     /// The other end of a veth pair by its number, if that is it: a number may be of another network namespace, but

@@ -81,6 +81,9 @@ impl Places {
     }
 }
 
+/// Lines of what could not be read that are shown whole.
+const LINES: usize = 2;
+
 /// A manager or a kind of guest that `scan` and `top` look for, with its guests here.
 pub(super) struct GuestSource {
     point: &'static str,
@@ -107,24 +110,28 @@ impl GuestSource {
     }
 
     /// `3 guests run`, and what could not be read; `None` where nothing was seen.
-    fn state(&self) -> Option<String> {
+    fn state(&self, verbose: bool) -> Option<String> {
         let n = self.managed.guests.len();
         let run = (n > 0).then(|| format!("{} {}", count(n, "guest"), if n == 1 { "runs" } else { "run" }));
-        let unread = self.managed.unread.first().map(|u| format!("{}: {}; {}", u.what, u.why, u.mend));
+        let unread = self.managed.unread.first().map(|u| {
+            let whole = format!("{}: {}; {}", u.what, u.why, u.mend);
+            let short = || format!("not read: {} (--verbose)", u.what);
+            if verbose || fit::columns(&whole) <= LINES * fit::WIDTH { whole } else { short() }
+        });
         let all: Vec<String> = run.into_iter().chain(unread).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Those with something to tell; the others in a line, or in one each if `verbose`.
     pub(super) fn text(all: &[Self], verbose: bool) -> String {
-        let seen = all.iter().filter_map(|source| Some((source.name.to_owned(), source.state()?)));
+        let seen = all.iter().filter_map(|source| Some((source.name.to_owned(), source.state(false)?)));
         if verbose {
-            let state = |source: &Self| source.state().unwrap_or_else(|| "not seen here".to_owned());
+            let state = |source: &Self| source.state(true).unwrap_or_else(|| "not seen here".to_owned());
             return rows("looks at", all.iter().map(|source| (source.name.to_owned(), state(source))));
         }
         let told = rows("looks at", seen);
         let others: Vec<&str> =
-            all.iter().filter(|source| source.state().is_none()).map(|source| source.name).collect();
+            all.iter().filter(|source| source.state(false).is_none()).map(|source| source.name).collect();
         if others.is_empty() {
             return told;
         }

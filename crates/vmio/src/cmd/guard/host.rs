@@ -15,7 +15,7 @@ use vmio_guard::source::{DiscoveredInterface, Source};
 use vmio_look::{HostView, limits, policing};
 use vmio_model::facts::{Guest, Nic, Place, RateLimit, Unread};
 use vmio_model::others::{Conflict, Limited, conflicts, replaced};
-use vmio_model::policy::assign::Interface;
+use vmio_model::policy::assign::{Interface, assign};
 use vmio_model::policy::compile::Refusal;
 use vmio_model::policy::text::text as as_toml;
 use vmio_model::policy::{Direction, Policy};
@@ -85,6 +85,25 @@ pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
             limited.extend(of_port(policy, &found, &port, limit));
         }
     }
+    // What nobody's manager knows may be limited by hand.
+    let in_class = |found: &&DiscoveredInterface| {
+        let entry = assign(policy, &found.interface).map(|assigned| assigned.entry);
+        entry.is_some_and(|entry| entry.class.is_some() || entry.rx_class.is_some())
+    };
+    let unlimited = |found: &&DiscoveredInterface| limited.iter().all(|l| l.interface.name != found.interface.name);
+    let others: Vec<&DiscoveredInterface> = found.iter().filter(in_class).filter(unlimited).collect();
+    if !others.is_empty() {
+        let named = others.iter().map(|found| (found.interface.name.as_str(), found.interface.index));
+        let (limits, more) = limits::at_interfaces(&view, named);
+        let more: Vec<Unread> = more.into_iter().filter(|why| !unread.contains(why)).collect();
+        unread.extend(more);
+        let of = |found: &&DiscoveredInterface| {
+            let limits = limits.get(&found.interface.name)?.clone();
+            Some(by_hand(policy, found, limits))
+        };
+        let more: Vec<Limited> = others.iter().filter_map(of).collect();
+        limited.extend(more);
+    }
     let mut there: Vec<Interface> = found.iter().map(|f| f.interface.clone()).collect();
     let unlisted = limited.iter().map(|l| &l.interface).filter(|i| there.iter().all(|t| t.name != i.name));
     there.extend(unlisted.cloned().collect::<Vec<_>>());
@@ -93,7 +112,7 @@ pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
     let here = here(policy, &found);
     let in_a_class = match &here {
         Ok(here) => in_a_class(here),
-        Err(_) => there.iter().filter(|i| vmio_model::policy::assign::assign(policy, i).is_some()).count(),
+        Err(_) => there.iter().filter(|i| assign(policy, i).is_some()).count(),
     };
     let exceeded_locally = match &here {
         Ok(here) => here.exceeded_locally(policy),
@@ -162,13 +181,19 @@ fn of_guests(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface]) -
 /// A port of Open vSwitch that is an interface of this host.
 fn of_port(policy: &Policy, found: &[DiscoveredInterface], port: &str, limit: RateLimit) -> Option<Limited> {
     let discovered = found.iter().find(|f| f.interface.name == port)?;
-    Some(Limited {
-        interface: discovered.interface.clone(),
-        guest: discovered.interface.vms.first().cloned(),
-        uplink: uplink(discovered, policy),
-        place: discovered.nic.as_ref().map_or_else(Place::default, |nic| nic.place.clone()),
-        limits: vec![limit],
-    })
+    Some(by_hand(policy, discovered, vec![limit]))
+}
+
+/// An interface with limits that are in no configuration of a guest.
+fn by_hand(policy: &Policy, found: &DiscoveredInterface, limits: Vec<RateLimit>) -> Limited {
+    let interface = &found.interface;
+    Limited {
+        interface: interface.clone(),
+        guest: interface.vms.first().or(interface.netns.as_ref()).cloned(),
+        uplink: uplink(found, policy),
+        place: found.nic.as_ref().map_or_else(Place::default, |nic| nic.place.clone()),
+        limits,
+    }
 }
 
 fn single_uplink(policy: &Policy) -> Option<String> {
@@ -185,7 +210,9 @@ pub fn text(host: &HostChecked, style: Style) -> String {
         }
     }
     for unread in &host.unread {
-        let line = format!("{}: {}; {}", unread.what, unread.why, unread.mend);
+        let whole = format!("{}: {}; {}", unread.what, unread.why, unread.mend);
+        let short = || format!("{} (vmio scan --verbose says why)", unread.what);
+        let line = if fit::columns(&whole) <= 2 * fit::WIDTH { whole } else { short() };
         out += &fit::notice(&format!("{}: ", style.yellow("unread")), 8, &line);
     }
     if host.limits.is_empty() {

@@ -30,6 +30,10 @@ pub fn text(observed: &Observed, style: Style) -> String {
 pub fn end(status: &Status, style: Style) -> String {
     let Some(observed) = &status.observed else { return String::new() };
     let mut out = text(observed, style);
+    if let Some(why) = &observed.not_proposed {
+        let _ = write!(out, "\n{}", fit::paragraph("", 0, &format!("No policy is proposed: {why}.")));
+        return out;
+    }
     let head = "Proposed policy (minimum: what was enough in 95 % of the seconds; maximum: the peak; both rounded up):";
     let care = "A maximum limits a guest to what was seen: raise or delete those that should not.";
     let _ = write!(out, "\n{}{}\n{}", fit::paragraph("", 0, head), fit::paragraph("", 0, care), observed.proposal);

@@ -202,12 +202,16 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         takeover: args.takeover,
     };
     let (wish, wishes) = mpsc::channel();
+    let (begin, begun) = mpsc::channel::<()>();
     if let Some(time) = args.time {
         let wish = wish.clone();
         let end = move || {
-            thread::sleep(time);
-            // The guard may have ended already.
-            let _ = wish.send(Wish::Stop { undo: false });
+            // What it takes to start does not count.
+            if begun.recv().is_ok() {
+                thread::sleep(time);
+                // The guard may have ended already.
+                let _ = wish.send(Wish::Stop { undo: false });
+            }
         };
         thread::Builder::new().name("guard-time".into()).spawn(end).context("cannot start a thread")?;
     }
@@ -216,7 +220,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let mut observation = None;
     let ended = service.run(wishes, |event| match event {
         Event::Observed(status) => observation = Some(status),
-        event => say(&event, &socket, style, observes),
+        event => {
+            if matches!(event, Event::Ready { .. }) {
+                // Nobody waits for it without a time.
+                let _ = begin.send(());
+            }
+            say(&event, &socket, style, observes);
+        }
     });
     if let Some(status) = observation {
         if context.json { term::json(&*status)? } else { term::print(&observed::end(&status, context.style))? }

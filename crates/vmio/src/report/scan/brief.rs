@@ -129,8 +129,11 @@ fn footer(doc: &mut Document, row: &Row, on: Option<&str>, most: usize) {
     let all = devices(&row.guest);
     let of = |device: &Device| pair(&fit::name(&device.name, LEAD - 2), settings(device));
     let mut shown: Vec<(In, Text, String)> = all.iter().take(most).map(of).collect();
-    if all.len() > most {
-        shown.push(pair("", format!("… and {}", count(all.len() - most, "more device"))));
+    let left = all.len() - shown.len();
+    match (shown.is_empty(), left) {
+        (_, 0) => {}
+        (true, left) => shown.push(pair("Settings", format!("of {} (--verbose)", count(left, "device")))),
+        (false, left) => shown.push(pair("", format!("… and {}", count(left, "more device")))),
     }
     let rest = vec![pair(&whole(row, on), "every finding's commands, every setting".to_owned())];
     let block = |indent: usize, width: usize, long: Name, pairs| Block::Pairs(Pairs { indent, width, long, pairs });

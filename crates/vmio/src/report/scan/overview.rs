@@ -18,6 +18,8 @@ use crate::term::Style;
 const NAMED: usize = 3;
 /// Most ways to read more that are told one by one.
 const FIXES: usize = 2;
+/// Columns of a fix that is shown in the overview.
+const LONG: usize = 80;
 /// Columns of a command that is proposed.
 const COMMAND: usize = 24;
 
@@ -189,6 +191,7 @@ fn unread(doc: &mut Document, view: &View) {
     for (fix, what) in told {
         let lead = match fix {
             Remedy::Root => "Not visible without root".to_owned(),
+            fix if fit::columns(&fix.to_string()) > LONG => "Not read (vmio scan --verbose says why)".to_owned(),
             fix => format!("Not read ({fix})"),
         };
         let named = what[..what.len().min(NAMED)].join(", ");

@@ -8,8 +8,8 @@ use vmio_model::simulate::{Allocator, SECOND, Sample, Totals, Vif};
 use super::{Report, Simulated, Study, beside, mbit, mean_bps, ratio, shown, time, what};
 use crate::fit;
 use crate::report::document::{
-    Block, Column, Document, Drawing, Heading, In, Kind, Layout, Long, Plots, Row, Table, aside, heading, list,
-    paragraph, say,
+    Block, Column, Document, Drawing, Heading, In, Kind, Layout, Long, Plots, Row, Span, Table, Text, aside, heading,
+    list, paragraph, say,
 };
 use crate::report::plot::{Line, Mark, Plot, Stroke};
 
@@ -17,6 +17,9 @@ use crate::report::plot::{Line, Mark, Plot, Stroke};
 const TOGETHER: usize = 6;
 /// Most rows on a terminal, and on a page.
 const MOST: [usize; 2] = [40, 200];
+/// Members that the answer names, and the share of time from which on a minimum is met: as it is rounded.
+const NAMED: usize = 5;
+const MET: f64 = 0.9995;
 /// Most members in the columns of the table of periods.
 const ABREAST: usize = 4;
 
@@ -37,6 +40,9 @@ pub(super) fn document(report: &Report) -> Document {
         ),
     );
     report.runs.iter().for_each(|run| one(&mut doc, run));
+    if report.study.is_none() {
+        answer(&mut doc, report);
+    }
     if let Some(study) = &report.study {
         published(&mut doc, report, study);
         doc.gap();
@@ -53,6 +59,27 @@ pub(super) fn document(report: &Report) -> Document {
 pub(in crate::report) fn notes(doc: &mut Document, paper: &vmio_model::simulate::paper::Paper) {
     doc.put(heading(2, "Notes"));
     doc.put(list((2, 4), paper.footnote.iter().map(|note| format!("{}: {}", note.about, note.text))));
+}
+
+/// What the columns mean, and last whether the members had their minima.
+fn answer(doc: &mut Document, report: &Report) {
+    let legend =
+        "missing: not sent or dropped; not sent: held back at the sender; dropped: on the host; min met: of the time";
+    doc.only(In::TERMINAL, paragraph(Kind::Dim, (0, 2), legend));
+    let of = |run: &Simulated| -> Vec<String> {
+        let members = run.scenario.vifs.iter().zip(&run.outcome.totals);
+        let missed = members.filter(|(vif, t)| vif.contract.min > BitRate::ZERO && t.met_ratio() < MET);
+        missed.map(|(vif, t)| format!("{} {} {:.1} %", run.subject, vif.name, t.met_ratio() * 100.0)).collect()
+    };
+    let missed: Vec<String> = report.runs.iter().flat_map(of).collect();
+    let more = missed.len().saturating_sub(NAMED);
+    let named = missed.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let said = match (missed.is_empty(), more) {
+        (true, _) => "Every member had its minimum whenever it wanted it.".to_owned(),
+        (false, 0) => format!("Members without their minimum all of the time: {named}."),
+        (false, more) => format!("Members without their minimum all of the time: {named} and {more} more."),
+    };
+    doc.only(In::TERMINAL, say((0, 2), Text::from(Span::Bold(said))));
 }
 
 fn one(doc: &mut Document, run: &Simulated) {

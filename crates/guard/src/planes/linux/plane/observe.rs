@@ -148,7 +148,9 @@ impl Linux {
         let queue = |seat: &DesiredMember| {
             let (index, holding) = (seat.interface.as_ref()?.index, seat.holding.as_ref()?);
             let held = holding.send_buffer_bytes.map(|_| self.taps.state(index));
-            Some((index, MemberQueue { held, crowds: self.crowded(pool, seat) }))
+            // What the interface sends is what the guest receives.
+            let other = self.others.at(index).filter(|_| pool.direction == Direction::GuestRx).cloned();
+            Some((index, MemberQueue { held, crowds: self.crowded(pool, seat), other }))
         };
         seats.filter_map(queue).collect()
     }

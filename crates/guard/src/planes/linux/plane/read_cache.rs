@@ -98,12 +98,14 @@ impl Linux {
         unknown.extend(seats.filter(|i| self.there.get(&i.index) != Some(&i.name)).map(|i| i.index));
         if self.unsure.all || unknown.len() > ONE_BY_ONE {
             let all = links::all(&mut self.netlink)?;
+            self.others.listed(&all);
             self.there = all.into_iter().map(|link| (link.device.index, link.device.name)).collect();
             return Ok(());
         }
         for index in unknown {
             self.there.remove(&index);
             let link = links::by_index(&mut self.netlink, index)?;
+            self.others.changed(index, link.as_ref());
             self.there.extend(link.map(|link| (index, link.device.name)));
         }
         Ok(())

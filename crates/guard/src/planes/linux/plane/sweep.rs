@@ -37,8 +37,8 @@ impl Past {
             Err(why) => {
                 if outlives {
                     held_by = Some(format!(
-                        "other programs run first, because {why}: mount bpffs (mount -t bpf bpf /sys/fs/bpf) and \
-                         restart the guard"
+                        "eBPF programs of others at the same interfaces, if there are any, run before the guard's, because \
+                         {why}: mount bpffs (mount -t bpf bpf /sys/fs/bpf) and restart the guard"
                     ));
                 }
                 None

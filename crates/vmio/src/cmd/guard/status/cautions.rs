@@ -8,7 +8,7 @@ use super::pools::{cut, long_time, shown};
 use crate::report::format::{self, count};
 
 /// By kind, the worst last.
-pub fn all(status: &Status) -> [(&'static str, Vec<String>); 7] {
+pub fn all(status: &Status) -> [(&'static str, Vec<String>); 8] {
     let policy = &status.policy;
     let waits = policy.taken_back_in_seconds;
     let waits = waits.map(|left| format!("this change reverts in {left:.0} s; to keep it: vmio guard confirm"));
@@ -20,6 +20,7 @@ pub fn all(status: &Status) -> [(&'static str, Vec<String>); 7] {
         ("files", differ.into_iter().chain(refused).collect()),
         ("spoofed", spoofed(status)),
         ("flooded", flooded(status)),
+        ("limited", limited(status)),
         ("breach", breaches(status)),
         ("not in force", interrupted(status)),
         ("trouble", status.trouble.iter().cloned().collect()),
@@ -88,6 +89,21 @@ fn flooded(status: &Status) -> Vec<String> {
             member.rate_bps.map_or_else(|| "less".to_owned(), format::rate),
             format::rate(member.min_effective_bps),
             long_time(member.flooded_seconds?)
+        ))
+    };
+    cut(members(status).filter_map(line).collect())
+}
+
+/// Members whose minimum another program's limit makes impossible.
+fn limited(status: &Status) -> Vec<String> {
+    let line = |(pool, member): (&PoolDocument, &MemberDocument)| {
+        let other = member.other_limit.as_ref().filter(|other| other.rate_bps < member.min_effective_bps)?;
+        let (rate, min) = (format::rate(other.rate_bps), format::rate(member.min_effective_bps));
+        let (uplink, way, name) = (&pool.uplink, pool.direction.word(), shown(member));
+        let help = "what removes it: vmio guard check --host";
+        Some(format!(
+            "{uplink} {way} {name}: {} {rate} of another program is below the minimum of {min}; {help}",
+            other.kind
         ))
     };
     cut(members(status).filter_map(line).collect())

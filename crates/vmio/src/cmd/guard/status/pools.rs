@@ -1,6 +1,6 @@
 //! The pools with their members.
 
-use vmio_guard::manager::document::{FlowDocument, MemberDocument, PoolDocument, SettingsDocument};
+use vmio_guard::manager::document::{FlowDocument, LocalDocument, MemberDocument, PoolDocument, SettingsDocument};
 use vmio_model::policy::Direction;
 use vmio_model::rate::BitRate;
 
@@ -86,7 +86,6 @@ fn of_pool(doc: &mut Document, pool: &PoolDocument, verbose: bool, width: usize)
     let lines = [why_free, stage, excess(&pool.members, verbose), local(pool), interrupted];
     lines.into_iter().flatten().for_each(|line| doc.put(say((0, 0), line)));
     doc.put(list((0, 2), cut(pool.members.iter().filter_map(held_back).collect())));
-    doc.put(list((0, 2), cut(pool.members.iter().filter_map(flows).collect())));
 }
 
 fn heading(pool: &PoolDocument) -> Block {
@@ -106,7 +105,9 @@ fn heading(pool: &PoolDocument) -> Block {
 
 fn table(pool: &PoolDocument, (unit, factor): (&str, BitRate), verbose: bool, width: usize) -> Table {
     let names: Vec<String> = pool.members.iter().map(shown).collect();
-    let name_width = fit::widest(names.iter().map(String::as_str), NAME, unit.len());
+    let flows = pool.members.iter().flat_map(|member| &member.flows).map(|flow| format!("  {}", flow.name));
+    let labels: Vec<String> = names.iter().cloned().chain(flows).collect();
+    let name_width = fit::widest(labels.iter().map(String::as_str), NAME, unit.len());
     let class_width = fit::widest(pool.members.iter().map(|m| m.class.as_str()), CLASS, 5);
     let figures = ["rate", "min", "max", "limit"].map(|head| Column::new(head, FIGURE).gap(1));
     let columns = [Column::new("class", class_width).left().gap(1), Column::new("prio", 4).gap(1)]
@@ -124,9 +125,11 @@ fn table(pool: &PoolDocument, (unit, factor): (&str, BitRate), verbose: bool, wi
             rate(member.limit_bps),
             dropped(member).to_string(),
         ];
-        Row { notes: if verbose { notes(member) } else { Vec::new() }, ..Row::new(name, cells) }
+        let parts = member.flows.iter().map(|flow| flow_row(flow, factor)).collect();
+        Row { parts, notes: if verbose { notes(member) } else { Vec::new() }, ..Row::new(name, cells) }
     };
-    let table = Table::new("name", Layout::flush(name_width), columns).with(pool.members.iter().zip(names).map(row));
+    let layout = Layout { early: true, ..Layout::flush(name_width) };
+    let table = Table::new("name", layout, columns).with(pool.members.iter().zip(names).map(row));
     Table { narrow: unit.to_owned(), ..table }
 }
 
@@ -142,17 +145,26 @@ fn notes(member: &MemberDocument) -> Vec<String> {
         let buffer = excess.send_buffer_bytes.map(|bytes| format!(" (send buffer {bytes} bytes)"));
         format!("{place}{}: {}", buffer.unwrap_or_default(), excess.reason)
     });
-    excess.into_iter().chain(member.settings.as_ref().map(settings)).collect()
+    let other = member.other_limit.as_ref().map(|other| {
+        format!("{} of another program at its interface lets {} pass", other.kind, format::rate(other.rate_bps))
+    });
+    let settings = member.settings.as_ref().map(|of| settings(of, member.local.as_ref()));
+    excess.into_iter().chain(other).chain(settings).collect()
 }
 
-fn settings(of: &SettingsDocument) -> String {
+fn settings(of: &SettingsDocument, local: Option<&LocalDocument>) -> String {
     let queue = of.queue_seconds.map_or_else(|| "room for TCP".to_owned(), format::time);
     let mut all = vec![format!("queue: {queue}")];
     for (word, target) in [("delay", of.delay_seconds), ("jitter", of.jitter_seconds)] {
         all.extend(target.map(|target| format!("{word}: at most {}", format::time(target))));
     }
     all.extend(of.longest_wait_seconds.map(|wait| format!("longest wait by the policy: {}", format::time(wait))));
-    all.extend(of.local.as_ref().map(|local| format!("local: {local}")));
+    // Queues behind the taps limit all that a guest sends, whatever its class says.
+    let staged = |word: &String| word == "count" && local.is_some_and(|local| local.limited);
+    all.extend(of.local.as_ref().map(|word| {
+        let word = if staged(word) { "limited by the queues behind the taps" } else { word.as_str() };
+        format!("local: {word}")
+    }));
     all.extend(of.spoofing.as_ref().map(|spoofing| format!("spoofing: {spoofing}")));
     all.extend(of.router.map(|is| format!("router: {}", if is { "yes" } else { "no" })));
     all.extend(of.addresses_by.as_ref().map(|by| format!("addresses by the {by}: {}", of.addresses.join(", "))));
@@ -165,25 +177,33 @@ fn settings(of: &SettingsDocument) -> String {
 /// What waits and was dropped of a member that wants more than it gets now.
 fn held_back(member: &MemberDocument) -> Option<String> {
     let waiting = member.waiting_bytes + member.local.as_ref().map_or(0, |local| local.waiting_bytes);
+    // What waits in flow classes at their maximum is in their figures alone.
+    let waiting = waiting.max(member.flows.iter().map(|flow| flow.waiting_bytes).sum());
     if waiting == 0 || member.offered_bps.is_none() {
         return None;
     }
     let rest = if member.excess.as_ref().is_some_and(|e| e.waits == "held") { ", the rest in the guest" } else { "" };
     let held = (member.held_seconds_total > 0.0)
         .then(|| format!("; held back for {} since the guard saw it first", long_time(member.held_seconds_total)));
+    let of_flow = |flow: &FlowDocument| format!("{} {}", flow.name, format::bytes(flow.waiting_bytes));
+    let flows: Vec<String> = member.flows.iter().filter(|flow| flow.waiting_bytes > 0).map(of_flow).collect();
+    let flows = if flows.is_empty() { String::new() } else { format!(" ({})", flows.join(", ")) };
     let waits = format::bytes(waiting);
-    Some(format!("{}: {waits} wait on this host now{rest}{}", shown(member), held.unwrap_or_default()))
+    Some(format!("{}: {waits} wait on this host now{flows}{rest}{}", shown(member), held.unwrap_or_default()))
 }
 
-/// What flow classes of a member have passed and dropped, and what of them waits.
-fn flows(member: &MemberDocument) -> Option<String> {
-    let flow = |flow: &FlowDocument| {
-        let passed = format::bytes(flow.passed_bytes_total);
-        let dropped = count(flow.dropped_packets_total as usize, "packet");
-        format!("{} {passed} passed, {dropped} dropped, {} wait", flow.name, format::bytes(flow.waiting_bytes))
-    };
-    let all: Vec<String> = member.flows.iter().map(flow).collect();
-    (!all.is_empty()).then(|| format!("{}, flow classes: {}", shown(member), all.join("; ")))
+/// A flow class, below its member.
+fn flow_row(flow: &FlowDocument, factor: BitRate) -> Row {
+    let cells = [
+        String::new(),
+        flow.priority.to_string(),
+        flow.rate_bps.map_or_else(|| "-".to_owned(), |rate| figure(rate, factor)),
+        figure(flow.min_bps, factor),
+        figure(flow.max_bps, factor),
+        String::new(),
+        flow.dropped_packets_total.to_string(),
+    ];
+    Row::new(flow.name.clone(), cells)
 }
 
 /// Packets that were dropped at a member's queues: at the uplink, and at its own interface.
@@ -224,5 +244,8 @@ fn local(pool: &PoolDocument) -> Option<String> {
         Some(format!("{} {word}{names}", format::rate(sum)))
     };
     let parts: Vec<String> = [part(false, "not limited"), part(true, "limited")].into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("local traffic, which never reaches {}: {}", pool.uplink, parts.join("; ")))
+    // Queues behind the taps count it with the rest.
+    let counted = if pool.stage.is_some() { "of these rates " } else { "" };
+    (!parts.is_empty())
+        .then(|| format!("{counted}local traffic, which never reaches {}: {}", pool.uplink, parts.join("; ")))
 }

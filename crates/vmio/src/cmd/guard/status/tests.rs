@@ -88,6 +88,55 @@ fn the_worst_and_the_answer_are_last() {
 }
 
 #[test]
+fn flow_classes_are_rows_below_their_member() {
+    use vmio_guard::manager::document::FlowDocument;
+    let mut status = example();
+    let member = &mut status.pools[0].members[2];
+    let flow = |name: &str, waiting_bytes| FlowDocument {
+        name: name.to_owned(),
+        priority: 1,
+        min_bps: BitRate::new(10_000_000),
+        max_bps: BitRate::new(20_000_000),
+        rate_bps: Some(BitRate::new(19_500_000)),
+        passed_bytes_total: 1 << 30,
+        dropped_packets_total: 7,
+        waiting_bytes,
+    };
+    member.flows = vec![flow("voice", 0), flow("rest", 0)];
+    let idle = text_at(&status, false, Style::PLAIN, 80);
+    assert!(idle.lines().any(|line| line.split_whitespace().eq(["voice", "1", "19.50", "10", "20", "7"])), "{idle}");
+    assert!(idle.contains("\n  rest ") && !idle.contains("passed"), "{idle}");
+    assert!(!idle.contains("0 B wait"), "{idle}");
+    // What waits at a flow class's maximum is in no other figure.
+    let member = &mut status.pools[0].members[2];
+    (member.waiting_bytes, member.flows) = (0, vec![flow("voice", 5 << 18), flow("rest", 0)]);
+    let busy = unfolded(&text_at(&status, false, Style::PLAIN, 80));
+    assert!(busy.contains("db1 (vnet7): 1.25 MiB wait on this host now (voice 1.25 MiB)"), "{busy}");
+}
+
+#[test]
+fn limits_of_others_and_local_traffic_behind_taps_are_told() {
+    use vmio_guard::manager::document::{OtherLimitDocument, StageDocument};
+    let mut status = example();
+    let pool = &mut status.pools[0];
+    pool.stage = Some(StageDocument { shared_bps: pool.shared_bps, waiting_bytes: 0, dropped_packets_total: 0 });
+    pool.members.iter_mut().filter_map(|member| member.local.as_mut()).for_each(|local| local.limited = true);
+    let other = |mbit: u64| OtherLimitDocument { kind: "tbf".to_owned(), rate_bps: BitRate::new(mbit * 1_000_000) };
+    status.pools[1].members[1].other_limit = Some(other(2));
+    let text = unfolded(&text_at(&status, false, Style::PLAIN, 80));
+    for what in [
+        "of these rates local traffic, which never reaches eth0: 20.0 Mbit/s limited, of which web1",
+        "limited: eth0 guest_rx web1 (tap3): tbf 2.00 Mbit/s of another program is below the minimum of 300 Mbit/s",
+    ] {
+        assert!(text.contains(what), "{what}: {text}");
+    }
+    status.pools[1].members[1].other_limit = Some(other(400));
+    let text = unfolded(&text_at(&status, true, Style::PLAIN, 80));
+    assert!(!text.contains("limited: eth0") && text.contains("tbf of another program at its interface lets"), "{text}");
+    assert!(text.contains("local: limited by the queues behind the taps"), "{text}");
+}
+
+#[test]
 fn no_word_is_broken_in_a_narrow_terminal() {
     let words = |text: &str| -> BTreeSet<String> {
         text.split_whitespace().map(|word| word.trim_end_matches(';').to_owned()).collect()

@@ -1,0 +1,151 @@
+//! Limits of other programs at members' interfaces, by the interface's own qdisc (`tc qdisc add dev tap7 root tbf …`): it
+//! limits what the guest receives, behind the guard's queues, which see nothing of it. The kernel names the kind with each
+//! interface (IFLA_QDISC), so the qdiscs are listed only where one of a kind that limits appears or may have changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vmio_model::policy::Direction;
+use vmio_model::rate::ByteRate;
+use vmio_node::netlink::tc::{self, Limit, Qdisc};
+
+use super::super::links::Link;
+use super::super::{Error, htb};
+use super::Linux;
+use crate::desired::Desired;
+use crate::planes::OtherLimit;
+
+/// Kinds of qdiscs that may limit all of an interface's packets.
+const KINDS: &[&str] = &["tbf", "cake", "netem", "htb", "hfsc"];
+/// Interfaces that a note names.
+const NAMED: usize = 8;
+
+/// What is known of them.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    /// Interfaces with a qdisc of such a kind, by index.
+    suspects: BTreeSet<u32>,
+    /// Whether one of them may have changed since they were read.
+    stale: bool,
+    /// Those that were read.
+    read: BTreeSet<u32>,
+    limits: BTreeMap<u32, OtherLimit>,
+    /// Members that are limited in a direction in which the policy has no class for them.
+    beside: Vec<String>,
+}
+
+impl Others {
+    /// All interfaces, as they were listed.
+    pub(super) fn listed(&mut self, all: &[Link]) {
+        self.suspects = all.iter().filter(|link| may_limit(link)).map(|link| link.device.index).collect();
+        self.stale = true;
+    }
+
+    /// An interface that was reported as changed, as it is now; `None` of one that is gone.
+    pub(super) fn changed(&mut self, index: u32, link: Option<&Link>) {
+        let was = self.suspects.remove(&index);
+        let is = link.is_some_and(may_limit);
+        if is {
+            self.suspects.insert(index);
+        }
+        self.stale |= was || is;
+    }
+
+    /// The limit at an interface, by its index.
+    pub(super) fn at(&self, index: u32) -> Option<&OtherLimit> {
+        self.limits.get(&index)
+    }
+
+    /// A note on those beside which the guard holds nothing.
+    pub(super) fn notes(&self) -> Option<String> {
+        let (named, more) = self.beside.split_at(self.beside.len().min(NAMED));
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        (!named.is_empty()).then(|| {
+            format!(
+                "limits of other programs on what guests receive, for which the policy has no class for them: {}{more}",
+                named.join(", ")
+            )
+        })
+    }
+}
+
+fn may_limit(link: &Link) -> bool {
+    KINDS.contains(&link.qdisc.as_str())
+}
+
+impl Linux {
+    /// Reads the limits of others, where there may be some.
+    pub(super) fn look_for_others(&mut self, desired: &Desired) -> Result<(), Error> {
+        let seats = |received: bool| {
+            let pools = desired.pools.iter().filter(move |p| !received || p.key.direction == Direction::GuestRx);
+            pools.flat_map(|pool| &pool.seats).filter_map(|seat| seat.interface.as_ref())
+        };
+        let members: BTreeMap<u32, &String> = seats(false).map(|i| (i.index, &i.name)).collect();
+        let at: BTreeSet<u32> = members.keys().copied().filter(|index| self.others.suspects.contains(index)).collect();
+        if at.is_empty() {
+            (self.others.read, self.others.limits, self.others.beside) = Default::default();
+            return Ok(());
+        }
+        if std::mem::take(&mut self.others.stale) || !at.is_subset(&self.others.read) {
+            self.others.limits = self.limits_at(&at)?;
+            self.others.read = at;
+        }
+        let received: BTreeSet<u32> = seats(true).map(|i| i.index).collect();
+        let beside = self.others.limits.iter().filter(|(index, _)| !received.contains(index));
+        let shown = |(index, limit): (&u32, &OtherLimit)| {
+            Some(format!("{} of {} at {}", limit.kind, limit.rate_bps, members.get(index)?))
+        };
+        self.others.beside = beside.filter_map(shown).collect();
+        Ok(())
+    }
+
+    /// The limits at these interfaces. A list that the kernel cuts short (`htb::read`) lacks some until the next look.
+    fn limits_at(&mut self, at: &BTreeSet<u32>) -> Result<BTreeMap<u32, OtherLimit>, Error> {
+        let all = self.netlink.dump("list qdiscs", &tc::all_qdiscs(), |m| tc::qdisc(m).map(Some))?;
+        let ours = |qdisc: &Qdisc| qdisc.handle == htb::HANDLE && qdisc.kind == "htb";
+        let mut limits = BTreeMap::new();
+        for root in all.into_iter().filter(|q| q.parent == tc::AT_ROOT && at.contains(&q.index) && !ours(q)) {
+            let limit = match (root.limit, root.default_class) {
+                (None, default) if default != 0 => self.class_limit(root.index, default)?,
+                (limit, _) => limit,
+            };
+            if let Some(limit) = limit {
+                let rate_bps = ByteRate::new(limit.bytes_per_second).bits();
+                limits.insert(root.index, OtherLimit { kind: root.kind, rate_bps });
+            }
+        }
+        Ok(limits)
+    }
+
+    /// What the class of unclassified packets lets through.
+    fn class_limit(&mut self, index: u32, class: u32) -> Result<Option<Limit>, Error> {
+        let classes = self.netlink.dump("list classes", &tc::classes_of(index), tc::class)?;
+        Ok(tc::least(&classes, class))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planes::linux::Device;
+
+    #[test]
+    fn qdiscs_are_listed_only_where_one_may_limit() {
+        let link = |index: u32, qdisc: &str| Link {
+            device: Device { index, name: format!("tap{index}") },
+            qdisc: qdisc.to_owned(),
+            ..Link::default()
+        };
+        let mut others = Others::default();
+        others.listed(&[link(1, "noqueue"), link(2, "tbf"), link(3, "fq_codel")]);
+        assert!(std::mem::take(&mut others.stale) && others.suspects == BTreeSet::from([2]));
+        others.changed(3, Some(&link(3, "fq_codel")));
+        assert!(!others.stale);
+        others.changed(3, Some(&link(3, "htb")));
+        assert!(std::mem::take(&mut others.stale) && others.suspects.contains(&3));
+        // Its rate may be another now.
+        others.changed(3, Some(&link(3, "htb")));
+        assert!(std::mem::take(&mut others.stale));
+        others.changed(2, None);
+        assert!(others.stale && others.suspects == BTreeSet::from([3]));
+    }
+}
