@@ -32,6 +32,9 @@ pub enum CoreError {
     /// The plane failed; what was in force before is in force again.
     #[error("{0}\n  the previous limits are in force again")]
     PutBack(PlaneError),
+    /// The plane failed at the first policy; what it had changed on the way was undone.
+    #[error("{0}\n  nothing was changed")]
+    Nothing(PlaneError),
     /// The plane failed, and what was in force before could not be put back.
     #[error("{failed}; restoring the previous limits also failed: {back}; `vmio guard undo` removes all limits")]
     Torn {
@@ -170,6 +173,7 @@ impl<P: Plane> Core<P> {
             }
             self.torn = true;
             return Err(match self.reconcile() {
+                Ok(_) if self.desired == Desired::default() => CoreError::Nothing(failed),
                 Ok(_) => CoreError::PutBack(failed),
                 Err(CoreError::Plane(back)) => CoreError::Torn { failed: Box::new(failed), back: Box::new(back) },
                 Err(other) => other,

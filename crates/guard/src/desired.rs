@@ -203,6 +203,7 @@ pub fn desired(
         };
         used.insert(&assigned.entry.place);
         if let Some(other) = assigned.passed_over {
+            used.insert(&other.place);
             let (entry, place) = (&assigned.entry, &assigned.entry.place);
             notes.push(format!(
                 "{} is matched by {} ({place}) and by {} ({}): the first applies",

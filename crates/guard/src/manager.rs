@@ -14,7 +14,7 @@ use crate::daemon::{Daemon, Gone};
 use crate::demand::history::{History, MemberHistory};
 use crate::demand::{Breach, Demand};
 use crate::desired::PoolKey;
-use crate::groups::{Groups, GuestInfo};
+use crate::groups::{self, Groups};
 use crate::interface::DiscoveredInterface;
 use crate::observed::Survey;
 use crate::planes::{Plane, PlaneError, linux, observe};
@@ -39,7 +39,8 @@ pub use set::Change;
 use set::SetOver;
 use told::Told;
 pub use told::{PoolChange, PoolState};
-use unconfirmed::{LastConfirmed, Waiting};
+pub use unconfirmed::Unconfirmed;
+use unconfirmed::{Files, LastConfirmed, Waiting};
 
 /// Number of kept times from an interface's appearance to its limit.
 const APPEARED: usize = 1000;
@@ -55,8 +56,8 @@ pub struct Manager {
     read: Read,
     revision: u64,
     waiting: Option<Waiting>,
-    /// Whether it started with the policy before an unconfirmed change.
-    began_before: bool,
+    /// The unconfirmed change before whose policy it started.
+    began_before: Option<Unconfirmed>,
     found: Vec<DiscoveredInterface>,
     demand: Demand,
     told: Told,
@@ -69,7 +70,7 @@ pub struct Manager {
     allocator: Allocator,
     groups: Option<Groups>,
     groups_put_right: u64,
-    /// Control group limits that could not be put back at the last look.
+    /// Of the last look: control group limits that could not be put back, and classes whose limits hold for nobody.
     group_notes: Vec<String>,
     trouble: Option<String>,
     refused: Option<String>,
@@ -124,7 +125,10 @@ impl Manager {
         let unconfirmed: Entries<LastConfirmed> = Entries::read(&log, HOST)?;
         let files = texts.files()?;
         let before = unconfirmed.before(&files);
-        let began_before = before.is_some();
+        let of = |(confirmed, _): &(Files, String)| {
+            if *confirmed == files { Unconfirmed::Set } else { Unconfirmed::Files }
+        };
+        let began_before = before.as_ref().map(of);
         let (files, over) = before.unwrap_or((files, over));
         let read = read(files, texts.links(None), &over)?;
         let found = look(&read.loaded.policy.uplinks.keys().cloned().collect())?;
@@ -198,21 +202,11 @@ impl Manager {
     /// Sets the guests' limits of processors and memory.
     fn limit_groups(&mut self) {
         let Some(groups) = &mut self.groups else { return };
-        let mut guests: BTreeMap<&[u32], GuestInfo> = BTreeMap::new();
-        for found in self.found.iter().filter(|found| !found.pids.is_empty()) {
-            let name = found.interface.vms.first().unwrap_or(&found.interface.name);
-            let guest = guests.entry(&found.pids).or_insert_with(|| GuestInfo {
-                name: name.clone(),
-                interfaces: Vec::new(),
-                pids: found.pids.clone(),
-                memory_bytes: found.memory_bytes,
-            });
-            guest.interfaces.push(found.interface.clone());
-        }
-        let guests: Vec<GuestInfo> = guests.into_values().collect();
+        let guests = groups::guests(&self.found);
         let done = groups.reconcile(&self.read.loaded.policy, &guests);
         self.groups_put_right += done.put_right as u64;
         self.group_notes = done.notes;
+        self.group_notes.append(&mut groups::idle(&self.read.loaded.policy, &guests));
     }
 
     /// Interfaces that are in a class, by index.
@@ -297,7 +291,14 @@ impl Manager {
             groups_put_right: self.groups_put_right,
             group_notes: &self.group_notes,
             observed: self.survey.as_ref().map(|survey| survey.document(&self.read.loaded.policy)),
+            uplinks_down: self.uplinks_down(),
         }))
+    }
+
+    /// Uplinks that are set down now; none where the kernel cannot be asked.
+    fn uplinks_down(&self) -> Vec<String> {
+        let asks = self.plane == linux::ENTRY.abilities.plane;
+        if asks { linux::down(&self.uplinks()).unwrap_or_default() } else { Vec::new() }
     }
 
     /// Number of policy changes since the start.

@@ -13,6 +13,14 @@ use rustix::process::geteuid;
 /// The network namespace of this thread.
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
+/// The inode of this thread's network namespace, which names it on this host.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub fn inode() -> io::Result<u64> {
+    Ok(fs::metadata(NAMESPACE)?.ino())
+}
+
 /// Holds the lock on the network namespace; dropping it lets another guard start.
 #[derive(Debug)]
 pub struct NamespaceLock(#[allow(dead_code, reason = "closing it unlocks")] File);

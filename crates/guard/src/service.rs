@@ -14,7 +14,7 @@ use crate::api::{self, Listeners, Server, Shared, Token, Wish};
 use crate::demand::Breach;
 use crate::groups::{Groups, GroupsError};
 use crate::manager::document::Status;
-use crate::manager::{Manager, ManagerError, PoolChange, Start, Texts};
+use crate::manager::{Manager, ManagerError, PoolChange, Start, Texts, Unconfirmed};
 use crate::namespace_lock::NamespaceLock;
 use crate::planes::linux::{self, Error};
 use crate::planes::{Entry, Options};
@@ -50,6 +50,8 @@ pub struct Service {
     pub allocator: Allocator,
     /// Whether a foreign qdisc at an uplink is replaced, and put back at the end.
     pub takeover: bool,
+    /// Called when it is sure that no other guard runs here, before anything is changed.
+    pub begin: Box<dyn FnOnce()>,
 }
 
 /// An event for the log.
@@ -73,8 +75,8 @@ pub enum Event {
     Refused(Vec<String>),
     /// An unconfirmed change was taken back.
     TakenBack,
-    /// It started with the last confirmed policy, since the files' policy was unconfirmed when the earlier guard ended.
-    BeganBefore,
+    /// It started with the last confirmed policy, since this was unconfirmed when the earlier guard ended.
+    BeganBefore(Unconfirmed),
     /// An interface got a class.
     Came {
         /// The interface.
@@ -161,6 +163,7 @@ impl Service {
         } else {
             None
         };
+        (self.begin)();
         let listeners = Listeners::open(&self.socket, self.group, self.tcp).map_err(system)?;
         let groups = if self.plane.changes { Some(Groups::open(&log)?) } else { None };
         let (plane, options) = (self.plane, Options { takeover: self.takeover, log: log.clone() });
@@ -190,8 +193,8 @@ impl Service {
         drop(manager);
         let notes = status.notes.into_iter().chain(status.policy.warnings).collect();
         tell(Event::Ready { interfaces, uplinks, notes });
-        if began_before {
-            tell(Event::BeganBefore);
+        if let Some(unconfirmed) = began_before {
+            tell(Event::BeganBefore(unconfirmed));
         }
         // What is observed begins here, and ends with the time that the loop is given.
         api::lock(&main_loop.manager).observe();

@@ -45,6 +45,17 @@ impl Problem {
         self
     }
 
+    /// Names the argument of a command that makes a text wrong which was right before; the place in the text follows.
+    pub fn caused_by(mut self, argument: &str) -> Problem {
+        self.file = if self.is_placed {
+            format!("{}: {}:{}", printable(argument), self.file, self.line)
+        } else {
+            printable(argument)
+        };
+        self.is_placed = false;
+        self
+    }
+
     /// The problem like a compiler's message; `label` is its first word (`error`, `warning`), which may have escape
     /// sequences.
     pub fn snippet(&self, label: &str) -> String {
@@ -254,5 +265,9 @@ mod tests {
         let problem = problem.of_argument("guard set class gold --max");
         assert_eq!(problem.to_string(), "guard set class gold --max: is wrong");
         assert_eq!(problem.snippet("error"), "error: guard set class gold --max: is wrong\n  = help: mend it\n");
+        let of_a_file =
+            Source::new("a.toml", "[class.gold]\nmin = 9\n").problem(&(14..15), "class.gold.min", "is above");
+        let caused = of_a_file.caused_by("guard set class gold --max").to_string();
+        assert_eq!(caused, "guard set class gold --max: a.toml:2: class.gold.min: is above");
     }
 }

@@ -156,13 +156,18 @@ fn exit_of(e: &anyhow::Error) -> Exit {
     failure(e).map_or(Exit::Failed, |f| f.exit)
 }
 
-/// `error: …`, the causes that add something, and `help: …`. A message of several lines is several errors.
+/// `error: …`, the causes that add something, and `help: …`. A message of several lines is several errors; a line that is
+/// indented belongs to the error above it.
 fn render(e: &anyhow::Error, style: Style) -> String {
     // The help of a failure is shown apart, so it is left out of the message.
     let first = failure(e).filter(|_| e.downcast_ref::<vmio_node::Error>().is_some()).map(|f| f.message);
     let first = first.unwrap_or_else(|| e.to_string());
     let error = format!("{} ", style.red("error:"));
-    let mut text: String = first.lines().map(|line| fit::notice(&error, 7, line)).collect();
+    let line = |line: &str| match line.strip_prefix("  ") {
+        Some(further) => fit::notice("  ", 8, further),
+        None => fit::notice(&error, 7, line),
+    };
+    let mut text: String = first.lines().map(line).collect();
     for cause in term::new_causes(&first, e.chain().skip(1)) {
         let lead = |i: usize| if i == 0 { "  cause: " } else { "         " };
         text += &cause.lines().enumerate().map(|(i, line)| fit::notice(lead(i), 9, line)).collect::<String>();
@@ -191,6 +196,9 @@ mod tests {
         assert_eq!(exit_of(&e), Exit::Precondition);
         let text = render(&e, Style::PLAIN);
         assert_eq!(text, "error: loading run 3\n  cause: cannot open /x\n  cause: disk on fire\n  help: put it out\n");
+        let e = anyhow::Error::new(Failure::new(Exit::Failed, "a is in use\n  help: free a\n  nothing was changed"));
+        let text = render(&e, Style::PLAIN);
+        assert_eq!(text, "error: a is in use\n  help: free a\n  nothing was changed\n");
         let long = |word: &str| [word; 30].join(" ");
         let e = anyhow::Error::msg(long("burnt")).context(
             Failure::new(Exit::Usage, format!("a:1: {}\na:2: {}", long("this"), long("that"))).help(long("do")),

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::rules::change::shell;
 
 /// The directories of this user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,8 +16,12 @@ pub struct Paths {
     pub runtime: PathBuf,
     /// The runtime directory of the host's guard, which is root's.
     guard: PathBuf,
+    /// Whether the user named the state directory.
+    is_named: bool,
 }
 
+/// Where root's state is.
+const STATE: &str = "/var/lib/vmio";
 /// Where root's sockets are.
 const RUNTIME: &str = "/run/vmio";
 
@@ -40,14 +45,15 @@ impl Paths {
             let state = std::path::absolute(dir).map_err(|e| {
                 Failure::new(Exit::Usage, format!("cannot make an absolute path of {}: {e}", dir.display()))
             })?;
-            return Ok(Paths { runtime: state.join("run"), guard: state.join("run"), state });
+            return Ok(Paths { runtime: state.join("run"), guard: state.join("run"), state, is_named: true });
         }
         if root {
-            return Ok(Paths { state: "/var/lib/vmio".into(), runtime: RUNTIME.into(), guard: RUNTIME.into() });
+            let (state, runtime) = (STATE.into(), PathBuf::from(RUNTIME));
+            return Ok(Paths { state, guard: runtime.clone(), runtime, is_named: false });
         }
         let state = home("XDG_STATE_HOME", ".local/state")?;
         let runtime = absolute("XDG_RUNTIME_DIR").map(|p| p.join("vmio")).unwrap_or_else(|| state.join("run"));
-        Ok(Paths { state, runtime, guard: RUNTIME.into() })
+        Ok(Paths { state, runtime, guard: RUNTIME.into(), is_named: false })
     }
 
     /// Socket of a guard of this user.
@@ -58,6 +64,28 @@ impl Paths {
     /// Socket of the guard to ask: this user's where one observes, else the host's.
     pub fn guard_socket(&self) -> PathBuf {
         Some(self.own_guard_socket()).filter(|own| own.exists()).unwrap_or_else(|| self.guard.join("guard.sock"))
+    }
+
+    /// File that names the state directory with the ledger of the guard of a network namespace (its inode), which is
+    /// root's whatever that directory is.
+    pub fn guard_record(namespace: u64) -> PathBuf {
+        Path::new(RUNTIME).join(format!("guard-{namespace}.state"))
+    }
+
+    /// What a printed command needs to mean this state directory: ` --state DIR` where the user named it, else nothing.
+    pub fn option(&self) -> String {
+        if self.is_named { Paths::naming(&self.state) } else { String::new() }
+    }
+
+    /// ` --state DIR`, for a command that is printed.
+    pub fn naming(state: &Path) -> String {
+        format!(" --state {}", shell(&state.to_string_lossy()))
+    }
+
+    /// The same for another state directory; nothing for root's own, where the environment names no other.
+    pub fn option_of(state: &Path) -> String {
+        let is_overridden = std::env::var_os("VMIO_STATE").is_some_and(|dir| !dir.is_empty());
+        if state == Path::new(STATE) && !is_overridden { String::new() } else { Paths::naming(state) }
     }
 
     /// The configuration of `vmio scan`: `/etc/vmio/scan.toml` for root, in the XDG configuration directory
@@ -123,6 +151,9 @@ mod tests {
         let p = Paths::resolve(false, Some(Path::new("/x")), with(&[])).unwrap();
         assert_eq!(p.state, Path::new("/x"));
         assert_eq!(p.runtime, Path::new("/x/run"));
+        assert_eq!(p.option(), " --state /x");
+        assert_eq!(Paths::option_of(Path::new("/a b")), " --state '/a b'");
+        assert_eq!(Paths::resolve(true, None, with(&[])).unwrap().option(), "");
         let e = Paths::resolve(false, None, with(&[])).unwrap_err();
         assert_eq!(e.exit, Exit::Precondition);
         assert!(e.help.unwrap().contains("--state"));

@@ -59,7 +59,26 @@ fn a_host_is_looked_at_only_where_that_is_asked() {
     fs::write(state.path().join("tiny.toml"), tiny).unwrap();
     ends(&state, &["check", "--config", "tiny.toml"], 0);
     ends(&state, &["check", "--config", "tiny.toml", "--host"], 2)
-        .says(&["refused: ", "this host cannot hold the policy"]);
+        .says(&["refused: this host cannot hold the policy: ", "error: this host cannot hold the policy"]);
+    // The refusal comes last.
+    let out = unfolded(&ends(&state, &["check", "--config", "typo.toml", "--host"], 2).out);
+    assert!(out.starts_with("The policy is valid, but not on this host (see below): "), "{out}");
+    let last = out.rsplit("refused: ").next().unwrap();
+    assert!(last.starts_with("this host cannot hold the policy: ") && last.ends_with("see: ip link"), "{out}");
+}
+
+/// Refused before a daemon is asked.
+#[test]
+fn requests_that_make_no_sense_say_what_would() {
+    let state = with_files(&[("guard.toml", POLICY)]);
+    for (args, words) in [
+        (&["set", "class", "--clear"][..], "the name of the class is missing"),
+        (&["set", "class", "--clear"], "help: for example: vmio guard set class NAME --clear"),
+        (&["set", "class", "gold", "--max", "5Mbit", "--confirm", "5m"], "write \"300s\""),
+        (&["apply", "--config", "guard.toml"], "the daemon rereads the files that it was started with"),
+    ] {
+        ends(&state, args, 2).says(&[words]);
+    }
 }
 
 /// The file that comes with vmio is what the README has people paste.

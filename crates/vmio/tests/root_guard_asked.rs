@@ -5,14 +5,16 @@
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use vmio_testbed::poll_until;
+use vmio_testbed::{net, poll_until};
 
-use crate::help::guarded::{POLICY, TestHost, ip, promtool};
+use crate::help::guarded::{POLICY, TestHost, ip, network_state, promtool};
+use crate::help::state_dir::unfolded;
 
 /// A user that no line of /etc/passwd need have.
 const NOBODY: &str = "65534";
@@ -171,5 +173,57 @@ fn unconfirmed_files_are_taken_back() {
         host.ends(&["guard", "undo"], 0);
         let (code, said) = daemon.end(None);
         assert!(code == Some(0) && said.contains("the change was not confirmed"), "{said}");
+    });
+}
+
+/// Only the state directory that the guard ran with has what it needs to put everything back.
+#[test]
+#[ignore = "root"]
+fn a_killed_guards_record_is_found_from_another_state_directory() {
+    TestHost::with(|host| {
+        let before = network_state();
+        let (state, other) = (host.dir.path().join("state"), host.dir.path().join("other"));
+        let namespace = fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
+        let record = PathBuf::from(format!("/run/vmio/guard-{namespace}.state"));
+        let daemon = host.run();
+        assert_eq!(fs::read_to_string(&record).unwrap(), state.to_str().unwrap());
+        let ends = |args: &[&str], code: i32, words: &str| {
+            let output = host.command(args).env("VMIO_STATE", &other).output().unwrap();
+            let said = unfolded(&String::from_utf8([output.stdout, output.stderr].concat()).unwrap());
+            assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+            assert!(said.contains(words), "{args:?}: no {words:?} in {said}");
+        };
+        let policy = host.policy();
+        let run = ["guard", "run", "--config", policy.to_str().unwrap()];
+        let named = format!("with the state directory {}", state.display());
+        for args in [&run[..], &["guard", "undo"], &["guard", "status"]] {
+            ends(args, 3, &named);
+        }
+        let (_, said) = daemon.end(Some(Signal::KILL));
+        assert!(unfolded(&said).contains(&format!("remove: `vmio guard undo --state {}`", state.display())), "{said}");
+        let limited = network_state();
+        let undo = format!("vmio guard undo --state {}", state.display());
+        for args in [&run[..], &["guard", "undo"], &["guard", "status"]] {
+            ends(args, 3, &undo);
+        }
+        assert!(!other.exists() && network_state() == limited, "nothing was made or changed");
+        host.ends(&["guard", "undo"], 0);
+        assert_eq!(network_state(), before);
+        assert!(!record.exists());
+        // A start that is refused leaves no directory behind: another program's queue is in the way.
+        ip("link add d0 type dummy");
+        net::run(&["tc qdisc add dev d0 root handle 11: bfifo limit 9000"]);
+        host.write(&POLICY.replace("uplink.u0", "uplink.d0"));
+        ends(&run, 1, "nothing was changed");
+        assert!(!other.exists() && !record.exists());
+        ends(&["guard", "run", "--config", "/nonexistent"], 2, "vmio guard run --observe --uplink eth0");
+        assert!(!other.exists());
+        // A record that is lost with its directory: what the kernel shows goes, and the rest is told.
+        ip("link del d0");
+        host.write(POLICY);
+        drop(host.run().end(Some(Signal::KILL)));
+        fs::rename(&state, host.dir.path().join("moved")).unwrap();
+        ends(&["guard", "undo"], 1, "is not recorded in this state directory");
+        assert!(!crate::help::guarded::limits());
     });
 }

@@ -248,7 +248,7 @@ fn failed_start_leaves_earlier_limits() {
         plane.fail_after(1);
         Core::start(plane, policy(POLICY), vec![tap(1), web1()]).err().unwrap()
     };
-    assert!(matches!(fail(false), CoreError::PutBack(_)));
+    assert!(matches!(fail(false), CoreError::Nothing(_)));
     assert!(matches!(fail(true), CoreError::Inherited(_)));
     let mut plane = Fake::new(Abilities::HTB);
     plane.earlier = true;

@@ -201,6 +201,17 @@ fn later_guest_that_cannot_be_limited_is_noted() {
 }
 
 #[test]
+fn an_entry_that_is_passed_over_has_a_match() {
+    let of_web = held(2, OPEN);
+    let interface = Interface { name: "vnet0".into(), vms: vec!["web".into()], ..of_web.interface.clone() };
+    let core = start(POLICY, vec![DiscoveredInterface { interface, ..of_web }]).unwrap();
+    let notes = core.desired().notes.join("\n");
+    assert!(notes.contains("vnet0 is matched by vnet0 (guard.toml:9:9) and by vm:web"), "{notes}");
+    assert!(notes.contains("no interface that is here now matches tap*"), "{notes}");
+    assert!(!notes.contains("no interface that is here now matches v"), "{notes}");
+}
+
+#[test]
 fn interfaces_without_a_class_are_noted() {
     let there = |others: u32| {
         let other = |index| DiscoveredInterface {

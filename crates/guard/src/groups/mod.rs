@@ -13,6 +13,7 @@
 mod dial;
 mod hold;
 mod host;
+mod lacking;
 mod place;
 mod why_not;
 
@@ -30,6 +31,7 @@ use crate::undo_log::{Entries, EntryId, HOST, UndoLog, UndoLogError};
 use dial::Dial;
 use hold::{Limit, RestoreOutcome, Slot};
 pub use host::{Group, Here, Host};
+pub use lacking::{guests, idle, lacking};
 use place::GuestCgroup;
 pub use why_not::{InUse, WhyNot};
 

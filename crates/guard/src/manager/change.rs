@@ -3,9 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use vmio_model::policy::PolicyError;
+
 use super::read::{Read, read, read_now};
 use super::set::SetOver;
-use super::unconfirmed::Waiting;
+use super::unconfirmed::{Unconfirmed, Waiting};
 use super::{Change, Manager, ManagerError, Senseless, set};
 
 impl Manager {
@@ -116,8 +118,8 @@ impl Manager {
         Ok(true)
     }
 
-    /// Whether the guard started with the last confirmed policy instead of the files.
-    pub fn began_before(&self) -> bool {
+    /// What was left out of the policy that the guard started with, since nobody had confirmed it.
+    pub fn began_before(&self) -> Option<Unconfirmed> {
         self.began_before
     }
 
@@ -128,7 +130,7 @@ impl Manager {
     /// [`ManagerError::SetStays`] the next start would put it in force.
     pub fn set(&mut self, change: &Change, confirm: Option<Duration>) -> Result<(), ManagerError> {
         let over = set::changed(&self.read.over, change)?;
-        let next = read_now(&*self.texts.0, &over)?;
+        let next = read_now(&*self.texts.0, &over).map_err(|error| self.caused(change, error))?;
         // An unconfirmed change is recorded by `change`, and `confirm` records this.
         if confirm.is_some() || self.waiting.is_some() {
             return self.change(Ok(next), confirm);
@@ -144,6 +146,16 @@ impl Manager {
             // An older entry that stays does no harm: the last one counts.
             (done, _) => done,
         }
+    }
+
+    /// The error of a policy with a change, which names the change where the files are right without it.
+    fn caused(&self, change: &Change, error: ManagerError) -> ManagerError {
+        let ManagerError::Policy(PolicyError { problems, warnings }) = error else { return error };
+        let before = match read_now(&*self.texts.0, &self.read.over) {
+            Err(ManagerError::Policy(error)) => error.problems,
+            _ => Vec::new(),
+        };
+        ManagerError::Policy(PolicyError { problems: set::caused(change, problems, &before), warnings })
     }
 
     /// What is set over the files, as the ledger has it.

@@ -58,6 +58,9 @@ pub struct Status {
     pub guests: Vec<GuestDocument>,
     /// What deserves a word.
     pub notes: Vec<String>,
+    /// Uplinks that are set down, so that nothing passes them.
+    #[serde(default)]
+    pub uplinks_down: Vec<String>,
     /// What goes wrong now.
     pub trouble: Option<String>,
     /// What was seen by a guard that only observes (`vmio guard run --observe`); null of one that enforces.
@@ -184,6 +187,7 @@ pub(super) struct StatusParts<'a> {
     pub groups_put_right: u64,
     pub group_notes: &'a [String],
     pub observed: Option<Observed>,
+    pub uplinks_down: Vec<String>,
 }
 
 pub(super) fn status(known: StatusParts<'_>) -> Status {
@@ -240,6 +244,7 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
             .cloned()
             .chain(local_note(&local::exceeded(&loops.pools, policy)))
             .collect(),
+        uplinks_down: known.uplinks_down,
         trouble: known.trouble.map(str::to_owned),
         observed: known.observed,
     }

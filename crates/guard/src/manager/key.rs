@@ -41,6 +41,11 @@ impl Key {
         Key::MemoryMax,
     ];
 
+    /// Whether it is about guests' control groups.
+    pub fn is_of_groups(self) -> bool {
+        matches!(self, Key::CpuWeight | Key::CpuMax | Key::MemoryMax)
+    }
+
     /// As the command line calls it.
     pub fn option(self) -> String {
         format!("--{}", self.word().replace('_', "-"))

@@ -77,6 +77,27 @@ pub fn changed(over: &str, change: &Change) -> Result<String, Senseless> {
     toml::to_string(&Over { class: all }).map_err(Senseless::NoToml)
 }
 
+/// The command that makes this change, as far as a problem of it needs it.
+fn argument(change: &Change) -> String {
+    match change {
+        Change::Set { class, keys } => {
+            let keys: String = keys.keys().map(|key| format!(" {}", key.option())).collect();
+            format!("{OVER} class {class}{keys}")
+        }
+        Change::Clear { class: Some(class) } => format!("{OVER} class {class} --clear"),
+        Change::Clear { class: None } => format!("{OVER} --clear"),
+    }
+}
+
+/// The problems that a change causes in a policy that had only those of `before`: what was right in the files is its
+/// fault.
+pub(super) fn caused(change: &Change, problems: Vec<Problem>, before: &[Problem]) -> Vec<Problem> {
+    let argument = argument(change);
+    let is_its = |problem: &Problem| !problem.file.starts_with(OVER) && !before.contains(problem);
+    let named = |problem: Problem| if is_its(&problem) { problem.caused_by(&argument) } else { problem };
+    problems.into_iter().map(named).collect()
+}
+
 /// A problem of the keys over the files with the argument that set what is wrong; of the files as it is.
 pub(super) fn named(over: &str, problem: Problem) -> Problem {
     let Some(Over { class }) = toml::from_str(over).ok().filter(|_| problem.file == OVER) else { return problem };
@@ -177,6 +198,17 @@ mod tests {
         let problem = error.problems.into_iter().next().unwrap();
         let of_the_file = "guard.toml:4: class.gold.min: 2 Mbit/s is above the maximum of 1 Mbit/s (guard set)";
         assert_eq!(named(&over, problem).to_string(), of_the_file);
+        // Only what was wrong before is the file's.
+        let change = Change::Set { class: "gold".into(), keys: [(Key::Max, "1Mbit".to_owned())].into() };
+        let file = format!("{file}[class.tin]\nmin = \"2\"\n");
+        let problems = |over: &str| {
+            let read = Policy::read_under(&[("guard.toml", &file)], (OVER, over), &Links::default());
+            read.unwrap_err().problems
+        };
+        let all = caused(&change, problems(&over), &problems(""));
+        let said: Vec<String> = all.iter().map(ToString::to_string).collect();
+        assert!(said.contains(&format!("guard set class gold --max: {of_the_file}")), "{said:?}");
+        assert!(said.iter().any(|said| said.starts_with("guard.toml:7: class.tin.min: ")), "{said:?}");
     }
 
     #[test]

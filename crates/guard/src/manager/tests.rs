@@ -123,7 +123,7 @@ fn next_daemon_starts_with_the_confirmed_policy() {
     drop(manager);
     for _ in 0..2 {
         let manager = start_with(&files, &log).unwrap();
-        assert_eq!((min(&manager), manager.began_before()), (40, true));
+        assert_eq!((min(&manager), manager.began_before()), (40, Some(Unconfirmed::Files)));
         assert!(manager.status().unwrap().policy.files_differ);
     }
     // The files before the last ones waited, too.
@@ -132,7 +132,7 @@ fn next_daemon_starts_with_the_confirmed_policy() {
     // Those that somebody has written since are what is wanted.
     files.write(&policy("25Mbit"));
     let mut manager = start_with(&files, &log).unwrap();
-    assert_eq!((min(&manager), manager.began_before()), (25, false));
+    assert_eq!((min(&manager), manager.began_before()), (25, None));
     // One that ends takes back what waits: nobody will.
     files.write(&policy("15Mbit"));
     manager.apply(Some(Duration::from_secs(600))).unwrap();
@@ -146,7 +146,7 @@ fn next_daemon_starts_with_the_confirmed_policy() {
     manager.confirm().unwrap();
     drop(manager);
     let mut manager = start_with(&files, &log).unwrap();
-    assert_eq!((min(&manager), manager.began_before()), (15, false));
+    assert_eq!((min(&manager), manager.began_before()), (15, None));
     manager.stop(true).unwrap();
     assert!(log.is_empty());
 }
@@ -164,6 +164,8 @@ fn set_keys_outlive_the_daemon() {
     drop(manager);
     let mut manager = start_with(&files, &log).unwrap();
     assert_eq!(min(&manager), 10, "what waited for a confirmation is gone");
+    assert_eq!(manager.began_before(), Some(Unconfirmed::Set));
+    assert!(!manager.status().unwrap().policy.files_differ);
     manager.set(&Change::Clear { class: None }, None).unwrap();
     assert_eq!(min(&manager), 40);
     manager.set(&set("10Mbit"), None).unwrap();

@@ -9,7 +9,16 @@ use super::read::Read;
 use crate::undo_log::{Entries, Entry, HOST, UndoLogError};
 
 /// Policy files as (name, text).
-type Files = Vec<(String, String)>;
+pub(super) type Files = Vec<(String, String)>;
+
+/// What nobody had confirmed when an earlier guard ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unconfirmed {
+    /// The files as they are now.
+    Files,
+    /// What was set over the files, which are the confirmed ones.
+    Set,
+}
 
 /// A change in force that waits for its confirmation.
 #[derive(Debug)]

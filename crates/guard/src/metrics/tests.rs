@@ -113,6 +113,7 @@ fn status(members: Vec<MemberDocument>) -> Status {
         }],
         guests: Vec::new(),
         notes: Vec::new(),
+        uplinks_down: Vec::new(),
         trouble: None,
         observed: None,
     }

@@ -65,6 +65,12 @@ pub fn time(text: &str) -> Result<Duration, UnitError> {
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
         "" => return Err(UnitError(format!("`{text}` has no unit; write \"{text}ms\" or \"{text}s\""))),
+        "m" | "min" | "h" => {
+            let seconds = scale(parts, if unit == "h" { 3600 } else { 60 }).filter(|seconds| *seconds > 0);
+            let in_seconds =
+                |seconds: u128| UnitError(format!("invalid time `{text}`; write \"{seconds}s\" (us, ms, s)"));
+            return Err(seconds.map_or_else(how, in_seconds));
+        }
         _ => return Err(how()),
     };
     scale(parts, nanoseconds).and_then(|ns| u64::try_from(ns).ok()).map(Duration::from_nanos).ok_or_else(how)
@@ -225,7 +231,9 @@ mod tests {
         assert_eq!(time("10ms"), Ok(Duration::from_millis(10)));
         assert_eq!(time("1.5 s"), Ok(Duration::from_millis(1500)));
         assert!(time("10").unwrap_err().to_string().contains("\"10ms\""));
-        assert!(time("10m").is_err() && time("soon").is_err());
+        assert!(time("5m").unwrap_err().to_string().contains("write \"300s\""));
+        assert!(time("1.5 h").unwrap_err().to_string().contains("write \"5400s\""));
+        assert!(time("soon").unwrap_err().to_string().contains("\"10ms\""));
         for ms in [1, 10, 1500, 10_000] {
             assert_eq!(time(&show_time(Duration::from_millis(ms))), Ok(Duration::from_millis(ms)));
         }

@@ -8,12 +8,14 @@ mod gateways;
 mod host;
 mod links;
 mod observed;
+mod record;
 mod run;
 mod set;
 mod settings;
 mod simulate;
 mod status;
 mod table;
+mod texts;
 mod told;
 
 use std::path::PathBuf;
@@ -145,7 +147,7 @@ fn check(args: &host::Args, context: &Context) -> Outcome {
     }
     let policy = accepted(read)?;
     if !context.json {
-        term::print(&settings::text(&policy, &exceeded))?;
+        term::print(&settings::text(&policy, &exceeded, refused))?;
         if let Some(host) = &host {
             term::print(&host::text(host, context.style))?;
         }

@@ -150,6 +150,16 @@ pub fn in_the_way<'a>(uplinks: impl IntoIterator<Item = &'a String>, takeover: b
     Ok(uplinks.into_iter().filter_map(|uplink| Some(look(uplink).err()?.to_string())).collect())
 }
 
+/// Those of these interfaces that are set down. Changes nothing.
+///
+/// # Errors
+/// When the kernel gives no netlink socket.
+pub fn down<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<Vec<String>> {
+    let mut netlink = Netlink::open()?;
+    let mut is_down = |name: &str| links::look(&mut netlink, name).is_ok_and(|link| link.is_some_and(|link| !link.up));
+    Ok(names.into_iter().filter(|name| is_down(name)).cloned().collect())
+}
+
 /// Whether any interface has queues of a guard.
 ///
 /// # Errors

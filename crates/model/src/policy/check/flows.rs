@@ -40,20 +40,24 @@ impl Check<'_> {
     }
 
     fn rates(&mut self, key: &str, draft: &FlowDraft, class_max: Option<&At<BitRate>>) {
+        // A key has no room for it.
+        let flow = draft.name.as_ref().map_or_else(String::new, |name| format!("flow `{}`: ", name.value));
         if let (Some(min), Some(max)) = (&draft.min, &draft.max)
             && min.value > max.value
         {
-            let what = format!("{} is above the maximum of {} ({})", min.value, max.value, self.place(max));
+            let what = format!("{flow}{} is above the maximum of {} ({})", min.value, max.value, self.place(max));
             self.problem(min, &format!("{key}.min"), what);
         }
         if let (Some(max), Some(whole)) = (&draft.max, class_max)
             && max.value > whole.value
         {
-            let what = format!("{} is above the class's maximum of {} ({})", max.value, whole.value, self.place(whole));
+            let (of_class, place) = (whole.value, self.place(whole));
+            let what = format!("{flow}{} is above the class's maximum of {of_class} ({place})", max.value);
             self.problem(max, &format!("{key}.max"), what);
         }
         if let Some(max) = draft.max.as_ref().filter(|max| max.value == BitRate::ZERO) {
-            self.problem(max, &format!("{key}.max"), "lets nothing pass; to block packets use a firewall");
+            let what = format!("{flow}lets nothing pass; to block packets use a firewall");
+            self.problem(max, &format!("{key}.max"), what);
         }
     }
 }

@@ -17,7 +17,9 @@ pub fn percent(text: &str) -> Result<u64, UnitError> {
     match unit {
         "%" => {}
         "" => {
+            // More is rather a number of percent whose sign was left out.
             let percent = scale(parts, PROCESSOR).and_then(|n| u64::try_from(n).ok());
+            let percent = percent.filter(|n| *n < PROCESSOR * 100);
             let processors =
                 percent.map_or_else(String::new, |n| format!(" or \"{}\" for processors", show_percent(n)));
             return Err(UnitError(format!(
@@ -120,6 +122,7 @@ mod tests {
             let error = percent(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
+        assert!(!percent("150").unwrap_err().to_string().contains("processors"), "150 % is meant");
     }
 
     #[test]

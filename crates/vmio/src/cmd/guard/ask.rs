@@ -1,5 +1,6 @@
 //! The client of the daemon: `vmio guard status`, `apply`, `confirm` and `undo`; `set` is in `set.rs`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use vmio_guard::api::client::{Client, ClientError};
@@ -7,14 +8,15 @@ use vmio_guard::api::{Apply, SocketFile, Stop};
 use vmio_guard::groups::Groups;
 use vmio_guard::manager::Manager;
 use vmio_guard::manager::document::Status;
-use vmio_guard::namespace_lock::NamespaceLock;
 use vmio_guard::planes::{Options, Scope, linux};
 use vmio_guard::undo_log::UndoLog;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::units;
 
+use super::record::{self, Record};
 use super::{run, status};
 use crate::context::{Context, Outcome};
+use crate::paths::Paths;
 use crate::term;
 
 #[derive(Debug, clap::Args)]
@@ -28,7 +30,11 @@ pub struct StatusArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "vmio guard apply [--confirm <TIME>]")]
 pub struct ApplyArgs {
+    /// Refused: the daemon rereads the files that it was started with
+    #[arg(long, hide = true, num_args = 0..)]
+    config: Option<Vec<PathBuf>>,
     /// Revert the change after this time unless `vmio guard confirm` comes before
     #[arg(long, value_name = "TIME", value_parser = run::time_parser())]
     confirm: Option<Duration>,
@@ -40,19 +46,8 @@ pub fn client(context: &Context) -> Client {
 
 /// The error with exit code and help.
 pub fn failed(error: ClientError) -> anyhow::Error {
-    if let (ClientError::Nobody(_), Some(pid)) = (&error, other_guard()) {
-        return other_guard_runs(&format!("{error}, but "), pid);
-    }
     match error {
-        // Without the right to ask the kernel (an error here) the general message is given.
-        ClientError::Nobody(_) if linux::stands().unwrap_or(false) => {
-            Failure::new(Exit::Precondition, format!("{error}; limits of an earlier one are in force"))
-                .help("`vmio guard run` resumes them, `vmio guard undo` removes them")
-                .into()
-        }
-        ClientError::Nobody(_) => Failure::new(Exit::Precondition, error.to_string())
-            .help("start it with: vmio guard run (or: systemctl start vmio-guard)")
-            .into(),
+        ClientError::Nobody(_) => nobody(&error),
         ClientError::Refused(refusal) => {
             for problem in &refusal.problems {
                 term::note(problem);
@@ -75,21 +70,22 @@ pub fn failed(error: ClientError) -> anyhow::Error {
     }
 }
 
-/// The process id of a guard of this network namespace, whose socket is elsewhere.
-fn other_guard() -> Option<u32> {
-    NamespaceLock::holder().ok().flatten()
-}
-
-fn other_guard_runs(before: &str, pid: u32) -> anyhow::Error {
-    Failure::new(
-        Exit::Precondition,
-        format!(
-            "{before}a guard runs in this network namespace (process {pid}): it is just starting or ending, or has \
-             another state directory"
-        ),
-    )
-    .help("name that directory by --state (it is on the command line of that process, else /var/lib/vmio)")
-    .into()
+/// No guard answers: who does, or what is left of one.
+fn nobody(error: &ClientError) -> anyhow::Error {
+    if let Some(pid) = record::other_guard() {
+        return record::other_guard_runs(&format!("{error}, but "), pid);
+    }
+    let recorded = Record::here().ok().and_then(|record| record.directory());
+    // Without the right to ask the kernel (an error here) the general message is given.
+    if recorded.is_none() && !linux::stands().unwrap_or(false) {
+        return Failure::new(Exit::Precondition, error.to_string())
+            .help("start it with: vmio guard run (or: systemctl start vmio-guard)")
+            .into();
+    }
+    let state = recorded.as_deref().map(Paths::option_of).unwrap_or_default();
+    Failure::new(Exit::Precondition, format!("{error}; limits of an earlier one are in force"))
+        .help(format!("`vmio guard run{state}` resumes them, `vmio guard undo{state}` removes them"))
+        .into()
 }
 
 pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
@@ -117,10 +113,16 @@ pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
 }
 
 pub fn apply(args: &ApplyArgs, context: &Context) -> Outcome {
+    if args.config.is_some() {
+        let what = "apply has no --config: the daemon rereads the files that it was started with";
+        let help = "edit those, which `vmio guard status` names; or start it with others: vmio guard run --config PATH";
+        return Err(Failure::new(Exit::Usage, what).help(help).into());
+    }
     let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
     let client = client(context);
     client.post("/v1/apply", &Apply { confirm_seconds }).map_err(failed)?;
-    done("the policy of the files is in force", args.confirm, &after_change(&client)?)
+    let status = after_change(&client)?;
+    done(&format!("the policy of the files is in force{}", status::except(&status)), args.confirm, &status)
 }
 
 pub fn confirm(context: &Context) -> Outcome {
@@ -165,12 +167,16 @@ pub fn undo(context: &Context) -> Outcome {
         let failure = Failure::new(Exit::Precondition, "no guard runs; its limits can only be removed as root");
         return Err(failure.help("run it as root").into());
     }
+    let (record, state) = (Record::here()?, &context.paths.state);
+    if let Some(dir) = record.elsewhere(state) {
+        return Err(record::is_elsewhere("nothing was removed: ", &dir));
+    }
     let log = UndoLog::open_to_undo(&run::state(context)?)?;
     // That guard would set its limits again.
-    if let Some(pid) = other_guard() {
-        return Err(other_guard_runs("nothing was removed: ", pid));
+    if let Some(pid) = record::other_guard() {
+        return Err(record::other_guard_runs("nothing was removed: ", pid));
     }
-    let stood = linux::stands()? || !log.is_empty();
+    let (stood, recorded) = (linux::stands()?, !log.is_empty());
     let mut plane = (linux::ENTRY.open)(Options { takeover: false, log: log.clone() })?;
     // An interface that cannot be restored does not keep the others' limits in force: its error is returned at the end.
     let off = plane.undo();
@@ -187,8 +193,17 @@ pub fn undo(context: &Context) -> Outcome {
     if let Err((what, e)) = SocketFile::clear(&context.paths.own_guard_socket()) {
         term::note(&format!("cannot {what} {}: {e}", context.paths.own_guard_socket().display()));
     }
-    let limits = if stood { "; the limits are off" } else { ", and no limit of one was in force" };
-    term::note(&format!("no daemon runs{limits}"));
     observation?;
+    record.forget(state);
+    if stood && !recorded {
+        let what = "the queues and filters of an earlier guard are off; what else it had changed is not recorded in \
+                    this state directory and stays: send buffers of taps, processors and memory of guests, queues that \
+                    it had replaced";
+        return Err(Failure::new(Exit::Failed, what)
+            .help("where it had another state directory: vmio guard undo --state DIR")
+            .into());
+    }
+    let limits = if recorded { "; the limits are off" } else { ", and no limit of one was in force" };
+    term::note(&format!("no daemon runs{limits}"));
     Ok(Exit::Done)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use vmio_guard::desired::{DesiredMember, DesiredPool, Numbers, Strictness, desired};
+use vmio_guard::groups;
 use vmio_guard::manager::document::local_note;
 use vmio_guard::planes::{Entry, linux};
 use vmio_guard::source::Source;
@@ -60,6 +61,7 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
         }
     }
     let notes = next.all_notes().cloned().chain(local_note(&next.exceeded_locally(&policy)));
+    let notes = notes.chain(groups::lacking(&policy, &found)?);
     for note in settings::of_guard(&policy).into_iter().chain(notes) {
         text += &fit::paragraph("  ", 2, &note);
     }

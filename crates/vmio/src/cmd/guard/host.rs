@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_guard::desired::{Desired, Numbers, Strictness, desired};
+use vmio_guard::groups;
 use vmio_guard::observed::uplink;
 use vmio_guard::planes::linux;
 use vmio_guard::source::guests::Once;
@@ -124,6 +125,7 @@ pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
         Err(Refusal(why)) => (why, Vec::new()),
     };
     refused.extend(linux::in_the_way(&uplinks, false)?);
+    notes.extend(groups::lacking(policy, &found)?);
     // A router's table may be too long to be listed.
     notes.extend(gateways::notes(policy, &found, &linux::gateways(&uplinks).unwrap_or_default()));
     Ok(HostChecked {
@@ -204,10 +206,8 @@ fn single_uplink(policy: &Policy) -> Option<String> {
 pub fn text(host: &HostChecked, style: Style) -> String {
     let head = format!("This host: {}, {} of them in a class.", count(host.interfaces, "interface"), host.in_a_class);
     let mut out = format!("\n{}", fit::paragraph("", 0, &head));
-    for (label, lines) in [("refused", &host.refused), ("note", &host.notes)] {
-        for line in lines {
-            out += &fit::notice(&format!("{}: ", style.yellow(label)), label.len() + 2, line);
-        }
+    for line in &host.notes {
+        out += &fit::notice(&format!("{}: ", style.yellow("note")), 6, line);
     }
     for unread in &host.unread {
         let whole = format!("{}: {}; {}", unread.what, unread.why, unread.mend);
@@ -215,10 +215,22 @@ pub fn text(host: &HostChecked, style: Style) -> String {
         let line = if fit::columns(&whole) <= 2 * fit::WIDTH { whole } else { short() };
         out += &fit::notice(&format!("{}: ", style.yellow("unread")), 8, &line);
     }
-    if host.limits.is_empty() {
-        out += &fit::paragraph("", 0, "No limit of libvirt, Proxmox VE, Open vSwitch or tc was found.");
-        return out;
+    out += &of_others(host, style);
+    for why in &host.refused {
+        let mut lines = why.lines();
+        let first = format!("this host cannot hold the policy: {}", lines.next().unwrap_or_default());
+        out += &fit::notice(&format!("{}: ", style.red("refused")), 9, &first);
+        lines.for_each(|line| out += &fit::notice("  ", 8, line.trim_start()));
     }
+    out
+}
+
+/// Limits that others have set, and what takes their place.
+fn of_others(host: &HostChecked, style: Style) -> String {
+    if host.limits.is_empty() {
+        return fit::paragraph("", 0, "No limit of libvirt, Proxmox VE, Open vSwitch or tc was found.");
+    }
+    let mut out = String::new();
     let mut commands: Vec<(&str, &str)> = Vec::new();
     for limit in &host.limits {
         out += &of_limit(limit, style);

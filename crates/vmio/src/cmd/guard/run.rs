@@ -1,6 +1,5 @@
 //! `vmio guard run`: the daemon.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,17 +13,17 @@ use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vmio_guard::api::{Token, Wish};
-use vmio_guard::manager::{FilesError, ManagerError, Texts};
-use vmio_guard::planes::{self, Entry, observe};
+use vmio_guard::manager::{ManagerError, Unconfirmed};
+use vmio_guard::planes::{self, Entry, linux, observe};
 use vmio_guard::service::{Event, Service, ServiceError};
 use vmio_model::allocate::dba::Measures;
 use vmio_model::control::Allocator;
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::policy::{Links, units};
-use vmio_model::rate::BitRate;
+use vmio_model::policy::units;
 
+use super::record::{self, Record};
 use super::simulate::Measured;
-use super::{Config, How, files, links, observed, told};
+use super::{Config, How, observed, texts, told};
 use crate::context::{Context, Outcome};
 use crate::report::format::{count, rate, time};
 use crate::term::{self, Style};
@@ -100,66 +99,15 @@ fn plane_names() -> impl TypedValueParser<Value = &'static Entry> {
     PossibleValuesParser::new(names).try_map(|name| planes::find(&name).ok_or("no such plane"))
 }
 
-/// The policy files, read anew each time.
-struct Files(Vec<PathBuf>);
-
-impl Texts for Files {
-    fn files(&self) -> Result<Vec<(String, String)>, FilesError> {
-        files::read(&self.0).map_err(|e| FilesError(format!("{e:#}")))
-    }
-
-    fn links(&self, names: Option<&BTreeSet<String>>) -> Links {
-        links::of_kernel(names)
-    }
-}
-
-/// A policy for observing without one: every interface of a guest is in a class without limits.
-struct AnyGuest(String);
-
-impl Texts for AnyGuest {
-    fn files(&self) -> Result<Vec<(String, String)>, FilesError> {
-        let policy = format!(
-            "[uplink.\"{}\"]\n[class.seen]\n[[interface]]\nmatch = {{ name = \"*\" }}\nclass = \"seen\"\nrx_class = \"seen\"\n",
-            self.0
-        );
-        Ok(vec![("--uplink".to_owned(), policy)])
-    }
-
-    fn links(&self, names: Option<&BTreeSet<String>>) -> Links {
-        let mut links = links::of_kernel(names);
-        // Most virtual links have no speed; a policy needs a capacity.
-        links.speeds.entry(self.0.clone()).or_insert(NO_SPEED);
-        links
-    }
-}
-
-/// Capacity that is taken for an uplink without a known speed; a note says so.
-const NO_SPEED: BitRate = BitRate::new(10_000_000_000);
-
-/// The policy that a guard observes by: the files', or one for a single uplink.
-fn observed_texts(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn Texts>> {
-    let Some(uplink) = &args.uplink else {
-        let files = Files(config);
-        if let Err(why) = files.files() {
-            let failure = Failure::new(Exit::Usage, why.to_string());
-            return Err(failure
-                .help("without a policy name the uplink: vmio guard run --observe --uplink eth0")
-                .into());
+/// Names the state directory for commands that are given another one.
+fn begin(record: Option<Record>, context: &Context) -> Box<dyn FnOnce()> {
+    let state = context.paths.state.clone();
+    Box::new(move || {
+        if let Some(Err(e)) = record.map(|record| record.write(&state)) {
+            let lost = "`vmio guard undo` with another --state will not name this one";
+            term::note(&format!("warning: cannot record the state directory in /run/vmio: {e}; {lost}"));
         }
-        return Ok(Box::new(files));
-    };
-    vmio_model::policy::interface_name(uplink).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
-    // By netlink: sysfs may be that of another network namespace.
-    if !observe::links()?.contains_key(uplink) {
-        let failure = Failure::new(Exit::Usage, format!("no such interface: {uplink}"));
-        return Err(failure.help("`ip link` lists the interfaces").into());
-    }
-    if !links::of_kernel(Some(&[uplink.clone()].into())).speeds.contains_key(uplink) {
-        term::note(&format!(
-            "{uplink} does not report its speed: {NO_SPEED} is assumed; correct it in the proposed policy"
-        ));
-    }
-    Ok(Box::new(AnyGuest(uplink.clone())))
+    })
 }
 
 fn allocator(args: &Args) -> Result<Allocator, Failure> {
@@ -188,18 +136,25 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (Some(address), Some(file)) => Some((address, token(file)?)),
         _ => None,
     };
-    let texts = if args.observe { observed_texts(args, config)? } else { Box::new(Files(config)) };
-    let state = state(context)?;
+    let group = group(args.group.as_deref())?;
+    let texts = if args.observe { texts::observed(args.uplink.as_deref(), config)? } else { texts::policy(config)? };
+    let enforces = plane.abilities.plane == linux::ENTRY.abilities.plane;
+    let record = enforces.then(Record::here).transpose().context("cannot look at this network namespace")?;
+    if let Some(dir) = record.as_ref().and_then(|record| record.elsewhere(&context.paths.state)) {
+        return Err(record::is_elsewhere("the guard cannot start: ", &dir));
+    }
+    let made = record::missing(&[&context.paths.state.join("guard"), &context.paths.runtime]);
     let socket = socket(context)?;
     let service = Service {
-        state,
+        state: state(context)?,
         socket: socket.clone(),
-        group: group(args.group.as_deref())?,
+        group,
         tcp,
         texts,
         plane,
         allocator,
         takeover: args.takeover,
+        begin: begin(record.clone(), context),
     };
     let (wish, wishes) = mpsc::channel();
     let (begin, begun) = mpsc::channel::<()>();
@@ -225,9 +180,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
                 // Nobody waits for it without a time.
                 let _ = begin.send(());
             }
-            say(&event, &socket, style, observes);
+            say(&event, (socket.as_path(), context.paths.option().as_str()), style, observes);
         }
     });
+    let made = if ended.is_err() { made } else { Vec::new() };
+    // Another guard has the ledger.
+    if !matches!(ended, Err(ServiceError::UndoLog(_))) || !made.is_empty() {
+        record::tidy(record.as_ref(), &context.paths.state, &made);
+    }
     if let Some(status) = observation {
         if context.json { term::json(&*status)? } else { term::print(&observed::end(&status, context.style))? }
     }
@@ -235,15 +195,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Ok(()) => Ok(Exit::Done),
         Err(ServiceError::Manager(e)) => Err(refused(e)),
         Err(e @ ServiceError::UndoLog(_)) => {
-            Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
-                .help("one guard runs on a host: `vmio guard status` shows it, `vmio guard undo` ends it")
-                .into())
+            let state = context.paths.option();
+            let help = format!(
+                "one guard runs in a network namespace: `vmio guard status{state}` shows it, `vmio guard undo{state}` \
+                 ends it"
+            );
+            Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}")).help(help).into())
         }
-        Err(e @ ServiceError::Another(_)) => {
-            Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
-                .help("name that directory by --state to ask it: vmio guard status --state DIR")
-                .into())
-        }
+        Err(ServiceError::Another(pid)) => Err(record::other_guard_runs("the guard cannot start: ", pid)),
         Err(e @ (ServiceError::System { .. } | ServiceError::Groups(_))) => {
             Err(Failure::new(Exit::Precondition, e.to_string()).into())
         }
@@ -287,16 +246,16 @@ fn signals(wish: Sender<Wish>) -> std::io::Result<()> {
 const NOTES: usize = 20;
 
 /// Prints a line for the event, and notifies systemd.
-fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
+fn say(event: &Event, (socket, state): (&Path, &str), style: Style, observes: bool) {
     // Does nothing without systemd.
     let systemd = |state: &[NotifyState<'_>]| drop(sd_notify::notify(state));
     let warn = |text: &str| term::note(&format!("{}: {text}", style.yellow("warning")));
     match event {
         Event::Ready { interfaces, uplinks, notes } => {
             let what = if observes { "observing; no limits are set" } else { "in force" };
-            let remove = if observes { "" } else { "; remove: vmio guard undo" };
+            let remove = if observes { String::new() } else { format!("; remove: `vmio guard undo{state}`") };
             term::note(&format!(
-                "{what}: {} of {}; see: vmio guard status{remove} (socket {})",
+                "{what}: {} of {}; see: `vmio guard status{state}`{remove} (socket {})",
                 count(*interfaces, "interface"),
                 count(*uplinks, "uplink"),
                 socket.display()
@@ -305,7 +264,7 @@ fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
                 term::note(&format!("note: {note}"));
             }
             if notes.len() > NOTES {
-                term::note(&format!("and {} more: vmio guard status", notes.len() - NOTES));
+                term::note(&format!("and {} more: vmio guard status{state}", notes.len() - NOTES));
             }
             systemd(&[NotifyState::Ready]);
         }
@@ -315,9 +274,13 @@ fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
                 warn(line);
             }
         }
-        Event::BeganBefore => warn(
+        Event::BeganBefore(Unconfirmed::Files) => warn(&format!(
             "the previous guard ended before the policy of the files was confirmed: the policy before it is in force; \
-             `vmio guard apply` puts the files in force",
+             `vmio guard apply{state}` puts the files in force"
+        )),
+        Event::BeganBefore(Unconfirmed::Set) => warn(
+            "the previous guard ended before what `vmio guard set --confirm` had set was confirmed: it is not in \
+             force, and has to be set again",
         ),
         Event::TakenBack => warn("the change was not confirmed: the previous policy is in force again"),
         Event::Came { interface, class } => term::note(&format!("{interface}: class {class}")),
@@ -354,7 +317,7 @@ fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
         Event::Ended { undone: true } => term::note("ended; the limits are off"),
         Event::Ended { undone: false } => {
             systemd(&[NotifyState::Stopping]);
-            term::note("ended; the limits stay in force until `vmio guard undo`");
+            term::note(&format!("ended; the limits stay in force until `vmio guard undo{state}`"));
         }
     }
 }

@@ -1,17 +1,18 @@
 //! `vmio guard set`: keys of a class over the files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_guard::api::Set;
+use vmio_guard::manager::document::{GuestDocument, LimitDocument, Status};
 use vmio_guard::manager::{Change, Key};
 use vmio_model::failure::{Exit, Failure};
 
 use super::{ask, run};
 use crate::context::{Context, Outcome};
-use crate::report::format::shell;
+use crate::report::format::{count, shell};
 use crate::term;
 
 const USAGE: &str = "vmio guard set class NAME --KEY VALUE [--KEY VALUE]...
@@ -145,7 +146,31 @@ pub fn set(args: &Args, context: &Context) -> Outcome {
         })?;
     }
     let who = class.map_or_else(|| "all classes".to_owned(), |class| format!("class {class}"));
-    ask::done(&format!("{who}: {said}, in force"), args.confirm, &status)
+    let done = match class.and_then(|class| not_of_guests(class, &keys, &status)) {
+        None => "in force".to_owned(),
+        Some(why) if keys.keys().all(|key| key.is_of_groups()) => format!("set, but {why}"),
+        Some(why) => format!("in force, but {why}"),
+    };
+    ask::done(&format!("{who}: {said}, {done}"), args.confirm, &status)
+}
+
+/// Why what was set of the control groups of a class's guests is not in force.
+fn not_of_guests(class: &str, keys: &BTreeMap<Key, String>, status: &Status) -> Option<String> {
+    let words: Vec<&str> = keys.keys().filter(|key| key.is_of_groups()).map(|key| key.word()).collect();
+    if words.is_empty() {
+        return None;
+    }
+    let members = status.pools.iter().flat_map(|pool| &pool.members).filter(|member| member.class == class);
+    let names: BTreeSet<&str> =
+        members.flat_map(|member| member.guest.iter().chain([&member.name])).map(String::as_str).collect();
+    let guests: Vec<&GuestDocument> =
+        status.guests.iter().filter(|guest| names.contains(guest.guest.as_str())).collect();
+    let is_off = |limit: &&LimitDocument| words.contains(&limit.key.as_str()) && limit.value.is_none();
+    match guests.iter().filter(|guest| guest.limits.iter().any(|limit| is_off(&limit))).count() {
+        _ if guests.is_empty() => Some("no guest of this class has a control group here".to_owned()),
+        0 => None,
+        off => Some(format!("not for {} of this class: vmio guard status", count(off, "guest"))),
+    }
 }
 
 /// The class that is named; `None` without one.
@@ -154,6 +179,10 @@ fn class<'a>(args: &'a Args, keys: &BTreeMap<Key, String>) -> Result<Option<&'a 
     match words.as_slice() {
         [] => Ok(None),
         ["class", name] if !name.contains('=') => Ok(Some(*name)),
+        ["class"] => {
+            let help = format!("for example: {}", meant(&words, keys, args.clear));
+            Err(Failure::new(Exit::Usage, "the name of the class is missing").help(help))
+        }
         _ => {
             let what = format!("set takes the word class, a name and options, not `{}`", words.join(" "));
             let meant = meant(&words, keys, args.clear);

@@ -18,11 +18,12 @@ use crate::report::format::count;
 /// Most interfaces whose addresses are shown; there may be thousands.
 const SHOWN: usize = 20;
 
-/// A policy for a terminal; with the classes that local traffic may exceed.
-pub fn text(policy: &Policy, exceeded_locally: &[String]) -> String {
+/// A policy for a terminal; with the classes that local traffic may exceed. This host may have `refused` it.
+pub fn text(policy: &Policy, exceeded_locally: &[String], refused: bool) -> String {
     let (named, patterns): (Vec<_>, Vec<_>) = policy.entries.iter().partition(|e| e.matcher.is_exact());
     let head = format!(
-        "The policy is valid: {}, {} named, {}.",
+        "The policy is valid{}: {}, {} named, {}.",
+        if refused { ", but not on this host (see below)" } else { "" },
         count(policy.uplinks.len(), "uplink"),
         count(named.len(), "interface"),
         count(patterns.len(), "pattern")

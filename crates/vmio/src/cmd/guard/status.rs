@@ -10,6 +10,8 @@ use crate::term::Style;
 mod cautions;
 mod pools;
 
+pub use cautions::except;
+
 /// The whole status; `verbose`: with notes, the loop's times, and what the policy says of each member.
 pub fn text(status: &Status, verbose: bool, style: Style) -> String {
     text_at(status, verbose, style, fit::room())

@@ -147,7 +147,10 @@ impl Linux {
                 let index = self.pools.get(pool).map(|installed| installed.uplink.index);
                 let link = index.map(|index| links::by_index(&mut self.netlink, index)).transpose()?.flatten();
                 Some(match link.map(|link| link.device.name).filter(|now| now != name) {
-                    Some(now) => format!("{name} is called {now} now, and keeps the limits that it had"),
+                    Some(now) => format!(
+                        "{name} is called {now} now: its limits are no longer kept in force; name {now} in the policy, or \
+                         rename it: `ip link set {now} name {name}`"
+                    ),
                     None => format!("{name} is gone; see: ip link"),
                 })
             }

@@ -1,6 +1,6 @@
 //! What an operator should look at, and whether guarantees are kept.
 
-use vmio_guard::manager::document::{MemberDocument, PoolDocument, Status};
+use vmio_guard::manager::document::{GuestDocument, MemberDocument, PoolDocument, Status};
 use vmio_guard::planes::observe;
 use vmio_model::policy::Direction;
 
@@ -34,9 +34,11 @@ pub fn answer(status: &Status) -> (bool, String) {
     }
     let pool = |pool: &PoolDocument| format!("{} {}", pool.uplink, pool.direction.word());
     let off: Vec<String> = status.pools.iter().filter(|pool| pool.not_in_force.is_some()).map(pool).collect();
+    let except = except(status);
+    let down: String = status.uplinks_down.iter().map(|uplink| format!("; {uplink} is down")).collect();
     let in_force = match (status.pools.is_empty(), off.is_empty()) {
         (true, _) => "no uplink is in force".to_owned(),
-        (false, true) => "in force".to_owned(),
+        (false, true) => format!("in force{except}{down}"),
         (false, false) => format!("not in force on {}", off.join(", ")),
     };
     let broken = members(status).filter(|(_, member)| member.breached_seconds.is_some()).count();
@@ -46,8 +48,18 @@ pub fn answer(status: &Status) -> (bool, String) {
         more => format!("{more} guarantees are broken now"),
     };
     let trouble = if status.trouble.is_some() { "; trouble: see above" } else { "" };
-    let good = off.is_empty() && broken == 0 && status.trouble.is_none();
+    let holds = off.is_empty() && except.is_empty() && down.is_empty();
+    let good = holds && broken == 0 && status.trouble.is_none();
     (good, format!("{in_force}; {guarantees}{trouble}"))
+}
+
+/// What is not in force although the uplinks are; empty for nothing.
+pub fn except(status: &Status) -> String {
+    let is_off = |guest: &&GuestDocument| guest.limits.iter().any(|limit| limit.value.is_none());
+    match status.guests.iter().filter(is_off).count() {
+        0 => String::new(),
+        guests => format!(", except processors and memory of {}", count(guests, "guest")),
+    }
 }
 
 /// All members, each with its pool.

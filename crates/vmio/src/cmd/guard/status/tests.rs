@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use vmio_guard::manager::document::LimitDocument;
 use vmio_model::rate::BitRate;
 
 use super::pools::{cut, shown};
@@ -134,6 +135,27 @@ fn limits_of_others_and_local_traffic_behind_taps_are_told() {
     let text = unfolded(&text_at(&status, true, Style::PLAIN, 80));
     assert!(!text.contains("limited: eth0") && text.contains("tbf of another program at its interface lets"), "{text}");
     assert!(text.contains("local: limited by the queues behind the taps"), "{text}");
+}
+
+#[test]
+fn a_guest_without_a_limit_of_its_own_is_in_the_answer() {
+    let mut status = example();
+    let limit = |value: Option<&str>| {
+        let (key, wanted, value) = ("cpu_max".to_owned(), Some("150%".to_owned()), value.map(str::to_owned));
+        let why_not = value.is_none().then(|| "it has no process".to_owned());
+        LimitDocument { key, wanted, file: None, value, before: None, why_not }
+    };
+    let guest = |name: &str, limits| GuestDocument { guest: name.to_owned(), limits };
+    status.guests = vec![guest("web1", vec![limit(None), limit(None)]), guest("db1", vec![limit(Some("150000"))])];
+    let text = unfolded(&text_at(&status, false, Style::PLAIN, 80));
+    let answer = "in force, except processors and memory of 1 guest; no guarantee is broken now";
+    assert!(text.ends_with(answer), "{text}");
+    status.guests.remove(0);
+    status.uplinks_down.push("eth0".to_owned());
+    let text = unfolded(&text_at(&status, false, Style::PLAIN, 80));
+    assert!(text.ends_with("in force; eth0 is down; no guarantee is broken now"), "{text}");
+    status.uplinks_down.clear();
+    assert!(text_at(&status, false, Style::PLAIN, 80).ends_with("in force; no guarantee is broken now\n"));
 }
 
 #[test]
