@@ -50,7 +50,6 @@ impl<T: Clone> Once<T> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     #[test]
     fn each_name_is_looked_for_once() {
@@ -65,15 +64,21 @@ mod tests {
 
     #[test]
     fn who_asks_meanwhile_waits() {
+        const ASKING: usize = 8;
         let once = Once::default();
-        let looked = AtomicUsize::new(0);
+        let (asking, looked) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let look = || {
-            std::thread::sleep(Duration::from_millis(20));
+            while asking.load(Ordering::Relaxed) < ASKING {
+                std::thread::yield_now();
+            }
             looked.fetch_add(1, Ordering::Relaxed)
         };
         std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| assert_eq!(once.get("a", look), 0));
+            for _ in 0..ASKING {
+                scope.spawn(|| {
+                    asking.fetch_add(1, Ordering::Relaxed);
+                    assert_eq!(once.get("a", look), 0);
+                });
             }
         });
     }

@@ -225,14 +225,15 @@ impl<'a> HostView<'a> {
     }
 
     /// Whether `/sys/class/net` shows the network namespace that vmio is in, as `look` finds it by a process that is
-    /// there, too. Once that was seen it is not looked at again: to compare a thousand interfaces for each of a
-    /// thousand guests takes longer than all else.
-    pub(crate) fn shows_own_interfaces(&self, look: impl FnOnce() -> bool) -> bool {
-        self.shows_own.load(Ordering::Relaxed) || {
-            let shows = look();
-            self.shows_own.fetch_or(shows, Ordering::Relaxed);
-            shows
+    /// there, too; `None` where that process does not tell. Once it was seen it is not looked at again: to compare a
+    /// thousand interfaces for each of a thousand guests takes longer than all else.
+    pub(crate) fn shows_own_interfaces(&self, look: impl FnOnce() -> Option<bool>) -> Option<bool> {
+        if self.shows_own.load(Ordering::Relaxed) {
+            return Some(true);
         }
+        let shows = look();
+        self.shows_own.fetch_or(shows == Some(true), Ordering::Relaxed);
+        shows
     }
 
     /// The mounts of the mount namespace that vmio is in, at the time of the first call; none where they may not be

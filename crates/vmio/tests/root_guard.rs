@@ -33,7 +33,7 @@ fn a_policy_is_in_force_changed_and_taken_off() {
         let check = ["guard", "check", "--host", "--config", policy.to_str().unwrap()];
         net::run(&["tc qdisc add dev t1 root tbf rate 5mbit burst 10k latency 50ms"]);
         let (out, _) = host.ends(&check, 0);
-        assert!(out.contains("tc limits what it receives to 5 Mbit/s") && out.contains("dev t1"), "{out}");
+        assert!(out.contains("limits what it receives to 5 Mbit/s") && out.contains("dev t1"), "{out}");
         net::run(&["tc qdisc del dev t1 root"]);
         let (out, _) = host.ends(&check, 0);
         assert!(!out.contains("limit: t1"), "{out}");

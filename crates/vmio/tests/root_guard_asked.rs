@@ -211,7 +211,7 @@ fn a_killed_guards_record_is_found_from_another_state_directory() {
         assert_eq!(network_state(), before);
         assert!(!record.exists());
         // A start that is refused leaves no directory behind: another program's queue is in the way.
-        ip("link add d0 type dummy");
+        ip("link add d0 type veth peer name d1");
         net::run(&["tc qdisc add dev d0 root handle 11: bfifo limit 9000"]);
         host.write(&POLICY.replace("uplink.u0", "uplink.d0"));
         ends(&run, 1, "nothing was changed");

@@ -340,11 +340,12 @@ impl vmio_node::Questions for Dead {
 fn a_dead_file_server_is_asked_once() {
     let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /srv rw - nfs4 nas:/vm rw\n";
     let fake = opens(tools(Fake::new("fake")), 8, &["/srv/vm/0.raw"]);
-    // A link to the mount is followed only as far as the server is not queried.
-    let fake = fake.symlink("/vm", "/srv/vm").file("/proc/self/mountinfo", mounts);
+    // A link to the mount, far down, is followed only as far as the server is not queried.
+    let dir = "/a".repeat(40);
+    let fake = fake.symlink(format!("{dir}/vm"), "/srv/vm").file("/proc/self/mountinfo", mounts);
     let dead = Dead(fake, Default::default());
     let host = HostView::new(&dead);
-    let sources: Vec<String> = (0..20).map(|i| format!("/vm/{i}.raw")).collect();
+    let sources: Vec<String> = (0..20).map(|i| format!("{dir}/vm/{i}.raw")).collect();
     let disks: Vec<(&str, Option<&str>)> = sources.iter().map(|s| (s.as_str(), Some("raw"))).collect();
     let mut guests = [guest(&host, "a", 8, &disks)];
     fill(&host, &mut guests);

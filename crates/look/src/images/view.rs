@@ -12,6 +12,8 @@ use crate::host_view::HostView;
 
 /// Most links that are followed in a path, as in the kernel (path_resolution(7)).
 const MOST_LINKS: usize = 40;
+/// Most parts of a path that are looked at in one go: after each link the rest is gone through again.
+const AHEAD: usize = 32;
 
 /// A process's view of the files.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +32,7 @@ pub fn of(host: &HostView<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
     let namespace = |of: &dyn Display| process::namespace(reader, of, "mnt").ok().flatten();
     let link = |of: &dyn Display, name: &str| reader.link(&process::file(of, name)).ok().flatten();
     let own = (namespace(&"self"), link(&"self", "root"));
-    let own_mounts: Arc<[Mount]> = mounts::own(reader).unwrap_or_default().into();
+    let own_mounts: Arc<[Mount]> = host.mounts().into();
     let of_guest = |guest: &Guest| {
         let Some(pid) = guest.pid else {
             return Arc::new(View { root: None, cwd: None, mounts: Arc::clone(&own_mounts) });
@@ -162,11 +164,11 @@ impl View {
         Ok(at)
     }
 
-    /// How far a path goes on from `at` without a `..` and without a file server, and by how many of the parts that are
-    /// `left`, of which the last one is the next.
+    /// How far a path goes on from `at` without a `..` and without a file server, [`AHEAD`] parts at most, and by how
+    /// many of the parts that are `left`, of which the last one is the next.
     fn ahead(&self, at: &Path, left: &[PathBuf]) -> (PathBuf, usize) {
         let (mut ahead, mut count) = (at.to_owned(), 0);
-        for part in left.iter().rev().take_while(|part| part.as_path() != Path::new("..")) {
+        for part in left.iter().rev().take(AHEAD).take_while(|part| part.as_path() != Path::new("..")) {
             let next = ahead.join(part);
             if self.serves(&next) {
                 break;

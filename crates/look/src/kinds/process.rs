@@ -215,32 +215,36 @@ impl<'a> Process<'a> {
             let here = Interfaces::here(reader);
             let shows_here = || self.shows_its_interfaces(&here);
             // The namespace of another user's process may be unreadable: then the interfaces decide.
-            let is_here =
-                if is_ours { self.host.shows_own_interfaces(shows_here) } else { namespace.is_none() && shows_here() };
-            if is_here {
+            let is_here = match namespace {
+                _ if is_ours => self.host.shows_own_interfaces(shows_here),
+                Some(_) => Some(false),
+                None => shows_here(),
+            };
+            // What a process does not tell is taken for the same.
+            if is_here.unwrap_or(true) {
                 return Some(here);
             }
-            Some(self.inner_interfaces()).filter(|all| self.shows_its_interfaces(all))
+            Some(self.inner_interfaces()).filter(|all| self.shows_its_interfaces(all).unwrap_or(true))
         };
         self.interfaces.get_or_init(find).as_ref()
     }
 
     /// A sysfs shows the network namespace of whoever mounted it. Whether that is the process's is decided by the names
-    /// in it.
-    fn shows_its_interfaces(&self, all: &Interfaces<'_>) -> bool {
+    /// in it; `None` where the process's own may not be read.
+    fn shows_its_interfaces(&self, all: &Interfaces<'_>) -> Option<bool> {
         let known = || {
             let table = self.reader().read_text(&self.path("net/dev")).ok()?;
             Some(net::names(&table).map(str::to_owned).collect::<BTreeSet<String>>())
         };
         let shows = || {
             let before = known();
-            let Ok(there) = all.names() else { return false };
-            let Some(before) = before else { return true };
+            let Ok(there) = all.names() else { return Some(false) };
+            let before = before?;
             let there: BTreeSet<String> = there.into_iter().collect();
-            before == there || known().is_some_and(|after| are_between(&there, &before, &after))
+            Some(before == there || known().is_some_and(|after| are_between(&there, &before, &after)))
         };
         // Tried again, since an interface may have come and gone meanwhile.
-        (0..LOOKS).any(|_| shows())
+        (0..LOOKS).map(|_| shows()).find(|shows| *shows != Some(false)).unwrap_or(Some(false))
     }
 }
 
@@ -278,9 +282,11 @@ mod tests {
             .file("/proc/8/net/dev", table("tap0"))
             .symlink("/proc/9/ns/net", "net:[1]")
             .file("/proc/9/net/dev", table("eth0"))
-            .symlink("/proc/10/ns/net", "net:[2]");
+            .symlink("/proc/10/ns/net", "net:[2]")
+            .symlink("/proc/11/ns/net", "net:[1]");
         let host = HostView::new(&fake);
         let is_here = |pid: u32| Process::new(&host, pid, &[]).interfaces().is_some_and(Interfaces::is_here);
+        assert!(is_here(11), "taken for the same, since it does not tell");
         assert!(!is_here(9), "they do not fit");
         assert!(is_here(8) && is_here(9), "seen by one process of the namespace");
         assert!(!is_here(10), "another namespace");

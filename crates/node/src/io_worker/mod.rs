@@ -221,7 +221,10 @@ fn failed() -> io::Error {
 /// Does in a thread of its own, and waits for it, what changes its thread for good (its user, its network namespace):
 /// a worker does its next task where it did the last one.
 pub(crate) fn on_own_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| Err(failed()))
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, work)?;
+        thread.join().unwrap_or_else(|_| Err(failed()))
+    })
 }
 
 /// Reaps the killed workers that have ended; how many have not.

@@ -184,6 +184,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
     });
     let made = if ended.is_err() { made } else { Vec::new() };
+    // Another guard has the network namespace, and may be naming its directory now.
+    let record = record.filter(|_| !matches!(ended, Err(ServiceError::Another(_))));
     // Another guard has the ledger.
     if !matches!(ended, Err(ServiceError::UndoLog(_))) || !made.is_empty() {
         record::tidy(record.as_ref(), &context.paths.state, &made);

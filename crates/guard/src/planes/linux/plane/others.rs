@@ -1,6 +1,7 @@
-//! Limits of other programs at members' interfaces, by the interface's own qdisc (`tc qdisc add dev tap7 root tbf …`): it
-//! limits what the guest receives, behind the guard's queues, which see nothing of it. The kernel names the kind with each
-//! interface (IFLA_QDISC), so the qdiscs are listed only where one of a kind that limits appears or may have changed.
+//! Limits of other programs at members' interfaces, by the interface's own qdisc (`tc qdisc add dev tap7 root tbf …`):
+//! it limits what the guest receives, behind the guard's queues, which see nothing of it. The kernel names the kind with
+//! each interface (IFLA_QDISC), so the qdiscs are listed only where one of a kind that limits appears or may have
+//! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +25,8 @@ const NAMED: usize = 8;
 pub(super) struct Others {
     /// Interfaces with a qdisc of such a kind, by index.
     suspects: BTreeSet<u32>,
-    /// Whether one of them may have changed since they were read.
-    stale: bool,
+    /// Those that may have changed since they were read.
+    stale: BTreeSet<u32>,
     /// Those that were read.
     read: BTreeSet<u32>,
     limits: BTreeMap<u32, OtherLimit>,
@@ -37,17 +38,17 @@ impl Others {
     /// All interfaces, as they were listed.
     pub(super) fn listed(&mut self, all: &[Link]) {
         self.suspects = all.iter().filter(|link| may_limit(link)).map(|link| link.device.index).collect();
-        self.stale = true;
+        self.stale.clone_from(&self.suspects);
     }
 
     /// An interface that was reported as changed, as it is now; `None` of one that is gone.
     pub(super) fn changed(&mut self, index: u32, link: Option<&Link>) {
-        let was = self.suspects.remove(&index);
-        let is = link.is_some_and(may_limit);
-        if is {
+        if link.is_some_and(may_limit) {
             self.suspects.insert(index);
+            self.stale.insert(index);
+        } else {
+            self.suspects.remove(&index);
         }
-        self.stale |= was || is;
     }
 
     /// The limit at an interface, by its index.
@@ -79,22 +80,26 @@ impl Linux {
             let pools = desired.pools.iter().filter(move |p| !received || p.key.direction == Direction::GuestRx);
             pools.flat_map(|pool| &pool.seats).filter_map(|seat| seat.interface.as_ref())
         };
-        let members: BTreeMap<u32, &String> = seats(false).map(|i| (i.index, &i.name)).collect();
-        let at: BTreeSet<u32> = members.keys().copied().filter(|index| self.others.suspects.contains(index)).collect();
-        if at.is_empty() {
-            (self.others.read, self.others.limits, self.others.beside) = Default::default();
-            return Ok(());
+        let others = &mut self.others;
+        let suspected = seats(false).filter(|i| others.suspects.contains(&i.index));
+        let members: BTreeMap<u32, &String> = suspected.map(|i| (i.index, &i.name)).collect();
+        let unread = |index: &u32| others.stale.contains(index) || !others.read.contains(index);
+        let again: BTreeSet<u32> = members.keys().copied().filter(unread).collect();
+        others.limits.retain(|index, _| members.contains_key(index) && !again.contains(index));
+        if !again.is_empty() {
+            let limits = self.limits_at(&again)?;
+            self.others.limits.extend(limits);
         }
-        if std::mem::take(&mut self.others.stale) || !at.is_subset(&self.others.read) {
-            self.others.limits = self.limits_at(&at)?;
-            self.others.read = at;
-        }
-        let received: BTreeSet<u32> = seats(true).map(|i| i.index).collect();
-        let beside = self.others.limits.iter().filter(|(index, _)| !received.contains(index));
+        let others = &mut self.others;
+        others.read = members.keys().copied().collect();
+        others.stale.clear();
+        let limits = &others.limits;
+        let received: BTreeSet<u32> = seats(true).map(|i| i.index).filter(|index| limits.contains_key(index)).collect();
+        let beside = limits.iter().filter(|(index, _)| !received.contains(*index));
         let shown = |(index, limit): (&u32, &OtherLimit)| {
             Some(format!("{} of {} at {}", limit.kind, limit.rate_bps, members.get(index)?))
         };
-        self.others.beside = beside.filter_map(shown).collect();
+        others.beside = beside.filter_map(shown).collect();
         Ok(())
     }
 
@@ -137,15 +142,15 @@ mod tests {
         };
         let mut others = Others::default();
         others.listed(&[link(1, "noqueue"), link(2, "tbf"), link(3, "fq_codel")]);
-        assert!(std::mem::take(&mut others.stale) && others.suspects == BTreeSet::from([2]));
+        let stale = |others: &mut Others| std::mem::take(&mut others.stale).into_iter().collect::<Vec<_>>();
+        assert_eq!(stale(&mut others), [2]);
         others.changed(3, Some(&link(3, "fq_codel")));
-        assert!(!others.stale);
+        assert!(stale(&mut others).is_empty());
         others.changed(3, Some(&link(3, "htb")));
-        assert!(std::mem::take(&mut others.stale) && others.suspects.contains(&3));
+        assert_eq!(stale(&mut others), [3]);
         // Its rate may be another now.
         others.changed(3, Some(&link(3, "htb")));
-        assert!(std::mem::take(&mut others.stale));
         others.changed(2, None);
-        assert!(others.stale && others.suspects == BTreeSet::from([3]));
+        assert_eq!((stale(&mut others), others.suspects), (vec![3], BTreeSet::from([3])));
     }
 }
