@@ -334,6 +334,15 @@ mod tests {
         fs::write(path.join(SCRATCH_MARKER), "me\n").unwrap();
         change.undo(&SCOPE).unwrap();
         assert!(!path.exists());
+        // Killed before the mark was written; then nothing else is in it.
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join(SCRATCH_MARKER), "").unwrap();
+        fs::write(path.join("precious"), "x").unwrap();
+        assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("not touched"));
+        assert!(path.join(SCRATCH_MARKER).exists());
+        fs::remove_file(path.join("precious")).unwrap();
+        change.undo(&SCOPE).unwrap();
+        assert!(!path.exists());
         // A link put in its place is never followed.
         let target = dir.path().join("target");
         fs::create_dir(&target).unwrap();

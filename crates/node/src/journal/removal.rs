@@ -100,11 +100,16 @@ impl OurDir<'_> {
             Ok(false) if self.made.is_some() && !self.is_made(&found) => {
                 self.find(Some(&parent), Some(NotUndone::OtherDirectory(here())))
             }
-            Ok(false) => match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
-                Ok(()) | Err(Errno::NOENT) => Ok(()),
-                Err(Errno::NOTEMPTY | Errno::EXIST) => Err(NotUndone::Unmarked(here())),
-                Err(e) => Err(failed(e.into())),
-            },
+            Ok(false) => {
+                if is_begun(&dir, &found).map_err(failed)? {
+                    unlinkat(&dir, SCRATCH_MARKER, AtFlags::empty()).map_err(|e| failed(e.into()))?;
+                }
+                match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
+                    Ok(()) | Err(Errno::NOENT) => Ok(()),
+                    Err(Errno::NOTEMPTY | Errno::EXIST) => Err(NotUndone::Unmarked(here())),
+                    Err(e) => Err(failed(e.into())),
+                }
+            }
             Err(e) => Err(failed(e)),
         }
     }
@@ -200,6 +205,19 @@ impl OurDir<'_> {
 fn list(dir: BorrowedFd<'_>) -> io::Result<Dir> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(Dir::new(openat(dir, ".", flags, Mode::empty())?)?)
+}
+
+/// Whether the owner was killed between making the mark and writing it: an empty mark is all there is in it.
+fn is_begun(dir: &OwnedFd, found: &Stat) -> io::Result<bool> {
+    for entry in list(dir.as_fd())? {
+        if ![b".".as_slice(), b"..", SCRATCH_MARKER.as_bytes()].contains(&entry?.file_name().to_bytes()) {
+            return Ok(false);
+        }
+    }
+    let own = found.st_uid == rustix::process::geteuid().as_raw();
+    let mark = stat_in(dir, OsStr::new(SCRATCH_MARKER))?;
+    let is_empty = |m: &Stat| m.st_size == 0 && FileType::from_raw_mode(m.st_mode) == FileType::RegularFile;
+    Ok(own && mark.is_some_and(|mark| mark.st_uid == found.st_uid && is_empty(&mark)))
 }
 
 /// Removes all that is in a directory, links not followed and no other file system entered. The mark
