@@ -15,8 +15,9 @@ use crate::help::state_dir::{StateDir, built, fixture};
 /// maximum, and of the 0.6 that are left the first two have a half each. At so little what waits lasts for longer than an
 /// emulated processor is busy elsewhere.
 const SHARES: [(&str, f64); 3] = [("10", 1.1), ("11", 0.7), ("12", 0.2)];
-/// How far from it a guest may be: processors are emulated, and shared with other work.
-const NEAR: f64 = 0.25;
+/// How far from it a guest may be: processors are emulated, and shared with other work, so that its queue runs empty between
+/// two looks. Equal shares of a third each are further away, for the first and the last.
+const NEAR: f64 = 0.35;
 /// What goes over the uplink, in Mbit/s.
 const CAPACITY: f64 = 2.0;
 
@@ -61,7 +62,7 @@ impl Said {
                     .map(|key| self.0.get(key).map_or(String::new(), |s| s.join("\n")));
                 said.join("\n\n").replace('|', "\n")
             };
-            let good = all < 1.04 * CAPACITY && SHARES.iter().all(near);
+            let good = all < 1.08 * CAPACITY && SHARES.iter().all(near);
             assert!(good, "{rates:.3?} Mbit/s, where {SHARES:?} are their own\n{}", asked());
         }
     }
