@@ -54,6 +54,12 @@ pub(crate) fn is_runnable(pid: u32) -> bool {
     process::threads(&local, pid).unwrap_or_default().into_iter().any(runs)
 }
 
+/// Seconds that a process ran so far, with all its threads, in ticks of the kernel.
+pub(crate) fn run_seconds(pid: u32) -> Option<f64> {
+    let text = fs::read_to_string(process::file(pid, "stat")).ok()?;
+    process::Stat::parse(&text)?.run_seconds()
+}
+
 /// A lock whose data stays usable when another thread panicked while holding it.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

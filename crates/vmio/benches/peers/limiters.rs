@@ -1,11 +1,13 @@
 //! The limiters, each set as its users set it, with where that is written.
 
-use std::fs;
 use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use std::{fs, io};
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use tempfile::TempDir;
 use vmio_testbed::net::tried;
 use vmio_testbed::{limits, poll_until};
@@ -52,7 +54,8 @@ pub const ALL: &[Limiter] = &[
     Limiter {
         name: "htb",
         how: "HTB at the uplink by hand (tc-htb(8); LARTC HOWTO 9.5.5.1): a class a guest with `rate` = min, `ceil` = \
-              max, `burst 15k`, the default leaf, u32 filters by source address",
+              max, `burst 15k`, u32 filters by source address. HTB's bare leaves, a fifo as long as the interface's \
+              queue, as by default; that chapter puts SFQ there: `htb-sfq`",
         set: |bed| htb(bed, None),
         has_cost: true,
     },
@@ -70,11 +73,20 @@ pub const ALL: &[Limiter] = &[
     },
     Limiter {
         name: "tbf",
-        how: "TBF on an IFB of each guest, rate = max, as the CNI plugin `bandwidth` sets it: latency 25 ms \
-              (containernetworking/plugins, plugins/meta/bandwidth/ifb_creator.go, `createTBF`), burst 128 KiB of the \
-              configuration. Who limits by Kubernetes' annotations has a burst of hundreds of megabytes, which \
-              limits nothing for the first tens of seconds",
-        set: tbf,
+        how: "TBF on an IFB of each guest, rate = max, as older versions of the CNI plugin `bandwidth` set it: latency \
+              25 ms (containernetworking/plugins before PR 921, plugins/meta/bandwidth/ifb_creator.go, `createTBF`), \
+              burst 128 KiB of the configuration. Who limits by Kubernetes' annotations has a burst of hundreds of \
+              megabytes, which limits nothing for the first tens of seconds",
+        set: |bed| ifb(bed, by_tbf),
+        has_cost: true,
+    },
+    Limiter {
+        name: "cni-htb",
+        how: "HTB on an IFB of each guest, rate = max, `ceil` twice that, as the CNI plugin `bandwidth` sets it since \
+              PR 921 (ifb_creator.go, `createHTB`; a class at the root borrows from none, so `ceil` gives nothing), \
+              burst 128 KiB of the configuration, its bare leaf of 1000 packets (`CreateIfb`). Its second class, for \
+              subnets without a limit, is left out",
+        set: |bed| ifb(bed, by_htb),
         has_cost: true,
     },
     Limiter {
@@ -146,7 +158,14 @@ fn vmio(bed: &Bed) -> Result<Held, String> {
     fs::write(&policy, format!("[uplink.u0]\ncapacity = \"{}bit\"\n{guests}", bed.scale.uplink_bps()))
         .map_err(|e| e.to_string())?;
     let state = dir.path().join("state");
-    let child = program(&state, &["guard", "run", "--config"]).arg(&policy).spawn().map_err(|e| e.to_string())?;
+    let mut command = program(&state, &["guard", "run", "--config"]);
+    command.arg(&policy);
+    // If the bench is killed, so is the daemon, which would hold its namespace. The thread that starts it outlives it.
+    // SAFETY: between fork and exec the closure makes one plain system call.
+    unsafe {
+        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from));
+    }
+    let child = command.spawn().map_err(|e| e.to_string())?;
     let mut daemon = Daemon { child, _dir: dir };
     let in_force = || queues().iter().any(|queue| queue["dev"] == "u0" && queue["kind"] == "htb");
     let answers = || program(&state, &["guard", "status"]).status().is_ok_and(|status| status.success());
@@ -187,20 +206,38 @@ fn htb(bed: &Bed, leaf: Option<&str>) -> Result<Held, String> {
     all(&lines).map(|()| Held::default())
 }
 
-fn tbf(bed: &Bed) -> Result<Held, String> {
-    let (burst, latency) = (bed.scale.bytes(128 << 10), bed.scale.long(Duration::from_millis(25)).as_micros());
+/// What limits at this device to so many bit/s, with this burst in bytes.
+fn by_tbf(bed: &Bed, device: &str, rate: u64, burst: u64) -> Vec<String> {
+    let latency = bed.scale.long(Duration::from_millis(25)).as_micros();
+    vec![format!("tc qdisc add dev {device} root handle 1: tbf rate {rate}bit burst {burst}b latency {latency}us")]
+}
+
+/// The same.
+fn by_htb(_: &Bed, device: &str, rate: u64, burst: u64) -> Vec<String> {
+    // The plugin gives both buckets the same time.
+    let (ceil, cburst) = (2 * rate, 2 * burst);
+    vec![
+        format!("tc qdisc add dev {device} root handle 1: htb default 30"),
+        format!(
+            "tc class add dev {device} parent 1: classid 1:30 htb rate {rate}bit burst {burst}b ceil {ceil}bit cburst \
+             {cburst}b"
+        ),
+    ]
+}
+
+/// On an IFB of each guest.
+fn ifb(bed: &Bed, limit: fn(&Bed, &str, u64, u64) -> Vec<String>) -> Result<Held, String> {
+    let burst = bed.scale.bytes(128 << 10);
     for (number, guest) in (1..).zip(&bed.guests) {
-        let (device, rate) = (&guest.device, guest.contract.max_bps);
+        let device = &guest.device;
+        let ifb = format!("ifb{number}");
+        all(&[format!("ip link add {ifb} txqueuelen 1000 type ifb"), format!("ip link set {ifb} up")])?;
+        all(&limit(bed, &ifb, guest.contract.max_bps, burst))?;
         all(&[
-            format!("ip link add ifb{number} type ifb"),
-            format!("ip link set ifb{number} up"),
-            format!(
-                "tc qdisc add dev ifb{number} root handle 1: tbf rate {rate}bit burst {burst}b latency {latency}us"
-            ),
             format!("tc qdisc add dev {device} handle ffff: ingress"),
             format!(
                 "tc filter add dev {device} parent ffff: protocol all prio 1 u32 match u32 0 0 flowid 1:1 action \
-                 mirred egress redirect dev ifb{number}"
+                 mirred egress redirect dev {ifb}"
             ),
         ])?;
     }

@@ -1,4 +1,4 @@
-//! vmio's guard beside the limiters that operators use, in one bed, interleaved (`mod.rs`). As root, 5 to 7 minutes:
+//! vmio's guard beside the limiters that operators use, in one bed, interleaved (`mod.rs`). As root, 6 to 8 minutes:
 //!
 //! `cargo bench -p vmio --bench peers [-- [--capacity RATE] [--quick] [--rounds N] [--limiters NAME,…] [--json F]]`
 //!
@@ -44,9 +44,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("no limiter is called {name}: one of {}", known.join(", ")).into());
     }
     let results = peers::run(&options);
+    // First, so that a file that cannot be written costs no results.
+    print!("{}", table::markdown(&results));
     if let Some(file) = json {
         std::fs::write(file, format!("{:#}\n", serde_json::to_value(&results)?))?;
     }
-    print!("{}", table::markdown(&results));
     Ok(())
 }

@@ -55,7 +55,7 @@ function time(seconds) {
 }
 
 // A member as an operator knows it: its guest, where one is known, and the interface.
-const shown = (member) => member.guest && member.guest !== member.name ? `${member.guest} (${member.name})` : member.name;
+const called = (member) => member.guest && member.guest !== member.name ? `${member.guest} (${member.name})` : member.name;
 const DIRECTIONS = { guest_tx: "guests send", guest_rx: "guests receive" };
 const named = (pool) => `${pool.uplink}, ${DIRECTIONS[pool.direction] || pool.direction}`;
 
@@ -100,10 +100,10 @@ function notices(status) {
     add(`This change reverts in ${time(policy.taken_back_in_seconds)}; to keep it: vmio guard confirm`);
   }
   for (const { pool, member } of members(status).filter(({ member }) => member.flooded_seconds != null).slice(0, 20)) {
-    add(`${pool.uplink}, ${shown(member)}: receives ${member.rate_bps == null ? "less" : rate(member.rate_bps)} of its minimum of ${written(member.min_effective_bps)} while the link is full: the loss happens before this host, which cannot prevent it`, true);
+    add(`${pool.uplink}, ${called(member)}: receives ${member.rate_bps == null ? "less" : rate(member.rate_bps)} of its minimum of ${written(member.min_effective_bps)} while the link is full: the loss happens before this host, which cannot prevent it`, true);
   }
   for (const { pool, member } of members(status).filter(({ member }) => member.spoofed_packets_total > 0).slice(0, 20)) {
-    add(`${pool.uplink}, ${shown(member)}: ${number(member.spoofed_packets_total)} packets so far claimed addresses that are not its own, ${number(member.spoofed_dropped_packets_total)} of them dropped`, true);
+    add(`${pool.uplink}, ${called(member)}: ${number(member.spoofed_packets_total)} packets so far claimed addresses that are not its own, ${number(member.spoofed_dropped_packets_total)} of them dropped`, true);
   }
   if (policy.files_differ) add("The files have changed since; to put them in force: vmio guard apply");
   if (policy.over) add(`Set over the files: ${policy.over.trim().split("\n").join(" ")}`);
@@ -250,7 +250,7 @@ function show(status) {
   const now = performance.now();
   const seconds = last ? (now - last.at) / 1000 : 0;
   const found = by("find").value.trim().toLowerCase();
-  const wanted = (m) => !found || [shown(m), m.class].some((text) => text.toLowerCase().includes(found));
+  const wanted = (m) => !found || [called(m), m.class].some((text) => text.toLowerCase().includes(found));
   const shown = new Set();
   const sections = status.pools.map((pool) => {
     const total = pool.members.reduce((sum, member) => sum + (member.rate_bps || 0), 0);

@@ -272,6 +272,7 @@ impl Linux {
                 // The interface may be gone.
                 if links::look(&mut self.netlink, &device.name)?.is_none_or(|link| link.device != device) {
                     classifier.own(&device, &BTreeSet::new())?;
+                    self.there.remove(&device.index);
                     continue;
                 }
                 return Err(error);

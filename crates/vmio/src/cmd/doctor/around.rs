@@ -58,10 +58,10 @@ impl Places {
             return rows("places", there.chain(lacking));
         }
         let forms: Vec<&str> = self.lacking.iter().map(|(form, _)| *form).collect();
-        let without = format!("without their tools: {}", forms.join(", "));
+        let without = format!("tools are missing for {}", forms.join(", "));
         let others = match (self.there.is_empty(), forms.is_empty()) {
-            (true, true) => fit::paragraph("places       ", 13, "directories alone"),
-            (true, false) => fit::paragraph("places       ", 13, &format!("directories alone; {without}")),
+            (true, true) => fit::paragraph("places       ", 13, "directories only"),
+            (true, false) => fit::paragraph("places       ", 13, &format!("directories only; {without}")),
             (false, true) => String::new(),
             (false, false) => fit::paragraph(&" ".repeat(13), 13, &without),
         };

@@ -18,7 +18,7 @@ const RUNS: usize = 3;
 #[derive(Debug, Default)]
 pub struct Tried {
     names: BTreeSet<(&'static str, String)>,
-    /// The newest run that showed it.
+    /// The newest run in which a guest of the image ran.
     pub run: Option<i64>,
 }
 
@@ -34,8 +34,9 @@ impl Tried {
         for info in runs.iter().filter(own).take(RUNS) {
             let Some(run) = store.and_then(|store| store.load(info.id).ok()) else { continue };
             let cells: BTreeSet<&Cell> = run.samples.iter().map(|sample| &sample.cell).collect();
+            let had_guest = cells.iter().any(|cell| cell.actors().any(is_image_guest));
+            tried.run = tried.run.or(had_guest.then_some(run.id));
             cells.into_iter().for_each(|cell| tried.cell(cell));
-            tried.run = tried.run.or(Some(run.id));
         }
         // Only a guest that booted showed that KVM works.
         if known.is_some_and(|known| known.accel == Accel::Kvm) {
@@ -65,8 +66,10 @@ impl Tried {
 
     fn actor(&mut self, actor: &Actor) {
         let side = &actor.side;
-        if !side.is_native() && side.shape.arch.is_own() {
-            if side.shares_kernel() { self.put("guest", &side.kind) } else { self.guest(&side.kind) }
+        if is_image_guest(actor) {
+            self.guest(&side.kind);
+        } else if !side.is_native() && side.shape.arch.is_own() {
+            self.put("guest", &side.kind);
         }
         self.put("workload", &actor.workload);
         match &actor.subject {
@@ -86,6 +89,12 @@ impl Tried {
     }
 }
 
+/// Whether it ran here, in a guest of the image, of this host's architecture.
+fn is_image_guest(actor: &Actor) -> bool {
+    let side = &actor.side;
+    !side.is_afar() && !side.is_native() && side.shape.arch.is_own() && !side.shares_kernel()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,7 +105,9 @@ mod tests {
         let mut tried = Tried::default();
         let disk = Attachment::new("virtio-blk", Cache::None, Aio::Native);
         tried.cell(&Cell::on("qemu", "device", Some(disk), "seq-write"));
-        tried.cell(&Cell::of(Side::native(), Subject::path("bridge", "host", None), "iperf3-tcp"));
+        let native = Cell::of(Side::native(), Subject::path("bridge", "host", None), "iperf3-tcp");
+        tried.cell(&native);
+        assert!(!native.actors().any(is_image_guest));
         for (point, name) in [
             ("guest", "qemu"),
             ("image", "guest image"),

@@ -120,9 +120,13 @@ pub fn set(args: &Args, context: &Context) -> Outcome {
         class if args.clear => Change::Clear { class },
         Some(class) if !keys.is_empty() => Change::Set { class, keys: keys.clone() },
         class => {
-            let what = class.as_ref().map_or_else(String::new, |class| format!(" for class {class}"));
+            let what = match &class {
+                Some(class) => format!("nothing to set for class {class}"),
+                None if keys.is_empty() => "nothing to set".to_owned(),
+                None => "no class is named".to_owned(),
+            };
             let words: Vec<&str> = ["class"].into_iter().chain(class.as_deref()).collect();
-            let failure = Failure::new(Exit::Usage, format!("nothing to set{what}"));
+            let failure = Failure::new(Exit::Usage, what);
             return Err(failure.help(format!("for example: {}", meant(&words, &keys, false))).into());
         }
     };

@@ -7,7 +7,8 @@
 //!
 //! Each tap is checked once a second, since hypervisors restart and drivers switch queues on; more seldom where there
 //! are many, to use 2 % of a processor; and at once when its limit changes. After a failure the next check comes within
-//! some seconds. A process that sets its buffer back again and again is told as one that is not held.
+//! some seconds. A process that sets its buffer back again and again is told as one that is not held, until eight checks
+//! in a row find the buffer in force; it does not make checks come sooner.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -178,11 +179,28 @@ fn lock(states: &Mutex<TapStates>) -> MutexGuard<'_, TapStates> {
     states.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the last looks at a tap have shown.
+#[derive(Debug, Clone, Copy, Default)]
+struct Looks {
+    /// Whether the buffer had been set back, the last look in the lowest bit.
+    set_back: u8,
+    /// Whether the tap is told as one that is not held.
+    told: bool,
+}
+
+impl Looks {
+    /// With one more look. What is told stays until all of the last eight looks are clean.
+    fn and(self, set_back: bool) -> Looks {
+        let set_back = self.set_back << 1 | u8::from(set_back);
+        Looks { set_back, told: set_back.count_ones() >= AGAIN || (self.told && set_back != 0) }
+    }
+}
+
 struct TapThread {
     held: Entries<TapEntry>,
     wanted: WantedTaps,
-    /// Whether the buffer had been set back, the last look in the lowest bit; by index.
-    looks: BTreeMap<u32, u8>,
+    /// By index.
+    looks: BTreeMap<u32, Looks>,
     states: Arc<Mutex<TapStates>>,
     ended: Arc<AtomicBool>,
 }
@@ -206,18 +224,19 @@ impl TapThread {
             let began = Instant::now();
             // Failures are tried again at the next check.
             let _ = self.release();
-            let mut all_held = true;
+            let mut failed = false;
             for wanted in self.wanted.clone().into_values() {
                 if self.ended.load(Ordering::Relaxed) {
                     return;
                 }
                 let index = wanted.device.index;
                 let in_force = self.hold_tap(&wanted);
-                all_held &= in_force.is_ok();
+                // A process that sets its buffer back must not make the checks of all taps more frequent.
+                failed |= !matches!(in_force, Ok(_) | Err(NotHeld::SetBack));
                 lock(&self.states).insert(index, in_force.map_err(Arc::new));
             }
             rest = LOOK.max(began.elapsed().saturating_mul(REST));
-            if !all_held {
+            if failed {
                 rest = rest.min(TRIED_AGAIN);
             }
         }
@@ -247,8 +266,8 @@ impl TapThread {
     fn hold_tap(&mut self, wanted: &Wanted) -> Result<u32, NotHeld> {
         let (bytes, set_back) = self.limit(wanted)?;
         let looks = self.looks.entry(wanted.device.index).or_default();
-        *looks = *looks << 1 | u8::from(set_back);
-        if looks.count_ones() < AGAIN { Ok(bytes) } else { Err(NotHeld::SetBack) }
+        *looks = looks.and(set_back);
+        if looks.told { Err(NotHeld::SetBack) } else { Ok(bytes) }
     }
 
     /// Limits a tap; returns the buffer, and whether the same process had set it back.
@@ -339,6 +358,22 @@ mod tests {
         assert!(failed.len() == 2 && failed[0].contains("7000") && failed[1].contains("5000"), "{failed:?}");
         let kept: Vec<u32> = tap_thread.held.all(4).into_iter().map(|(_, written)| written.held.bytes).collect();
         assert_eq!(kept, [5000, 7000]);
+    }
+
+    #[test]
+    fn what_is_told_stays_until_eight_looks_are_clean() {
+        let told = |looks: &mut Looks, set_back: bool| {
+            *looks = looks.and(set_back);
+            looks.told
+        };
+        let mut looks = Looks::default();
+        // Drivers that switch their queues on.
+        assert!(![true, true].into_iter().chain([false; 8]).any(|set_back| told(&mut looks, set_back)));
+        assert!([true; 3].into_iter().filter(|set_back| told(&mut looks, *set_back)).count() == 1);
+        // Set back at every fourth look.
+        assert!((1..=40).all(|look| told(&mut looks, look % 4 == 0)));
+        assert!((0..7).all(|_| told(&mut looks, false)));
+        assert!(!told(&mut looks, false) && !told(&mut looks, true));
     }
 
     #[test]

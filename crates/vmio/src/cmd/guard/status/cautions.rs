@@ -47,10 +47,12 @@ pub fn answer(status: &Status) -> (bool, String) {
         1 => "1 guarantee is broken now".to_owned(),
         more => format!("{more} guarantees are broken now"),
     };
+    let is_flooded = members(status).any(|(_, member)| member.flooded_seconds.is_some());
+    let flooded = if is_flooded { "; flooded: see above" } else { "" };
     let trouble = if status.trouble.is_some() { "; trouble: see above" } else { "" };
     let holds = off.is_empty() && except.is_empty() && down.is_empty();
     let good = holds && broken == 0 && status.trouble.is_none();
-    (good, format!("{in_force}; {guarantees}{trouble}"))
+    (good, format!("{in_force}; {guarantees}{flooded}{trouble}"))
 }
 
 /// What is not in force although the uplinks are; empty for nothing.

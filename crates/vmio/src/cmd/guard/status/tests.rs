@@ -84,6 +84,10 @@ fn the_worst_and_the_answer_are_last() {
     status.trouble = Some("no memory".to_owned());
     let text = text_at(&status, false, Style::PLAIN, 80);
     assert!(text.ends_with("trouble: no memory\nin force; no guarantee is broken now; trouble: see above\n"), "{text}");
+    status.pools[1].members[1].flooded_seconds = Some(9.0);
+    let text = unfolded(&text_at(&status, false, Style::PLAIN, 80));
+    assert!(text.contains("flooded: eth0 guest_rx web1 (tap3): receives "), "{text}");
+    assert!(text.ends_with("no guarantee is broken now; flooded: see above; trouble: see above"), "{text}");
     status.plane = "observe".to_owned();
     assert!(text_at(&status, false, Style::PLAIN, 80).ends_with("observing: nothing is limited\n"));
 }
