@@ -234,42 +234,30 @@ pub fn desired(
             let seat = |seat: &vmio_model::policy::pool::PoolMember| {
                 let found = if seat.who == MemberKind::Interface { interfaces.next() } else { None };
                 let (name, who, class) = (seat.name.clone(), seat.who, seat.class.clone());
+                let number = if who == MemberKind::Host { HOST_NUMBER } else { DEFAULT_NUMBER };
                 let is_bounded = seat.delay.is_some();
-                match found {
-                    Some((Matched { found, number, entry }, holding)) => {
-                        let (interface, pids) = (Some(found.interface.clone()), found.pids.clone());
-                        let local_max = local_max(policy, uplink, direction, &class);
-                        let identity = identity(policy, &listed, entry, found);
-                        let (number, holding) = (*number, Some(holding));
-                        DesiredMember {
-                            name,
-                            who,
-                            class,
-                            number,
-                            interface,
-                            holding,
-                            pids,
-                            is_bounded,
-                            local_max,
-                            identity,
-                        }
-                    }
-                    None => {
-                        let number = if who == MemberKind::Host { HOST_NUMBER } else { DEFAULT_NUMBER };
-                        let (interface, holding, pids, local_max, identity) = Default::default();
-                        DesiredMember {
-                            name,
-                            who,
-                            class,
-                            number,
-                            interface,
-                            holding,
-                            pids,
-                            is_bounded,
-                            local_max,
-                            identity,
-                        }
-                    }
+                let (interface, holding, pids, local_max, identity) = Default::default();
+                let member = DesiredMember {
+                    name,
+                    who,
+                    class,
+                    number,
+                    interface,
+                    holding,
+                    pids,
+                    is_bounded,
+                    local_max,
+                    identity,
+                };
+                let Some((Matched { found, number, entry }, holding)) = found else { return member };
+                DesiredMember {
+                    number: *number,
+                    interface: Some(found.interface.clone()),
+                    holding: Some(holding),
+                    pids: found.pids.clone(),
+                    local_max: self::local_max(policy, uplink, direction, &member.class),
+                    identity: self::identity(policy, &listed, entry, found),
+                    ..member
                 }
             };
             let seats = pool.seats.iter().map(seat).collect();
