@@ -17,7 +17,7 @@ use vmio_model::allocate::{Demand, exact};
 use vmio_model::policy::{Abilities, compile};
 use vmio_model::rate::BitRate;
 use vmio_testbed::net::{apart_with_bpffs, run};
-use vmio_testbed::poll_until;
+use vmio_testbed::{Random, poll_until};
 
 /// The first tenant's class.
 const T1: u16 = 16;
@@ -158,42 +158,30 @@ fn a_capacity_that_rises_is_there_at_once() {
     });
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): the same policies on every machine.
-struct Random(u64);
+fn one_of<const N: usize>(random: &mut Random, all: [u64; N]) -> u64 {
+    all[random.below(N as u64) as usize]
+}
 
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
+fn contract(random: &mut Random, weights: u64) -> Contract {
+    Contract {
+        min: one_of(random, [0, 0, 2, 4, 6]),
+        max: one_of(random, [6, 10, 15, 20]),
+        priority: 2 + random.below(3) as u8,
+        weight: 1 + random.below(weights) as u32,
+        hard: random.below(4) == 0,
     }
+}
 
-    fn of<const N: usize>(&mut self, all: [u64; N]) -> u64 {
-        all[self.below(N as u64) as usize]
-    }
-
-    fn contract(&mut self, weights: u64) -> Contract {
-        Contract {
-            min: self.of([0, 0, 2, 4, 6]),
-            max: self.of([6, 10, 15, 20]),
-            priority: 2 + self.below(3) as u8,
-            weight: 1 + self.below(weights) as u32,
-            hard: self.below(4) == 0,
-        }
-    }
-
-    /// One, two or all of the tenants.
-    fn some(&mut self) -> Vec<usize> {
-        let bits = 1 + self.below(7);
-        (1..=3).filter(|i| (bits >> (i - 1)) & 1 == 1).collect()
-    }
+/// One, two or all of the tenants.
+fn some(random: &mut Random) -> Vec<usize> {
+    let bits = 1 + random.below(7);
+    (1..=3).filter(|i| (bits >> (i - 1)) & 1 == 1).collect()
 }
 
 /// Random policies, one after the other; before each change one of the tenants sends large packets.
 fn sequence(seed: u64, policies: usize, weights: u64, times: [u64; 2], within: f64) {
     apart_with_bpffs(true, || {
-        let (mut random, host) = (Random(seed), test_host(3));
+        let (mut random, host) = (Random::new(seed), test_host(3));
         let ledger = tempfile::tempdir().unwrap();
         let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
         let mut core = start(&host, ledger.path(), &text(20, &BEFORE));
@@ -203,8 +191,8 @@ fn sequence(seed: u64, policies: usize, weights: u64, times: [u64; 2], within: f
             let enough = passed(&mut core) + 300_000;
             under(stream_of(&host, tenant, 9), || poll_until("large packets", || passed(&mut core) > enough));
             drained(&mut core);
-            let contracts: [Contract; 3] = std::array::from_fn(|_| random.contract(weights));
-            let who = random.some();
+            let contracts: [Contract; 3] = std::array::from_fn(|_| contract(&mut random, weights));
+            let who = some(&mut random);
             println!("seed {seed}, policy {i}: tenant {} before, {who:?} flood, {contracts:?}", tenant + 1);
             core.reload(policy(&text(20, &contracts))).unwrap();
             is_exact(&mut core, &host, &who, times, within);

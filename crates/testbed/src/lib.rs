@@ -10,6 +10,7 @@
 //! | this program again, apart from the host | [`process::in_namespaces`] |
 //! | a libvirt daemon | [`libvirt::Libvirtd`] |
 //! | limits as other programs set them by eBPF | [`limits`] |
+//! | the same random steps on every machine | [`Random`] |
 //!
 //! Each test with root has a mount and a network namespace of its own, an empty `TMPDIR`, `/var/tmp` and
 //! `/dev/shm`: the program `suite` (`src/suite`) runs it so, and names the test that leaves something behind.
@@ -19,10 +20,12 @@ pub mod libvirt;
 pub mod limits;
 pub mod net;
 pub mod process;
+mod random;
 mod wait;
 
 use std::io::Write;
 
+pub use random::Random;
 pub use wait::{SLOWNESS, limit, poll_for, poll_until, slowness};
 
 /// Name of the variable with the file that [`skip`] writes its reason to.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use vmio_node::linux::process;
 use vmio_testbed::net::{Namespace, run, tried};
-use vmio_testbed::{poll_for, poll_until};
+use vmio_testbed::{Random, poll_for, poll_until};
 
 use crate::help::attacked::{Bed, raw, stream};
 use crate::help::frames::announcement;
@@ -74,20 +74,8 @@ rx_class = "coming"
     )
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): the same steps on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-
-    fn time(&mut self, most: Duration) -> Duration {
-        Duration::from_micros(self.below(most.as_micros() as u64))
-    }
+fn time(random: &mut Random, most: Duration) -> Duration {
+    Duration::from_micros(random.below(most.as_micros() as u64))
 }
 
 /// How long all lasts, a pause between two steps at most, and a flood.
@@ -146,7 +134,7 @@ pub struct Churn<'a> {
 impl<'a> Churn<'a> {
     /// Before anything was done.
     pub fn new(host: &'a TestHost, bed: &'a Bed, watch: &'a Watch, times: Times, seed: u64) -> Self {
-        let (random, peers) = (Random(seed), Namespace::make());
+        let (random, peers) = (Random::new(seed), Namespace::make());
         let (daemon, policy, set, there, maps, foreign, steps) = Default::default();
         Churn { host, bed, watch, times, random, daemon, policy, set, there, peers, maps, foreign, steps }
     }
@@ -203,7 +191,7 @@ impl<'a> Churn<'a> {
     }
 
     pub fn step(&mut self, kind: &Kind) {
-        thread::sleep(self.random.time(self.times.pause));
+        thread::sleep(time(&mut self.random, self.times.pause));
         let began = self.watch.now();
         println!("{:.3} s: {}", began.as_secs_f64(), kind.name);
         (kind.act)(self);
@@ -324,7 +312,7 @@ fn set(churn: &mut Churn<'_>) {
 
 fn uplink_down(churn: &mut Churn<'_>) {
     ip("link set u0 down");
-    thread::sleep(churn.random.time(Duration::from_millis(200)));
+    thread::sleep(time(&mut churn.random, Duration::from_millis(200)));
     ip("link set u0 up");
     is_up("u0");
     churn.in_force();
@@ -332,7 +320,7 @@ fn uplink_down(churn: &mut Churn<'_>) {
 
 fn uplink_renamed(churn: &mut Churn<'_>) {
     called("u0", "w0");
-    thread::sleep(churn.random.time(Duration::from_millis(300)));
+    thread::sleep(time(&mut churn.random, Duration::from_millis(300)));
     called("w0", "u0");
     is_up("u0");
     churn.in_force();

@@ -1,0 +1,19 @@
+//! A seeded generator.
+
+/// SplitMix64 (Steele, Lea, Flood 2014), which gives the same on every machine.
+pub struct Random(u64);
+
+impl Random {
+    /// That of a seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// From 0 to `n`, exclusive.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
