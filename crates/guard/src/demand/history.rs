@@ -137,13 +137,10 @@ impl Member {
 mod tests {
     use std::time::Duration;
 
-    use vmio_model::holding::Queue;
-    use vmio_model::policy::Direction;
     use vmio_model::rate::BitRate;
 
+    use super::super::tests::{key, member, pool_of};
     use super::*;
-    use crate::core::MemberStatus;
-    use crate::planes::Count;
 
     const MBIT: u64 = 1_000_000;
 
@@ -163,28 +160,8 @@ mod tests {
         /// A second that ends so many after the begin, in which `a` passed this rate.
         fn count(&mut self, second: u64, mbit: u64, names: &[&str]) {
             self.passed_bytes += mbit * MBIT / 8;
-            let count = Count { passed_bytes: self.passed_bytes, ..Count::default() };
-            let member = |name: &&str| MemberStatus {
-                name: (*name).to_owned(),
-                class: "gold".into(),
-                min_effective_bps: BitRate::new(10 * MBIT),
-                limit_bps: None,
-                count,
-                held: None,
-                local: None,
-                flows: Vec::new(),
-                other_limit: None,
-            };
-            let pool = PoolStatus {
-                key: key(),
-                root_bps: BitRate::ZERO,
-                queue: Queue::Uplink,
-                stage: None,
-                arrived_bytes: None,
-                capacity_bps: BitRate::new(100 * MBIT),
-                interruptions: crate::planes::Interruptions::default(),
-                members: names.iter().map(member).collect(),
-            };
+            let member = |name: &&str| member(name, BitRate::new(10 * MBIT), self.passed_bytes, 0, 0);
+            let pool = pool_of(names.iter().map(member).collect(), None);
             let at = self.began + Duration::from_secs(second);
             self.demand.count(std::slice::from_ref(&pool), at);
             self.history.count(&[pool], &self.demand, at);
@@ -194,10 +171,6 @@ mod tests {
             let all = self.history.of(&key(), "a").unwrap().rates_bps;
             all.into_iter().map(|bits| bits.map(|bits| bits / MBIT)).collect()
         }
-    }
-
-    fn key() -> PoolKey {
-        PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx }
     }
 
     #[test]

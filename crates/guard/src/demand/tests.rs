@@ -11,11 +11,11 @@ use crate::planes::Interruptions;
 const MIN: BitRate = BitRate::new(80_000_000);
 const MB: u64 = 1_000_000;
 
-fn key() -> PoolKey {
+pub(super) fn key() -> PoolKey {
     PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx }
 }
 
-fn member(name: &str, min: BitRate, passed: u64, dropped: u64, waiting: u64) -> MemberStatus {
+pub(super) fn member(name: &str, min: BitRate, passed: u64, dropped: u64, waiting: u64) -> MemberStatus {
     let count = Count { passed_bytes: passed, dropped_packets: dropped, waiting_bytes: waiting, ..Count::default() };
     let (name, class) = (name.to_owned(), "gold".to_owned());
     MemberStatus {
@@ -32,7 +32,7 @@ fn member(name: &str, min: BitRate, passed: u64, dropped: u64, waiting: u64) -> 
 }
 
 /// A pool on an uplink of 100 Mbit/s.
-fn pool_of(members: Vec<MemberStatus>, arrived_bytes: Option<u64>) -> PoolStatus {
+pub(super) fn pool_of(members: Vec<MemberStatus>, arrived_bytes: Option<u64>) -> PoolStatus {
     let (root_bps, capacity_bps, queue) = (BitRate::ZERO, BitRate::new(100_000_000), Queue::Uplink);
     let (stage, interruptions) = Default::default();
     PoolStatus { key: key(), root_bps, queue, stage, arrived_bytes, capacity_bps, interruptions, members }
