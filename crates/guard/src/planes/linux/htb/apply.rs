@@ -104,7 +104,7 @@ pub fn purge(netlink: &mut Netlink, device: &Device, minor: u16, queue: Queue) -
 /// # Errors
 /// When the kernel refuses, or what was put back is not what was there.
 pub fn undo(netlink: &mut Netlink, device: &Device, replaced: Option<&Foreign>) -> Result<Undone> {
-    let (undone, back) = match read(netlink, device)? {
+    let (undone, back) = match read_leaves(netlink, device)? {
         Root::Foreign(other) => return Ok(Undone::Left(other.shown())),
         Root::Ours(_) => (Undone::Removed, changes(device, &Step::RemoveRoot, false)),
         Root::Kernels { .. } => (Undone::Gone, Vec::new()),
@@ -115,7 +115,7 @@ pub fn undo(netlink: &mut Netlink, device: &Device, replaced: Option<&Foreign>) 
     };
     netlink.change(&changes)?;
     if let Some(foreign) = replaced {
-        let found = match read(netlink, device)? {
+        let found = match read_leaves(netlink, device)? {
             Root::Foreign(found) if found == *foreign => return Ok(undone),
             Root::Foreign(found) => found.shown(),
             Root::Ours(_) => "vmio's".to_owned(),
@@ -141,7 +141,7 @@ pub fn evict(netlink: &mut Netlink, device: &Device) -> Result<()> {
 /// # Errors
 /// When another's qdisc is in it, or the kernel refuses.
 pub fn may_put(netlink: &mut Netlink, device: &Device, takeover: bool) -> Result<()> {
-    match read(netlink, device)? {
+    match read_leaves(netlink, device)? {
         Root::Foreign(foreign) => refuse(device, &foreign, takeover),
         Root::Kernels { .. } | Root::Ours(_) => Ok(()),
     }

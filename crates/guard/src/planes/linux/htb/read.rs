@@ -124,8 +124,8 @@ pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
     Ok(Root::Ours(found))
 }
 
-/// As [`read`], without what is in leaves with flow classes.
-pub(super) fn read_leaves(netlink: &mut Netlink, device: &Device) -> Result<Root> {
+/// As [`read`], without what is in leaves with flow classes: who asks only whose the root is needs none of it.
+pub(in super::super) fn read_leaves(netlink: &mut Netlink, device: &Device) -> Result<Root> {
     let qdiscs = qdiscs(netlink, device)?;
     let asked;
     let root = match qdiscs.iter().find(|q| q.parent == AT_ROOT) {

@@ -168,7 +168,7 @@ impl Linux {
         }
         let mut any = false;
         for device in places {
-            if matches!(htb::read(&mut self.netlink, &device)?, htb::Root::Foreign(_)) {
+            if matches!(htb::read_leaves(&mut self.netlink, &device)?, htb::Root::Foreign(_)) {
                 htb::evict(&mut self.netlink, &device)?;
                 any = true;
             }

@@ -172,7 +172,7 @@ impl Linux {
         };
         let device = link.device;
         // Another interface may have the index by now; it must not get the replaced qdisc.
-        let ours = matches!(htb::read(&mut self.netlink, &device)?, htb::Root::Ours(_));
+        let ours = matches!(htb::read_leaves(&mut self.netlink, &device)?, htb::Root::Ours(_));
         let foreign = log.replaced(index).filter(|(was, _)| ours || *was == device).map(|(_, foreign)| foreign);
         match htb::undo(&mut self.netlink, &device, foreign.as_ref())? {
             Undone::Left(other) if foreign.as_ref().is_some_and(|foreign| foreign.shown() != other) => {
@@ -241,7 +241,7 @@ pub(super) fn put(
     let done = htb::put_over(netlink, at, &tree, cause, takeover, |foreign| log.begin_replacing(at, foreign));
     if done.is_err()
         && let Some((_, was)) = log.replaced(at.index)
-        && matches!(htb::read(netlink, at), Ok(htb::Root::Foreign(found)) if found == was)
+        && matches!(htb::read_leaves(netlink, at), Ok(htb::Root::Foreign(found)) if found == was)
     {
         log.strike_replaced(at.index)?;
     }
