@@ -6,6 +6,7 @@ use super::encode::{RTM_GETQDISC, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCMSG, tcmsg}
 use super::shown;
 
 /// A qdisc of an interface.
+#[derive(Clone)]
 pub(super) struct Qdisc {
     pub(super) handle: u32,
     pub(super) parent: u32,

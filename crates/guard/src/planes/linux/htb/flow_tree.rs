@@ -17,7 +17,7 @@ use vmio_model::rate::ByteRate;
 use super::super::netlink::Change;
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
 use super::super::{Device, Netlink, Result};
-use super::ask::{list, queue_in};
+use super::ask::{Qdisc, list, queue_in};
 use super::encode::{
     self, AT_ROOT, Class, RTM_GETTCLASS, RTM_GETTFILTER, RTM_NEWQDISC, RTM_NEWTCLASS, TCA_KIND, TCA_OPTIONS, TCMSG,
     class_of, default_of, tcmsg,
@@ -160,8 +160,18 @@ pub(in super::super) fn flow_of(id: u32) -> Option<(u16, usize)> {
     known.then(|| (minor, usize::from(number - FIRST_FLOW)))
 }
 
-/// What is in a leaf that has an HTB; `None` where it is not of this kind.
-pub(super) fn read(netlink: &mut Netlink, device: &Device, minor: u16) -> Result<Option<FlowTree>> {
+/// What is in a leaf that has an HTB; `None` where it is not of this kind. Qdiscs that are not `listed`, by the class
+/// that each is in, are asked for.
+pub(super) fn read(
+    netlink: &mut Netlink,
+    device: &Device,
+    minor: u16,
+    listed: &BTreeMap<u32, &Qdisc>,
+) -> Result<Option<FlowTree>> {
+    let qdisc_in = |netlink: &mut Netlink, class: u32| match listed.get(&class) {
+        Some(&qdisc) => Ok(Some(qdisc.clone())),
+        None => queue_in(netlink, device, class),
+    };
     let what = format!("read the flow classes of {}", place(device, minor));
     let request = list(RTM_GETTCLASS, device.index, queue_handle(minor));
     let found: BTreeMap<u32, (u32, Class)> = netlink.dump(&what, &request, class)?.into_iter().collect();
@@ -176,7 +186,7 @@ pub(super) fn read(netlink: &mut Netlink, device: &Device, minor: u16) -> Result
     let rest = classes.len() as u16;
     let mut queue = None;
     for number in FIRST_FLOW..=rest {
-        let found = queue_in(netlink, device, id(minor, number))?;
+        let found = qdisc_in(netlink, id(minor, number))?;
         let found = found.and_then(|qdisc| Queue::of(&qdisc.kind, qdisc.options.as_deref().unwrap_or_default()));
         if found.is_none() || (number > FIRST_FLOW && found != queue) {
             return Ok(None);
@@ -184,7 +194,7 @@ pub(super) fn read(netlink: &mut Netlink, device: &Device, minor: u16) -> Result
         queue = found;
     }
     let Some(queue) = queue else { return Ok(None) };
-    let qdisc = queue_in(netlink, device, classid(minor))?;
+    let qdisc = qdisc_in(netlink, classid(minor))?;
     let default = qdisc.and_then(|qdisc| default_of(&qdisc.options.unwrap_or_default()).ok());
     let filters = netlink.dump(&what, &list(RTM_GETTFILTER, device.index, queue_handle(minor)), filters)?;
     let [filter] = filters.as_slice() else { return Ok(None) };

@@ -113,13 +113,15 @@ impl Foreign {
 /// # Errors
 /// When the kernel refuses, or what it says makes no sense.
 pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
-    let mut found = match read_leaves(netlink, device)? {
+    let qdiscs = qdiscs(netlink, device)?;
+    let mut found = match leaves(netlink, device, &qdiscs)? {
         Root::Ours(found) => found,
         other => return Ok(other),
     };
+    let listed: BTreeMap<u32, &Qdisc> = qdiscs.iter().map(|qdisc| (qdisc.parent, qdisc)).collect();
     let nested = found.queues.iter().filter(|(_, queue)| queue.kind == flow_tree::KIND).map(|(minor, _)| *minor);
     for minor in nested.collect::<Vec<u16>>() {
-        found.flow_trees.extend(flow_tree::read(netlink, device, minor)?.map(|flows| (minor, flows)));
+        found.flow_trees.extend(flow_tree::read(netlink, device, minor, &listed)?.map(|flows| (minor, flows)));
     }
     Ok(Root::Ours(found))
 }
@@ -127,6 +129,11 @@ pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
 /// As [`read`], without what is in leaves with flow classes: who asks only whose the root is needs none of it.
 pub(in super::super) fn read_leaves(netlink: &mut Netlink, device: &Device) -> Result<Root> {
     let qdiscs = qdiscs(netlink, device)?;
+    leaves(netlink, device, &qdiscs)
+}
+
+/// The same, with the interface's qdiscs as they were listed.
+fn leaves(netlink: &mut Netlink, device: &Device, qdiscs: &[Qdisc]) -> Result<Root> {
     let asked;
     let root = match qdiscs.iter().find(|q| q.parent == AT_ROOT) {
         Some(root) => root,
@@ -140,7 +147,7 @@ pub(in super::super) fn read_leaves(netlink: &mut Netlink, device: &Device) -> R
         return Ok(Root::Kernels { kind: root.kind.clone() });
     }
     if !root.is_ours() {
-        return foreign(netlink, device, root, &qdiscs).map(Root::Foreign);
+        return foreign(netlink, device, root, qdiscs).map(Root::Foreign);
     }
     let malformed = |e: Malformed| super::super::Error::Malformed { what: format!("read qdisc of {device}"), why: e.0 };
     let mut found = InForce {
@@ -181,7 +188,8 @@ pub(super) fn reread(
         now.queues.extend(queue(netlink, device, minor)?.map(|queue| (minor, queue)));
         let kept = now.flow_trees.remove(&minor);
         if now.queues.get(&minor).is_some_and(|queue| queue.kind == flow_tree::KIND) {
-            let flows = if nested.contains(&minor) { flow_tree::read(netlink, device, minor)? } else { kept };
+            let flows =
+                if nested.contains(&minor) { flow_tree::read(netlink, device, minor, &BTreeMap::new())? } else { kept };
             now.flow_trees.extend(flows.map(|flows| (minor, flows)));
         }
     }
@@ -196,7 +204,7 @@ fn root(netlink: &mut Netlink, device: &Device) -> Result<Option<Qdisc>> {
 
 /// The queue in a class.
 fn queue(netlink: &mut Netlink, device: &Device, minor: u16) -> Result<Option<FoundQueue>> {
-    Ok(queue_in(netlink, device, classid(minor))?.map(Qdisc::queue))
+    Ok(queue_in(netlink, device, classid(minor))?.as_ref().map(Qdisc::queue))
 }
 
 /// All qdiscs and classes of an interface as the kernel gives them, without what it counts: equal before and after
@@ -236,9 +244,9 @@ impl Qdisc {
         self.handle == HANDLE && self.kind == "htb"
     }
 
-    fn queue(self) -> FoundQueue {
+    fn queue(&self) -> FoundQueue {
         let queue = Queue::of(&self.kind, self.options.as_deref().unwrap_or_default());
-        FoundQueue { kind: self.kind, handle: self.handle, queue }
+        FoundQueue { kind: self.kind.clone(), handle: self.handle, queue }
     }
 }
 
