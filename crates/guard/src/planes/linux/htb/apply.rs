@@ -77,9 +77,10 @@ pub fn put_over(
         return Ok(Applied { steps, replaced: None });
     }
     let changes: Vec<Change> = steps.iter().flat_map(|s| changes(device, s, replaced.is_some())).collect();
-    let done = netlink.change(&changes).and_then(|()| verify(netlink, device, wanted, actual.as_ref(), &steps, cause));
+    let is_first = actual.is_none();
+    let done = netlink.change(&changes).and_then(|()| verify(netlink, device, wanted, actual, &steps, cause));
     if let Err(e) = done {
-        if actual.is_none() {
+        if is_first {
             // The first error matters.
             let _ = undo(netlink, device, replaced.as_ref());
         }
@@ -177,7 +178,7 @@ fn verify(
     netlink: &mut Netlink,
     device: &Device,
     wanted: &Tree,
-    before: Option<&InForce>,
+    before: Option<InForce>,
     steps: &[Step],
     cause: Cause,
 ) -> Result<()> {
@@ -189,7 +190,7 @@ fn verify(
         Some((before, touched)) => {
             let nested = |step: &Step| matches!(step, Step::SetFlows { .. }).then(|| step.minor()).flatten();
             let nested = steps.iter().filter_map(nested).collect();
-            Root::Ours(reread(netlink, device, before.clone(), touched, &nested)?)
+            Root::Ours(reread(netlink, device, before, touched, &nested)?)
         }
         None => look(netlink, device, wanted, cause)?,
     };
