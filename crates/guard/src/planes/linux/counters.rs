@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::htb::{self, FLOWS, HANDLE, HTB, RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG, tcmsg};
-use super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at, u64_at};
+use super::htb::{self, FLOWS, HANDLE, HTB, RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG, ask};
+use super::netlink::wire::{self, Malformed, Message, u32_at, u64_at};
 use super::{Device, Netlink, Result};
 
 const TCA_STATS_BASIC: u16 = 1;
@@ -77,14 +77,7 @@ pub fn read_flows(
         Counted::Flow(which, counts) => Some((which, counts)),
     };
     let mut all: BTreeMap<(u16, usize), Counts> = list(netlink, device)?.into_iter().filter_map(flow).collect();
-    let kept_apart: Vec<(u16, usize)> = all.keys().filter(|(number, _)| apart.contains(number)).copied().collect();
-    let classes: Vec<u32> = kept_apart.iter().map(|(number, at)| htb::flow_id(*number, *at)).collect();
-    let dropped = drops(netlink, device, &classes)?;
-    for (which, class) in kept_apart.iter().zip(&classes) {
-        if let Some(counts) = all.get_mut(which) {
-            counts.flows_dropped = dropped.get(class).copied();
-        }
-    }
+    add_drops(netlink, device, &mut all, |(number, at)| apart.contains(number).then(|| htb::flow_id(*number, *at)))?;
     Ok(all)
 }
 
@@ -95,8 +88,7 @@ enum Counted {
 }
 
 fn list(netlink: &mut Netlink, device: &Device) -> Result<Vec<Counted>> {
-    let request = Request::new(RTM_GETTCLASS, flag::DUMP, &tcmsg(device.index, 0, 0), Attributes::new());
-    netlink.dump(&format!("read the counters of {device}"), &request, counts)
+    netlink.dump(&format!("read the counters of {device}"), &ask::list(RTM_GETTCLASS, device.index, 0), counts)
 }
 
 /// As [`read()`], with what queues have dropped in which flows are kept apart: the kernel lists those of all interfaces.
@@ -105,32 +97,36 @@ fn list(netlink: &mut Netlink, device: &Device) -> Result<Vec<Counted>> {
 /// As [`read()`].
 pub fn read_with_flows(netlink: &mut Netlink, device: &Device, apart: &BTreeSet<u16>) -> Result<BTreeMap<u16, Counts>> {
     let mut all = read(netlink, device)?;
-    let kept_apart = all.keys().filter(|number| apart.contains(number));
-    let classes: Vec<u32> = kept_apart.map(|number| htb::classid(*number)).collect();
-    let dropped = drops(netlink, device, &classes)?;
-    for (number, counts) in all.iter_mut().filter(|(number, _)| apart.contains(number)) {
-        counts.flows_dropped = dropped.get(&htb::classid(*number)).copied();
-    }
+    add_drops(netlink, device, &mut all, |number| apart.contains(number).then(|| htb::classid(*number)))?;
     Ok(all)
 }
 
-/// What the queues in these classes have dropped, by the class.
-fn drops(netlink: &mut Netlink, device: &Device, classes: &[u32]) -> Result<BTreeMap<u32, u32>> {
-    if classes.is_empty() {
-        return Ok(BTreeMap::new());
+/// Adds what queues have dropped in which flows are kept apart: those in the classes that `class` gives.
+fn add_drops<K>(
+    netlink: &mut Netlink,
+    device: &Device,
+    all: &mut BTreeMap<K, Counts>,
+    class: impl Fn(&K) -> Option<u32>,
+) -> Result<()> {
+    let apart = all.iter_mut().filter_map(|(which, counts)| Some((class(which)?, counts)));
+    let apart: BTreeMap<u32, &mut Counts> = apart.collect();
+    if apart.is_empty() {
+        return Ok(());
     }
     let what = format!("read what queues of {device} dropped");
-    let list = Request::new(RTM_GETQDISC, flag::DUMP, &tcmsg(device.index, 0, 0), Attributes::new());
-    let found = netlink.dump(&what, &list, |message| dropped(message, device))?;
-    let mut all: BTreeMap<u32, u32> = found.into_iter().collect();
-    for class in classes {
-        // The list may lack some (`htb::read`).
-        if !all.contains_key(class) {
-            let one = Request::new(RTM_GETQDISC, flag::ECHO, &tcmsg(device.index, 0, *class), Attributes::new());
-            all.extend(netlink.ask(&what, &one, |message| dropped(message, device))?);
-        }
+    let found = netlink.dump(&what, &ask::list(RTM_GETQDISC, device.index, 0), |message| dropped(message, device))?;
+    let found: BTreeMap<u32, u32> = found.into_iter().collect();
+    for (class, counts) in apart {
+        counts.flows_dropped = match found.get(&class) {
+            Some(dropped) => Some(*dropped),
+            // The list may lack some (`htb::read`).
+            None => {
+                let one = ask::one(RTM_GETQDISC, device, 0, class);
+                netlink.ask(&what, &one, |message| dropped(message, device))?.map(|(_, dropped)| dropped)
+            }
+        };
     }
-    Ok(all)
+    Ok(())
 }
 
 /// Of a queue that keeps flows apart, or that has flow classes with such queues and counts what these drop: the class

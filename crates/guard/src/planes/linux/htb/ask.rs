@@ -16,12 +16,12 @@ pub(super) struct Qdisc {
 }
 
 /// For one of an interface.
-pub(super) fn one(kind: u16, device: &Device, handle: u32, parent: u32) -> Request {
+pub(in super::super) fn one(kind: u16, device: &Device, handle: u32, parent: u32) -> Request {
     Request::new(kind, flag::ECHO, &tcmsg(device.index, handle, parent), Attributes::new())
 }
 
 /// For all that have this parent, or for all of the interface.
-pub(super) fn list(kind: u16, index: u32, parent: u32) -> Request {
+pub(in super::super) fn list(kind: u16, index: u32, parent: u32) -> Request {
     Request::new(kind, flag::DUMP, &tcmsg(index, 0, parent), Attributes::new())
 }
 

@@ -16,7 +16,7 @@
 use super::Device;
 
 mod apply;
-mod ask;
+pub(super) mod ask;
 mod debts;
 mod encode;
 mod filter;
