@@ -25,9 +25,7 @@ const NAMED: usize = 8;
 pub(super) struct Others {
     /// Interfaces with a qdisc of such a kind, by index.
     suspects: BTreeSet<u32>,
-    /// Those that may have changed since they were read.
-    stale: BTreeSet<u32>,
-    /// Those that were read.
+    /// Those that were read, and cannot have changed since.
     read: BTreeSet<u32>,
     limits: BTreeMap<u32, OtherLimit>,
     /// Members that are limited in a direction in which the policy has no class for them.
@@ -38,14 +36,14 @@ impl Others {
     /// All interfaces, as they were listed.
     pub(super) fn listed(&mut self, all: &[Link]) {
         self.suspects = all.iter().filter(|link| may_limit(link)).map(|link| link.device.index).collect();
-        self.stale.clone_from(&self.suspects);
+        self.read.clear();
     }
 
     /// An interface that was reported as changed, as it is now; `None` of one that is gone.
     pub(super) fn changed(&mut self, index: u32, link: Option<&Link>) {
+        self.read.remove(&index);
         if link.is_some_and(may_limit) {
             self.suspects.insert(index);
-            self.stale.insert(index);
         } else {
             self.suspects.remove(&index);
         }
@@ -83,8 +81,7 @@ impl Linux {
         let others = &mut self.others;
         let suspected = seats(false).filter(|i| others.suspects.contains(&i.index));
         let members: BTreeMap<u32, &String> = suspected.map(|i| (i.index, &i.name)).collect();
-        let unread = |index: &u32| others.stale.contains(index) || !others.read.contains(index);
-        let again: BTreeSet<u32> = members.keys().copied().filter(unread).collect();
+        let again: BTreeSet<u32> = members.keys().copied().filter(|index| !others.read.contains(index)).collect();
         others.limits.retain(|index, _| members.contains_key(index) && !again.contains(index));
         if !again.is_empty() {
             let limits = self.limits_at(&again)?;
@@ -92,7 +89,6 @@ impl Linux {
         }
         let others = &mut self.others;
         others.read = members.keys().copied().collect();
-        others.stale.clear();
         let limits = &others.limits;
         let received: BTreeSet<u32> = seats(true).map(|i| i.index).filter(|index| limits.contains_key(index)).collect();
         let beside = limits.iter().filter(|(index, _)| !received.contains(*index));
@@ -103,7 +99,8 @@ impl Linux {
         Ok(())
     }
 
-    /// The limits at these interfaces. A list that the kernel cuts short (`htb::read`) lacks some until the next look.
+    /// The limits at these interfaces. A list that the kernel cuts short (`htb::read`) lacks some until all
+    /// interfaces are listed again.
     fn limits_at(&mut self, at: &BTreeSet<u32>) -> Result<BTreeMap<u32, OtherLimit>, Error> {
         let all = self.netlink.dump("list qdiscs", &tc::all_qdiscs(), |m| tc::qdisc(m).map(Some))?;
         let ours = |qdisc: &Qdisc| qdisc.handle == htb::HANDLE && qdisc.kind == "htb";
@@ -142,7 +139,11 @@ mod tests {
         };
         let mut others = Others::default();
         others.listed(&[link(1, "noqueue"), link(2, "tbf"), link(3, "fq_codel")]);
-        let stale = |others: &mut Others| std::mem::take(&mut others.stale).into_iter().collect::<Vec<_>>();
+        let stale = |others: &mut Others| {
+            let unread = others.suspects.difference(&others.read).copied().collect::<Vec<_>>();
+            others.read.clone_from(&others.suspects);
+            unread
+        };
         assert_eq!(stale(&mut others), [2]);
         others.changed(3, Some(&link(3, "fq_codel")));
         assert!(stale(&mut others).is_empty());
