@@ -56,6 +56,11 @@ pub const MOST_LEAVES: usize = 10_000;
 /// The leaf of unclassified packets.
 pub const DEFAULT: &str = "default";
 
+/// Whether a qdisc at the root of an interface is ours.
+pub(super) fn is_ours(handle: u32, kind: &str) -> bool {
+    handle == HANDLE && kind == HTB
+}
+
 /// The classid of a number, which a packet's `skb->priority` names it by.
 pub const fn classid(minor: u16) -> u32 {
     HANDLE | minor as u32

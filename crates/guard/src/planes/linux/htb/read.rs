@@ -241,7 +241,7 @@ fn qdiscs(netlink: &mut Netlink, device: &Device) -> Result<Vec<Qdisc>> {
 
 impl Qdisc {
     fn is_ours(&self) -> bool {
-        self.handle == HANDLE && self.kind == "htb"
+        super::is_ours(self.handle, &self.kind)
     }
 
     fn queue(&self) -> FoundQueue {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::policy::Direction;
 use vmio_model::rate::ByteRate;
-use vmio_node::netlink::tc::{self, Limit, Qdisc};
+use vmio_node::netlink::tc::{self, Limit};
 
 use super::super::links::Link;
 use super::super::{Error, htb};
@@ -103,9 +103,9 @@ impl Linux {
     /// interfaces are listed again.
     fn limits_at(&mut self, at: &BTreeSet<u32>) -> Result<BTreeMap<u32, OtherLimit>, Error> {
         let all = self.netlink.dump("list qdiscs", &tc::all_qdiscs(), |m| tc::qdisc(m).map(Some))?;
-        let ours = |qdisc: &Qdisc| qdisc.handle == htb::HANDLE && qdisc.kind == "htb";
+        let is_others = |q: &tc::Qdisc| q.parent == tc::AT_ROOT && !htb::is_ours(q.handle, &q.kind);
         let mut limits = BTreeMap::new();
-        for root in all.into_iter().filter(|q| q.parent == tc::AT_ROOT && at.contains(&q.index) && !ours(q)) {
+        for root in all.into_iter().filter(|q| at.contains(&q.index) && is_others(q)) {
             let limit = match (root.limit, root.default_class) {
                 (None, default) if default != 0 => self.class_limit(root.index, default)?,
                 (limit, _) => limit,
