@@ -160,8 +160,8 @@ fn refuse(device: &Device, foreign: &Foreign, takeover: bool) -> Result<()> {
     Err(Error::Foreign { place: device.to_string(), what: foreign.shown(), help })
 }
 
-/// What is in force. The loop changes no flow classes, and something else many times a second: it takes what is in leaves
-/// for what it should be, which is read for a policy, and where the kernel tells of another's change.
+/// What is in force. The loop changes no flow classes, and something else many times a second: it takes what is in
+/// leaves for what it should be, which is read for a policy, and where the kernel tells of another's change.
 fn look(netlink: &mut Netlink, device: &Device, wanted: &Tree, cause: Cause) -> Result<Root> {
     if cause == Cause::Policy {
         return read(netlink, device);

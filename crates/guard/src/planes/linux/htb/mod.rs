@@ -3,7 +3,7 @@
 //! (bfifo), or with its flows apart (fq_codel).
 //!
 //! - [`Tree::wanted`] computes the desired tree in the kernel's units, so that what is read back must be **equal**
-//!   (`tree.rs` has the kernel's rounding);
+//!   (`units.rs` has the kernel's rounding);
 //! - [`read`] reads the current tree and its owner;
 //! - [`difference`] computes the steps, and [`put`] makes them and reads back;
 //! - [`undo`] removes the tree.

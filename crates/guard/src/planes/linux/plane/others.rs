@@ -1,6 +1,6 @@
 //! Limits of other programs at members' interfaces, by the interface's own qdisc (`tc qdisc add dev tap7 root tbf …`):
-//! it limits what the guest receives, behind the guard's queues, which see nothing of it. The kernel names the kind with
-//! each interface (IFLA_QDISC), so the qdiscs are listed only where one of a kind that limits appears or may have
+//! it limits what the guest receives, behind the guard's queues, which see nothing of it. The kernel names the kind
+//! with each interface (IFLA_QDISC), so the qdiscs are listed only where one of a kind that limits appears or may have
 //! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
