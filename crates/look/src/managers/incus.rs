@@ -16,9 +16,6 @@ use crate::qemu::options::CommandLine;
 
 mod leases;
 
-/// Longest file with the number of a process.
-const PID_BYTES: usize = 32;
-
 /// Entries `incus` and `lxd`.
 pub struct Incus {
     daemon: &'static Daemon,
@@ -55,11 +52,9 @@ impl Manager for Incus {
     }
 }
 
-/// Whether the process is the instance's own, by the file that its daemon keeps (anybody can start a program with its
-/// name), and its cards are known, by the log.
+/// Whether the process is the instance's own, and its cards are known, by the log.
 fn has_cards(host: &HostView<'_>, (instance, guest): &(Instance<'_>, Guest)) -> bool {
-    let number = host.reader().read_trusted(&instance.pid_file(), PID_BYTES).unwrap_or_default();
-    let is_own = guest.pid.is_some() && String::from_utf8_lossy(&number).trim().parse::<u32>().ok() == guest.pid;
+    let is_own = guest.pid.is_some() && instance.pid(host.reader()).is_ok_and(|pid| pid == guest.pid);
     is_own && matches!(host.reader().stat(&instance.log()), Ok(Some(_)))
 }
 

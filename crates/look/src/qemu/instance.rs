@@ -4,6 +4,11 @@
 
 use std::path::PathBuf;
 
+use vmio_node::{Reader, Result};
+
+/// Longest file with the number of a process.
+const PID_BYTES: usize = 32;
+
 /// A daemon that starts QEMU.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Daemon {
@@ -73,6 +78,17 @@ impl<'a> Instance<'a> {
     /// The file that has the number of its QEMU's process.
     pub fn pid_file(&self) -> PathBuf {
         [self.dir, self.full, "qemu.pid"].iter().collect()
+    }
+
+    /// The number of its QEMU's process; `None` where the file has none. Anybody can start a program with the name of
+    /// an instance: a process is the instance's own only if it has this number.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or somebody other than root can have written it.
+    pub fn pid(&self, reader: &dyn Reader) -> Result<Option<u32>> {
+        let text = reader.read_trusted(&self.pid_file(), PID_BYTES + 1)?;
+        let number = String::from_utf8_lossy(&text).trim().parse::<u32>().ok();
+        Ok(number.filter(|_| text.len() <= PID_BYTES))
     }
 
     /// The log of the commands to its monitor.

@@ -21,8 +21,6 @@ use crate::require::Fix;
 /// Longest file of options that is read, and how much of a log: devices come in when the instance starts.
 const CONFIG_BYTES: usize = 256 << 10;
 const LOG_BYTES: usize = 1 << 20;
-/// Longest file with the number of a process.
-const PID_BYTES: usize = 32;
 /// Most files of one process that are read; managers name one.
 const MOST_FILES: usize = 4;
 /// Proxmox VE's files of options, which its guests share (PVE/QemuServer.pm).
@@ -55,21 +53,18 @@ pub fn read(process: &mut Process<'_>) -> Vec<Unread> {
 /// The options of a file, or why they are not known and what would help.
 fn options(process: &Process<'_>, file: &str, instance: Option<&Instance<'_>>) -> Result<Vec<Opt>, (String, Remedy)> {
     let by_hand = || Remedy::from("look at the file by hand");
-    let text = |path: &Path, most: usize| -> Result<String, (String, Remedy)> {
-        let bytes = process.reader().read_trusted(path, most + 1);
-        let bytes = bytes.map_err(|e| (e.to_string(), mend(process, &e, by_hand())))?;
-        if bytes.len() > most {
-            return Err((format!("{} is longer than {most} bytes", path.display()), by_hand()));
-        }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    if let Some(instance) = instance {
-        let pid_file = instance.pid_file();
-        if text(&pid_file, PID_BYTES)?.trim().parse::<u32>() != Ok(process.pid) {
-            return Err((format!("it is of another process, as {} says", pid_file.display()), by_hand()));
-        }
+    let refused = |e: Error| (e.to_string(), mend(process, &e, by_hand()));
+    if let Some(instance) = instance
+        && instance.pid(process.reader()).map_err(refused)? != Some(process.pid)
+    {
+        let why = format!("it is of another process, as {} says", instance.pid_file().display());
+        return Err((why, by_hand()));
     }
-    Ok(config::options(&text(Path::new(file), CONFIG_BYTES)?))
+    let bytes = process.reader().read_trusted(Path::new(file), CONFIG_BYTES + 1).map_err(refused)?;
+    if bytes.len() > CONFIG_BYTES {
+        return Err((format!("{file} is longer than {CONFIG_BYTES} bytes"), by_hand()));
+    }
+    Ok(config::options(&String::from_utf8_lossy(&bytes)))
 }
 
 /// Adds the devices that the instance's daemon plugged in.
