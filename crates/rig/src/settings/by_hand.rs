@@ -2,11 +2,11 @@
 //! for each actor with its minimum as rate, its maximum as ceiling and its priority, and a u32 filter for its address.
 //! What matches no filter has a class of its own. Quanta and queues are as tc has them by default (tc-htb(8), "r2q").
 
-use serde_json::Value;
 use vmio_model::policy::Class;
 use vmio_model::rate::BitRate;
 use vmio_model::study::GuardPolicy;
 
+use super::rate::at_root;
 use super::uplink::{ends, plugged};
 use super::{Error, Result, Undos, Where};
 use crate::nets::Port;
@@ -85,10 +85,7 @@ fn remove(uplink: &Port) -> Result<()> {
 
 /// Whether the root queue is HTB.
 fn is_there(uplink: &Port) -> Result<bool> {
-    let text = uplink.ask("tc", &["-json", "qdisc", "show", "dev", &uplink.interface, "root"])?;
-    let all: Value = serde_json::from_str(&text)
-        .map_err(|e| Error::Failed(format!("cannot read what `tc` shows of {}: {e}", uplink.interface)))?;
-    Ok(all.as_array().into_iter().flatten().any(|q| q["kind"] == "htb" && q["root"] == true))
+    Ok(at_root(uplink, "htb")?.is_some())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! What it counts is what the kernel counts of a packet: the frame with its Ethernet header, without preamble, check
 //! sum and gap. Large packets of segmentation offload are cut before they are counted.
 
+use serde_json::Value;
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell::{Actor, Subject};
 use vmio_model::rate::{ByteRate, MBIT};
@@ -125,16 +126,25 @@ fn mbit(text: &str) -> Result<u64, WordError> {
     mbit.filter(|mbit| (1..=MOST_MBIT).contains(mbit) && spelled(*mbit) == text).ok_or_else(wrong)
 }
 
-/// The rate of the token bucket at an interface's root, as `tc -json` has it; `None` without one.
+/// The rate of the token bucket at an interface's root; `None` without one.
 pub(super) fn limit(port: &Port) -> Result<Option<ByteRate>> {
-    let text = port.ask("tc", &["-json", "qdisc", "show", "dev", &port.interface, "root"])?;
-    rate_in(&text).map_err(|e| Error::Failed(format!("cannot read what `tc` shows of {}: {e}", port.interface)))
+    Ok(at_root(port, "tbf")?.as_ref().and_then(rate_of))
 }
 
-fn rate_in(text: &str) -> std::result::Result<Option<ByteRate>, serde_json::Error> {
-    let all: serde_json::Value = serde_json::from_str(text)?;
-    let mut buckets = all.as_array().into_iter().flatten().filter(|q| q["kind"] == "tbf" && q["root"] == true);
-    Ok(buckets.next().and_then(|q| q["options"]["rate"].as_u64()).map(ByteRate::new))
+/// The queue of a kind at an interface's root, as `tc -json` has it; `None` without one.
+pub(super) fn at_root(port: &Port, kind: &str) -> Result<Option<Value>> {
+    let text = port.ask("tc", &["-json", "qdisc", "show", "dev", &port.interface, "root"])?;
+    let read = queue_in(&text, kind);
+    read.map_err(|e| Error::Failed(format!("cannot read what `tc` shows of {}: {e}", port.interface)))
+}
+
+fn queue_in(text: &str, kind: &str) -> serde_json::Result<Option<Value>> {
+    let all: Value = serde_json::from_str(text)?;
+    Ok(all.as_array().into_iter().flatten().find(|q| q["kind"] == kind && q["root"] == true).cloned())
+}
+
+fn rate_of(queue: &Value) -> Option<ByteRate> {
+    queue["options"]["rate"].as_u64().map(ByteRate::new)
 }
 
 #[cfg(test)]
@@ -152,6 +162,7 @@ mod tests {
     /// As tc of iproute2 6.1 prints it.
     #[test]
     fn what_is_in_force_is_read() {
+        let rate_in = |text: &str| queue_in(text, "tbf").map(|queue| queue.as_ref().and_then(rate_of));
         let tbf = r#"[{"kind":"tbf","handle":"802b:","root":true,"refcnt":3,"options":{"rate":12562500,"burst":32763,"lat":53113}}]"#;
         assert_eq!(rate_in(tbf).ok(), Some(Some(ByteRate::new(12_562_500))));
         let none = r#"[{"kind":"noqueue","handle":"0:","root":true,"refcnt":2,"options":{}}]"#;
