@@ -137,11 +137,7 @@ pub fn widest<'a>(all: impl Iterator<Item = &'a str>, most: usize, least: usize)
 pub fn paragraph(lead: &str, indent: usize, text: &str) -> String {
     let width = room();
     let further = room_for(&[text], indent, width);
-    if further == indent {
-        return led(lead, indent, &lines(text, width.saturating_sub(indent)));
-    }
-    let lead = if lead.trim().is_empty() { String::new() } else { format!("{}\n", lead.trim_end()) };
-    lead + &led(&" ".repeat(further), further, &lines(text, width.saturating_sub(further)))
+    led(lead, indent, further, &lines(text, width.saturating_sub(further)))
 }
 
 /// The same for a text with paths or commands to paste: a path is never broken, nor a command between backticks that
@@ -154,21 +150,17 @@ pub fn notice(lead: &str, indent: usize, text: &str) -> String {
 pub fn notice_at(lead: &str, indent: usize, text: &str, columns: usize) -> String {
     let further = room_for(&[text], indent, columns);
     let width = columns.saturating_sub(further);
-    let lines = in_lines(&commands_whole(words(text), width), width, is_path);
-    if further == indent {
-        return led(lead, indent, &lines);
-    }
-    let lead = if lead.trim().is_empty() { String::new() } else { format!("{}\n", lead.trim_end()) };
-    lead + &led(&" ".repeat(further), further, &lines)
+    led(lead, indent, further, &in_lines(&commands_whole(words(text), width), width, is_path))
 }
 
-/// Lines behind their lead.
-fn led(lead: &str, indent: usize, lines: &[String]) -> String {
+/// Lines behind their lead of `indent` columns; below it where they are indented by another number of columns.
+fn led(lead: &str, indent: usize, further: usize, lines: &[String]) -> String {
     let line = |(i, line): (usize, &String)| match i {
-        0 => format!("{lead}{line}\n"),
-        _ => format!("{:indent$}{line}\n", ""),
+        0 if further == indent => format!("{lead}{line}\n"),
+        _ => format!("{:further$}{line}\n", ""),
     };
-    lines.iter().enumerate().map(line).collect()
+    let text: String = lines.iter().enumerate().map(line).collect();
+    if further == indent || lead.trim().is_empty() { text } else { format!("{}\n{text}", lead.trim_end()) }
 }
 
 /// Whether a word is an absolute path, also in quotes or parentheses.
