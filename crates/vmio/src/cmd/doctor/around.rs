@@ -8,13 +8,13 @@ use vmio_rig::disks::places::{self, Listed};
 use super::document::{LackingPlace, PlaceRow, PlaceRows, WatchedRow};
 use crate::fit;
 use crate::term::Style;
-use vmio_model::words::count;
+use vmio_model::words::{count, verb};
 
 /// Columns of a name.
 const NAME: usize = 22;
 
 /// A line below the abilities: its subject, a name, and a text.
-pub(super) fn named(what: &str, name: &str, text: &str) -> String {
+fn named(what: &str, name: &str, text: &str) -> String {
     if fit::columns(name) < NAME {
         return fit::paragraph(&format!("{what:<13}{} ", fit::left(name, NAME - 1)), 13 + NAME, text);
     }
@@ -22,7 +22,7 @@ pub(super) fn named(what: &str, name: &str, text: &str) -> String {
 }
 
 /// The same lines, the subject before the first one alone.
-fn rows(what: &str, all: impl IntoIterator<Item = (String, String)>) -> String {
+pub(super) fn rows(what: &str, all: impl IntoIterator<Item = (String, String)>) -> String {
     let line = |(i, (name, text)): (usize, (String, String))| named(if i == 0 { what } else { "" }, &name, &text);
     all.into_iter().enumerate().map(line).collect()
 }
@@ -112,7 +112,7 @@ impl GuestSource {
     /// `3 guests run`, and what could not be read; `None` where nothing was seen.
     fn state(&self, verbose: bool) -> Option<String> {
         let n = self.managed.guests.len();
-        let run = (n > 0).then(|| format!("{} {}", count(n, "guest"), if n == 1 { "runs" } else { "run" }));
+        let run = (n > 0).then(|| format!("{} {}", count(n, "guest"), verb(n, "run")));
         let unread = self.managed.unread.first().map(|u| {
             let whole = format!("{}: {}; {}", u.what, u.why, u.mend);
             let short = || format!("not read: {} (--verbose)", u.what);

@@ -7,7 +7,7 @@ use vmio_node::Reader;
 use vmio_rig::guests::Accelerator;
 use vmio_rig::guests::qemu::NoKvm;
 
-use super::around::named;
+use super::around::rows;
 use super::document::TryRow;
 use super::listing::{Checks, Unmet};
 use super::work::{ALL, Bed, Failed, KVM, Trial};
@@ -153,10 +153,7 @@ fn waits(trial: &Trial, all: &[Attempt]) -> Option<State> {
 pub(super) fn text(all: &[Attempt], verbose: bool, style: Style) -> String {
     let all: Vec<&Attempt> = all.iter().filter(|attempt| attempt.name() != KVM).collect();
     if verbose {
-        let row = |(i, attempt): (usize, &&Attempt)| {
-            named(if i == 0 { "tries" } else { "" }, attempt.name(), &attempt.text(style))
-        };
-        return all.iter().enumerate().map(row).collect();
+        return rows("tries", all.iter().map(|attempt| (attempt.name().to_owned(), attempt.text(style))));
     }
     let (mut worked, mut failed, mut untried) = (Vec::new(), String::new(), Vec::new());
     for attempt in &all {
