@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::stats::median;
 
 use super::bed::Contract;
 use super::load::FRAME_BITS;
@@ -52,7 +53,7 @@ impl Row {
 
     /// The median over its rounds.
     pub fn median(&self, figure: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
-        median(self.rounds.iter().filter_map(figure).collect())
+        median(&self.rounds.iter().filter_map(figure).collect::<Vec<f64>>())
     }
 
     /// What was measured repeatedly, of all rounds.
@@ -109,17 +110,6 @@ pub struct Excess {
     pub wire: f64,
     /// What waited in queues of the host at the end, in ms of the uplink.
     pub waiting_ms: f64,
-}
-
-/// Of an odd or even number of values.
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-    }
 }
 
 /// The smallest value that so many per cent do not exceed; what never came is above all.
@@ -183,6 +173,6 @@ mod tests {
         let some = [Some(3.0), None, Some(1.0), Some(2.0)];
         assert_eq!([25.0, 50.0, 75.0, 99.0].map(|p| percentile(&some, p)), [Some(1.0), Some(2.0), Some(3.0), None]);
         assert_eq!(percentile(&[], 50.0), None);
-        assert_eq!([vec![], vec![2.0], vec![3.0, 1.0]].map(median), [None, Some(2.0), Some(2.0)]);
+        assert_eq!([vec![], vec![2.0], vec![3.0, 1.0]].map(|values| median(&values)), [None, Some(2.0), Some(2.0)]);
     }
 }

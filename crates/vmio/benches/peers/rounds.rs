@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use vmio_model::allocate::{Demand, Member, exact};
 use vmio_model::rate::BitRate;
+use vmio_model::stats::median;
 use vmio_node::linux::system::CpuTimes;
 use vmio_testbed::net::apart_with_bpffs;
 use vmio_testbed::poll_until;
 
 use super::bed::{Bed, contracts};
-use super::figures::{Excess, Round, median, restored};
+use super::figures::{Excess, Round, restored};
 use super::limiters::Limiter;
 use super::load::{
     ECHO, FRAME_BITS, Load, Receiver, Sent, TCP_PAYLOAD, echo, load, ping, port, send_at, send_punctually, socket,
@@ -37,7 +38,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Three rounds of all in some 5 minutes.
+    /// Three rounds of all in 6 to 8 minutes.
     pub const USUAL: Times = Times {
         settle: Duration::from_millis(600),
         window: Duration::from_millis(1500),
@@ -298,5 +299,5 @@ fn cost(limiter: &Limiter, times: &Times) -> Result<f64, String> {
         at.elapsed().as_nanos() as f64 / f64::from(times.packets)
     };
     batch();
-    median((0..5).map(|_| batch()).collect()).ok_or_else(|| "no packets".to_owned())
+    median(&(0..5).map(|_| batch()).collect::<Vec<f64>>()).ok_or_else(|| "no packets".to_owned())
 }

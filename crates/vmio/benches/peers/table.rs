@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use vmio_model::stats::median;
+
 use super::figures::{Results, Row, percentile};
 use super::load::FRAME_BITS;
 use super::scale::Scale;
@@ -148,8 +150,8 @@ fn cells(row: &Row, bare: Option<&Row>) -> Vec<String> {
     };
     // Each round's own, so that what slows the whole machine is in both.
     let added = row.rounds.iter().zip(bare.map(|bare| bare.rounds.as_slice()).unwrap_or_default());
-    let added = added.filter_map(|(round, bare)| Some(round.packet_ns? - bare.packet_ns?)).collect();
-    let added = super::figures::median(added);
+    let added: Vec<f64> = added.filter_map(|(round, bare)| Some(round.packet_ns? - bare.packet_ns?)).collect();
+    let added = median(&added);
     let cost = match (row.name == "none", added) {
         (true, _) => {
             row.median(|round| round.packet_ns).map_or("–".to_owned(), |all| format!("0 (all of it: {all:.0} ns)"))
