@@ -292,11 +292,15 @@ impl Planned {
             let what = format!("nothing can be measured here: {why}");
             return Err(Failure::new(Exit::Precondition, what).help(help).into());
         }
-        let cells = self.study.cells_but(&keys(&self.left_out));
-        match net::too_many(&cells) {
+        match net::too_many(&self.runnable()) {
             Some(why) => Err(Failure::new(Exit::Precondition, why).into()),
             None => Ok(()),
         }
+    }
+
+    /// The cells that can run.
+    pub fn runnable(&self) -> Vec<Cell> {
+        self.study.cells_but(&keys(&self.left_out))
     }
 
     /// The cells that cannot run, as a result has them.

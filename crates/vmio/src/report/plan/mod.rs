@@ -6,8 +6,6 @@ mod networks;
 mod others;
 mod targets;
 
-use std::collections::BTreeSet;
-
 use vmio_model::cell::Cell;
 use vmio_rig::disks::space::gib;
 use vmio_rig::engine::environment::of_measured;
@@ -203,9 +201,7 @@ impl<'a> PlanContext<'a> {
     /// What comes before the measuring, in no time budget.
     fn before(&self, rows: &mut Rows) {
         let plan = self.plan;
-        let left_out: BTreeSet<String> = plan.left_out.iter().map(|left_out| left_out.cell.key()).collect();
-        let will_run = plan.study.cells_but(&left_out);
-        let boots = self.here && will_run.iter().flat_map(Cell::actors).any(|actor| !actor.side.shares_kernel());
+        let boots = self.here && plan.runnable().iter().flat_map(Cell::actors).any(|a| !a.side.shares_kernel());
         let watched = plan.gentle && plan.latency_unseen.is_none();
         let own = |text: &str| text.to_owned();
         let each = [
