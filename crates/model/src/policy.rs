@@ -161,6 +161,11 @@ impl Class {
         self.queue.or(self.delay.and_then(|delay| delay.queue))
     }
 
+    /// What becomes of its local traffic, in the policy's word.
+    pub fn local_word(&self) -> &'static str {
+        if self.limit_local { "limit" } else { "count" }
+    }
+
     /// The minimum on an uplink of this capacity. The host's default of 2 % is limited by a written maximum.
     pub fn min_on(&self, capacity: BitRate) -> BitRate {
         self.min.unwrap_or_else(|| (capacity / HOST_PART).min(self.max.unwrap_or(BitRate::MAX)))

@@ -43,7 +43,7 @@ impl SettingsDocument {
             delay_seconds: class.delay.and_then(|target| target.delay).map(|time| time.as_secs_f64()),
             jitter_seconds: class.delay.and_then(|target| target.jitter).map(|time| time.as_secs_f64()),
             longest_wait_seconds: class.delay.and_then(|target| target.longest).map(|time| time.as_secs_f64()),
-            local: sends.then(|| if class.limit_local { "limit" } else { "count" }.to_owned()),
+            local: sends.then(|| class.local_word().to_owned()),
             spoofing: sends.then(|| identity.spoofing.word().to_owned()),
             addresses: addresses.iter().map(ToString::to_string).collect(),
             addresses_by: by.filter(|_| sends).map(str::to_owned),

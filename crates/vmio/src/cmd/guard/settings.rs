@@ -86,8 +86,7 @@ fn of_entry(entry: &Entry) -> Option<String> {
 
 /// What becomes of a class's local traffic; `host` and `default` have none of their own.
 fn local(name: &str, class: &Class) -> Option<&'static str> {
-    let word = if class.limit_local { "limit" } else { "count" };
-    Some(word).filter(|_| ![HOST, DEFAULT].contains(&name))
+    Some(class.local_word()).filter(|_| ![HOST, DEFAULT].contains(&name))
 }
 
 /// The length of a queue, as written or chosen.
