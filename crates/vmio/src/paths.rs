@@ -66,6 +66,11 @@ impl Paths {
         Some(self.own_guard_socket()).filter(|own| own.exists()).unwrap_or_else(|| self.guard.join("guard.sock"))
     }
 
+    /// Directory of the guard's ledger in a state directory, apart from the journals of runs.
+    pub fn guard_ledger(state: &Path) -> PathBuf {
+        state.join("guard")
+    }
+
     /// File that names the state directory with the ledger of the guard of a network namespace (its inode), which is
     /// root's whatever that directory is.
     pub fn guard_record(namespace: u64) -> PathBuf {

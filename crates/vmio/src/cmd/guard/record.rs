@@ -36,7 +36,7 @@ impl Record {
     pub fn directory(&self) -> Option<PathBuf> {
         let dir = self.read()?;
         // It may be hidden from this user.
-        let is_gone = matches!(dir.join("guard/guard.ledger").try_exists(), Ok(false));
+        let is_gone = matches!(Paths::guard_ledger(&dir).join("guard.ledger").try_exists(), Ok(false));
         Some(dir).filter(|_| !is_gone)
     }
 
@@ -141,7 +141,7 @@ pub fn tidy(record: Option<&Record>, state: &Path, made: &[PathBuf]) {
     if record.is_none() && made.is_empty() {
         return;
     }
-    let ledger = state.join("guard");
+    let ledger = Paths::guard_ledger(state);
     let Some(log) = UndoLog::open_to_undo(&ledger).ok().filter(UndoLog::is_empty) else { return };
     if let Some(record) = record {
         record.forget(state);

@@ -25,6 +25,7 @@ use super::record::{self, Record};
 use super::simulate::Measured;
 use super::{Config, How, observed, texts, told};
 use crate::context::{Context, Outcome};
+use crate::paths::Paths;
 use crate::report::format::{count, rate, time};
 use crate::term::{self, Style};
 
@@ -143,7 +144,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if let Some(dir) = record.as_ref().and_then(|record| record.elsewhere(&context.paths.state)) {
         return Err(record::is_elsewhere("the guard cannot start: ", &dir));
     }
-    let made = record::missing(&[&context.paths.state.join("guard"), &context.paths.runtime]);
+    let made = record::missing(&[&Paths::guard_ledger(&context.paths.state), &context.paths.runtime]);
     let socket = socket(context)?;
     let service = Service {
         state: state(context)?,
@@ -324,9 +325,9 @@ fn say(event: &Event, (socket, state): (&Path, &str), style: Style, observes: bo
     }
 }
 
-/// Directory of the guard's undo log, apart from the journals of runs.
+/// Directory of the guard's undo log, which is made where it is missing.
 pub fn state(context: &Context) -> anyhow::Result<PathBuf> {
-    let dir = context.paths.state.join("guard");
+    let dir = Paths::guard_ledger(&context.paths.state);
     vmio_node::private_dir(&dir)?;
     Ok(dir)
 }
