@@ -156,8 +156,8 @@ fn exit_of(e: &anyhow::Error) -> Exit {
     failure(e).map_or(Exit::Failed, |f| f.exit)
 }
 
-/// `error: …`, the causes that add something, and `help: …`. A message of several lines is several errors; a line that is
-/// indented belongs to the error above it.
+/// `error: …`, the causes that add something, and `help: …`. A message of several lines is several errors; a line
+/// that is indented belongs to the error above it.
 fn render(e: &anyhow::Error, style: Style) -> String {
     // The help of a failure is shown apart, so it is left out of the message.
     let first = failure(e).filter(|_| e.downcast_ref::<vmio_node::Error>().is_some()).map(|f| f.message);

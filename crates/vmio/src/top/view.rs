@@ -1,7 +1,7 @@
 //! Draws the state as lines of a terminal of any size: pure, so that tests compare whole screens.
 //!
-//! From top to bottom: the host in a line, the verdicts, disks, guests with the host and their sum above them, what no
-//! guest explains, a note, the columns to sort by, the keys. Guests get what the others leave; the others never take
+//! From top to bottom: the host, the verdicts, disks, guests with the host and their sum above them, what no guest
+//! explains, a note, the columns to sort by, the keys. Guests get what the others leave; the others never take
 //! more than a part. A page of a guest or the help stands in the place of all but the last two.
 
 use std::cell::Cell;

@@ -33,8 +33,8 @@ pub struct Args {
     pub config: Config,
     /// Also check this host: limits set by other tools, and what cannot be enforced
     ///
-    /// libvirt, Proxmox VE, Open vSwitch and the kernel (tc) are asked what they limit. Nothing is changed; root sees all
-    /// guests.
+    /// libvirt, Proxmox VE, Open vSwitch and the kernel (tc) are asked what they limit. Nothing is changed; root sees
+    /// all guests.
     #[arg(long)]
     pub host: bool,
 }
@@ -151,8 +151,8 @@ fn in_a_class(here: &Desired) -> usize {
     seats.filter_map(|seat| seat.interface.as_ref().map(|i| &i.name)).collect::<BTreeSet<_>>().len()
 }
 
-/// Devices that their managers or the kernel limit. Where the kernel confirms that an interface is the guest's, its data is used;
-/// else that of the manager alone.
+/// Devices that their managers or the kernel limit. Where the kernel confirms that an interface is the guest's, its
+/// data is used; else that of the manager alone.
 fn of_guests(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface]) -> Vec<Limited> {
     let of_nic = |(guest, nic): (&Guest, &Nic)| {
         if nic.rate_limits.is_empty() {

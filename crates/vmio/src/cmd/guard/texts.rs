@@ -31,7 +31,8 @@ struct AnyGuest(String);
 impl Texts for AnyGuest {
     fn files(&self) -> Result<Vec<(String, String)>, FilesError> {
         let policy = format!(
-            "[uplink.\"{}\"]\n[class.seen]\n[[interface]]\nmatch = {{ name = \"*\" }}\nclass = \"seen\"\nrx_class = \"seen\"\n",
+            "[uplink.\"{}\"]\n[class.seen]\n[[interface]]\nmatch = {{ name = \"*\" }}\nclass = \"seen\"\n\
+             rx_class = \"seen\"\n",
             self.0
         );
         Ok(vec![("--uplink".to_owned(), policy)])
