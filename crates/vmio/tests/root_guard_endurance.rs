@@ -19,11 +19,11 @@ use vmio_node::linux::process;
 use vmio_testbed::{CHURN_SECONDS, churn_seconds, poll_for, poll_until};
 
 use crate::help::attacked::Bed;
-use crate::help::guarded::{TestHost, network_state, objects};
+use crate::help::guarded::{TestHost, is_up, network_state, objects};
 use crate::help::state_dir::{Companion, built};
 use crate::help::watched::{AT, Bucket, Judged, Step, Watch};
 use crate::root_guard_churn::End;
-use crate::root_guard_steps::{Churn, KINDS, Times, is_up, maps_of, policy};
+use crate::root_guard_steps::{Churn, KINDS, Times, maps_of, policy};
 
 /// What both guests send, in Mbit/s of payload: more than any of their minima.
 const OFFERED: [u64; 2] = [11, 7];

@@ -9,12 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vmio_node::linux::process;
-use vmio_testbed::net::{Namespace, run, tried};
+use vmio_testbed::net::{Namespace, run};
 use vmio_testbed::{Random, poll_for, poll_until};
 
 use crate::help::attacked::{Bed, raw, stream};
 use crate::help::frames::announcement;
-use crate::help::guarded::{TestHost, ip, limits};
+use crate::help::guarded::{TestHost, ip, is_up, limits};
 use crate::help::state_dir::Companion;
 use crate::help::watched::{Step, Watch};
 use crate::root_guard_hostile::{address, datagram, mac};
@@ -324,10 +324,6 @@ fn uplink_renamed(churn: &mut Churn<'_>) {
     called("w0", "u0");
     is_up("u0");
     churn.in_force();
-}
-
-pub fn is_up(link: &str) {
-    poll_until("the link is up", || tried(&format!("ip -o link show dev {link}")).1.contains("state UP"));
 }
 
 /// The policy says that it is to be removed.

@@ -58,9 +58,7 @@ impl TestHost {
         ip("link set u0 master br0");
         host.write(POLICY);
         host.plug("t1");
-        // The kernel tells that a link is up some time after it is.
-        let up = |link: &str| tried(&format!("ip -o link show dev {link}")).1.contains("state UP");
-        poll_until("its links are up", || ["u0", "u1", "br0"].iter().all(|link| up(link)));
+        ["u0", "u1", "br0"].into_iter().for_each(is_up);
         host
     }
 
@@ -184,6 +182,11 @@ impl Drop for Daemon {
 
 pub fn ip(line: &str) {
     net::run(&[&format!("ip {line}")]);
+}
+
+/// Waits until a link is: the kernel tells that some time after it was set.
+pub fn is_up(link: &str) {
+    poll_until("the link is up", || tried(&format!("ip -o link show dev {link}")).1.contains("state UP"));
 }
 
 /// All queues, filters, programs, pins and interfaces of the namespace, counters apart: as tc and ip show them, and what the
