@@ -172,7 +172,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         thread::Builder::new().name("guard-time".into()).spawn(end).context("cannot start a thread")?;
     }
     signals(wish).context("cannot wait for signals")?;
-    let style = Style::stderr();
+    let (style, state) = (Style::stderr(), context.paths.option());
     let mut observation = None;
     let ended = service.run(wishes, |event| match event {
         Event::Observed(status) => observation = Some(status),
@@ -181,7 +181,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
                 // Nobody waits for it without a time.
                 let _ = begin.send(());
             }
-            say(&event, (socket.as_path(), context.paths.option().as_str()), style, observes);
+            say(&event, (socket.as_path(), state.as_str()), style, observes);
         }
     });
     let made = if ended.is_err() { made } else { Vec::new() };
@@ -198,7 +198,6 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Ok(()) => Ok(Exit::Done),
         Err(ServiceError::Manager(e)) => Err(refused(e)),
         Err(e @ ServiceError::UndoLog(_)) => {
-            let state = context.paths.option();
             let help = format!(
                 "one guard runs in a network namespace: `vmio guard status{state}` shows it, `vmio guard undo{state}` \
                  ends it"
