@@ -67,6 +67,11 @@ impl Check<'_> {
         self.problems.push(problem);
     }
 
+    fn warn<T>(&mut self, at: &At<T>, key: &str, what: impl AsRef<str>) {
+        let warning = self.at(at, key, what);
+        self.warnings.push(warning);
+    }
+
     fn place<T>(&self, at: &At<T>) -> String {
         self.sources[at.file].place(&at.span)
     }
@@ -165,8 +170,7 @@ impl Check<'_> {
         if e.class.is_none() && e.rx_class.is_none() && !e.damaged {
             let what = "has neither class (what the guest transmits) nor rx_class (what it receives): what it matches \
                         is not limited";
-            let warning = self.at(&e.here, "interface", what);
-            self.warnings.push(warning);
+            self.warn(&e.here, "interface", what);
         }
         self.agree(e, classes);
         let known: Vec<&str> = self.draft.uplinks.keys().map(String::as_str).collect();
@@ -288,8 +292,7 @@ impl Check<'_> {
                 let of = format!("the capacity of {uplink} ({capacity})");
                 if let Some(max) = written.max.as_ref().filter(|m| m.value > capacity) {
                     let what = format!("{} is above {of}, so it limits nothing there", max.value);
-                    let warning = self.at(max, &format!("class.{name}.max"), what);
-                    self.warnings.push(warning);
+                    self.warn(max, &format!("class.{name}.max"), what);
                 }
                 if name == HOST {
                     self.host(written, uplink, capacity);
@@ -300,8 +303,7 @@ impl Check<'_> {
                         "{} is above {of}: what comes through `{}` is guaranteed less",
                         min.value, entry.matcher
                     );
-                    let warning = self.at(min, &format!("class.{name}.min"), what);
-                    self.warnings.push(warning);
+                    self.warn(min, &format!("class.{name}.min"), what);
                 }
             }
         }
@@ -323,8 +325,7 @@ impl Check<'_> {
                 "{} is below 2 % of the capacity of {uplink} ({own}): the host is guaranteed no more than that",
                 max.value
             );
-            let warning = self.at(max, "class.host.max", what);
-            self.warnings.push(warning);
+            self.warn(max, "class.host.max", what);
         }
     }
 

@@ -81,9 +81,4 @@ impl Check<'_> {
             self.warn(addresses, KEY, what);
         }
     }
-
-    fn warn<T>(&mut self, at: &At<T>, key: &str, what: impl AsRef<str>) {
-        let warning = self.at(at, key, what);
-        self.warnings.push(warning);
-    }
 }
