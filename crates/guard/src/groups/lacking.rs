@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::policy::assign::assign;
-use vmio_model::policy::groups::{GroupKey, Limits, owed};
+use vmio_model::policy::groups::{GroupKey, owed};
 use vmio_model::policy::{Direction, Policy};
 
 use super::dial::Dial;
@@ -34,7 +34,7 @@ pub fn idle(policy: &Policy, guests: &[GuestInfo]) -> Vec<String> {
     let used: BTreeSet<&str> = classes.collect();
     let idle = policy.classes.iter().filter(|(name, class)| !class.group.is_empty() && !used.contains(name.as_str()));
     idle.map(|(name, class)| {
-        let keys: Vec<&str> = keys(&class.group).map(GroupKey::word).collect();
+        let keys: Vec<&str> = class.group.keys().map(GroupKey::word).collect();
         format!("no guest of class {name} has a control group here: {} limit nothing", keys.join(" and "))
     })
     .collect()
@@ -61,8 +61,8 @@ impl<H: Host> Groups<H> {
         for guest in guests {
             let owed = owed(policy, &guest.interfaces);
             notes.extend(owed.disputed.into_iter().map(|(_, why)| format!("{}: {why}", guest.name)));
-            self.place(guest, keys(&owed.limits).map(Dial::controller).collect());
-            for key in keys(&owed.limits) {
+            self.place(guest, owed.limits.keys().map(Dial::controller).collect());
+            for key in owed.limits.keys() {
                 if let Err(why) = self.cgroup(guest, key) {
                     notes.push(format!("{}: {} would not be in force: {why}", guest.name, key.word()));
                 }
@@ -70,10 +70,6 @@ impl<H: Host> Groups<H> {
         }
         notes
     }
-}
-
-fn keys(limits: &Limits) -> impl Iterator<Item = GroupKey> {
-    GroupKey::ALL.into_iter().filter(move |key| limits.value(*key).is_some())
 }
 
 #[cfg(test)]

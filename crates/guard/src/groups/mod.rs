@@ -197,8 +197,7 @@ impl<H: Host> Groups<H> {
             for (key, why) in owed.disputed {
                 limits.push(LimitStatus { key, wanted: None, state: State::Not(Arc::new(WhyNot::Disputed(why))) });
             }
-            let keys = GroupKey::ALL.into_iter().filter(|key| owed.limits.value(*key).is_some());
-            self.place(guest, keys.map(Dial::controller).collect());
+            self.place(guest, owed.limits.keys().map(Dial::controller).collect());
             for key in GroupKey::ALL {
                 let Some(value) = owed.limits.value(key) else { continue };
                 wanted.push((self.cgroup(guest, key), Wanted { guest, limits: owed.limits, key, value }));

@@ -63,6 +63,11 @@ impl Limits {
         }
     }
 
+    /// The keys that are set.
+    pub fn keys(&self) -> impl Iterator<Item = GroupKey> {
+        GroupKey::ALL.into_iter().filter(move |key| self.value(*key).is_some())
+    }
+
     /// The value of a key, as written.
     pub fn shown(&self, key: GroupKey) -> Option<String> {
         let value = self.value(key)?;
