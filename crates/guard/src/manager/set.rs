@@ -100,7 +100,10 @@ pub(super) fn caused(change: &Change, problems: Vec<Problem>, before: &[Problem]
 
 /// A problem of the keys over the files with the argument that set what is wrong; of the files as it is.
 pub(super) fn named(over: &str, problem: Problem) -> Problem {
-    let Some(Over { class }) = toml::from_str(over).ok().filter(|_| problem.file == OVER) else { return problem };
+    if problem.file != OVER {
+        return problem;
+    }
+    let Ok(Over { class }) = toml::from_str(over) else { return problem };
     for class in class.keys() {
         let path = format!("class.{class}");
         let keys = Key::ALL.into_iter().map(|key| (format!("{path}.{}", key.word()), format!(" {}", key.option())));
