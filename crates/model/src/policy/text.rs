@@ -90,8 +90,8 @@ fn keys(class: &Class, implicit: &Class) -> String {
     if class.weight != implicit.weight {
         let _ = writeln!(out, "weight = {}", class.weight);
     }
-    let (delay, jitter) = class.delay.map_or((None, None), |target| (target.delay, target.jitter));
-    for (word, time) in [("queue", class.queue), ("delay", delay), ("jitter", jitter)] {
+    let target = class.delay.unwrap_or_default();
+    for (word, time) in [("queue", class.queue), ("delay", target.delay), ("jitter", target.jitter)] {
         if let Some(time) = time {
             let _ = writeln!(out, "{word} = \"{}\"", show_time(time));
         }

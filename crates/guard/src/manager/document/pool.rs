@@ -244,16 +244,17 @@ impl MemberDocument {
         demand: &Demand,
         of_members: &Known<'_>,
     ) -> MemberDocument {
-        let class = policy.class(&m.class).member(capacity(pool, policy));
-        let settings = of_members.identities.get(&m.name);
+        let class = policy.class(&m.class);
+        let contract = class.member(capacity(pool, policy));
+        let identity = of_members.identities.get(&m.name);
         let known = demand.of(&pool.key, &m.name).cloned().unwrap_or_default();
         MemberDocument {
             name: m.name.clone(),
             guest: of_members.guests.get(&m.name).map(|guest| (*guest).to_owned()),
             class: m.class.clone(),
-            priority: class.priority,
+            priority: contract.priority,
             min_effective_bps: m.min_effective_bps,
-            max_bps: class.max,
+            max_bps: contract.max,
             limit_bps: m.limit_bps,
             rate_bps: known.rate_bps,
             passed_bytes_total: m.count.passed_bytes,
@@ -278,9 +279,8 @@ impl MemberDocument {
                 reason: held.reason.clone(),
             }),
             local: LocalDocument::of(m, known.local_bps),
-            settings: settings
-                .map(|identity| SettingsDocument::of(identity, policy.class(&m.class), pool.key.direction)),
-            flows: flows(m, &known.flow_bps, policy.class(&m.class), class.max),
+            settings: identity.map(|identity| SettingsDocument::of(identity, class, pool.key.direction)),
+            flows: flows(m, &known.flow_bps, class, contract.max),
             other_limit: m
                 .other_limit
                 .as_ref()

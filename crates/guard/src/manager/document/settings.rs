@@ -1,5 +1,7 @@
 //! What a policy says of a member besides rates.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmio_model::policy::{Class, Direction};
@@ -17,7 +19,7 @@ pub struct SettingsDocument {
     pub jitter_seconds: Option<f64>,
     /// Longest wait of a packet beside the members that the policy names; null without a target.
     pub longest_wait_seconds: Option<f64>,
-    /// Its local traffic, by its class: `count` or `limit`; null of what it receives, as all below.
+    /// Its local traffic, by its class: `count` or `limit`; null of what it receives, as all below (`addresses`: empty).
     pub local: Option<String>,
     /// What becomes of packets that claim another's address: `off`, `warn` or `drop`.
     pub spoofing: Option<String>,
@@ -38,11 +40,13 @@ impl SettingsDocument {
             (false, false) => Some("manager"),
         };
         let addresses = if sends { identity.addresses.as_slice() } else { &[] };
+        let target = class.delay.unwrap_or_default();
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
         SettingsDocument {
-            queue_seconds: class.queue_time().map(|time| time.as_secs_f64()),
-            delay_seconds: class.delay.and_then(|target| target.delay).map(|time| time.as_secs_f64()),
-            jitter_seconds: class.delay.and_then(|target| target.jitter).map(|time| time.as_secs_f64()),
-            longest_wait_seconds: class.delay.and_then(|target| target.longest).map(|time| time.as_secs_f64()),
+            queue_seconds: seconds(class.queue_time()),
+            delay_seconds: seconds(target.delay),
+            jitter_seconds: seconds(target.jitter),
+            longest_wait_seconds: seconds(target.longest),
             local: sends.then(|| class.local_word().to_owned()),
             spoofing: sends.then(|| identity.spoofing.word().to_owned()),
             addresses: addresses.iter().map(ToString::to_string).collect(),
@@ -55,8 +59,6 @@ impl SettingsDocument {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::time::Duration;
-
     use super::*;
     use vmio_model::policy::delay::DelayTarget;
 
