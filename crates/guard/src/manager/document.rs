@@ -37,10 +37,10 @@ pub struct Status {
     pub vmio_version: String,
     /// What puts limits in force.
     pub plane: String,
-    /// Who sets the limits: `exact` or `dba`.
+    /// Who sets the limits: `exact`, `exact-loop` or `dba`.
     #[serde(default = "exact")]
     pub algorithm: String,
-    /// What `dba` counts as a member's traffic: `passed` or `offered`; null of `exact`.
+    /// What `dba` counts as a member's traffic: `passed` or `offered`; null of the others.
     #[serde(default)]
     pub measures: Option<String>,
     /// When it was started, in seconds since the epoch.

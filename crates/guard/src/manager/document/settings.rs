@@ -19,7 +19,8 @@ pub struct SettingsDocument {
     pub jitter_seconds: Option<f64>,
     /// Longest wait of a packet beside the members that the policy names; null without a target.
     pub longest_wait_seconds: Option<f64>,
-    /// Its local traffic, by its class: `count` or `limit`; null of what it receives, as all below (`addresses`: empty).
+    /// Its local traffic, by its class: `count` or `limit`; null of what it receives, as all below (`addresses` is
+    /// empty then).
     pub local: Option<String>,
     /// What becomes of packets that claim another's address: `off`, `warn` or `drop`.
     pub spoofing: Option<String>,
