@@ -5,21 +5,17 @@
 //! with a short round trip fall far below both. Instead of a policer of 100 Mbit/s a queue gave TCP 95.7 Mbit/s; behind
 //! the policer it got 2.3 (burst of 1 ms) to 54 (burst of 100 ms).
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use crate::facts::{Place, RateLimit};
 use crate::policy::assign::{Interface, assign};
 use crate::policy::flow::Flow;
+use crate::policy::units::LEAST_TIME;
 use crate::policy::{Class, Direction, Entry, Kind, Matcher, Policy};
 use crate::rate::BitRate;
 use crate::rules::change::{
     Names, set_anew, unlimited_by_libvirt, unlimited_by_ovs, unlimited_by_proxmox, unlimited_by_tc,
 };
-
-/// The shortest queue that a policy may write.
-const LEAST_QUEUE: Duration = Duration::from_millis(1);
 
 /// An interface with others' limits.
 #[derive(Debug, Clone, PartialEq)]
@@ -205,7 +201,7 @@ fn lowered(policy: &mut Policy, class: Option<&str>, most: BitRate, capacity: Bi
     let max = old.max.map_or(most, |max| max.min(most));
     let flows = old.flows.iter().map(|f| Flow { max: f.max.map(|of_flow| of_flow.min(max)), ..f.clone() }).collect();
     // More members make targets less certain.
-    let queue = old.queue_time().map(|time| time.max(LEAST_QUEUE));
+    let queue = old.queue_time().map(|time| time.max(LEAST_TIME));
     let new = Class { max: Some(max), queue, delay: None, flows, ..old };
     let rate = max.to_string().replace(' ', "").replace("/s", "");
     let stem: String = class.unwrap_or("limit").chars().take(32).collect();

@@ -15,6 +15,9 @@ pub use amounts::{PROCESSOR, bytes, percent, show_bytes, show_percent};
 /// Highest rate: 100 Tbit/s. A hundred thousand of them still add up in 64 bits.
 pub const MAX_RATE: BitRate = BitRate::new(100_000_000_000_000);
 
+/// The shortest time that a policy may have.
+pub const LEAST_TIME: Duration = Duration::from_millis(1);
+
 /// Most digits after the point.
 const MAX_DECIMALS: usize = 18;
 

@@ -69,7 +69,7 @@ pub(super) fn quantity<T>(
 /// A period, or how long a queue is.
 pub(super) fn time(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<Duration> {
     let time = quantity(reader, value, path, units::time, "a time such as \"10ms\"")?;
-    if (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&time) {
+    if (units::LEAST_TIME..=Duration::from_secs(10)).contains(&time) {
         return Some(time);
     }
     let what = format!("{} is out of range: 1 ms to 10 s", units::show_time(time));
