@@ -47,13 +47,15 @@ impl Problem {
 
     /// Names the argument of a command that makes a text wrong which was right before; the place in the text follows.
     pub fn caused_by(mut self, argument: &str) -> Problem {
-        self.file = if self.is_placed {
-            format!("{}: {}:{}", printable(argument), self.file, self.line)
-        } else {
-            printable(argument)
-        };
+        self.file =
+            if self.is_placed { format!("{}: {}", printable(argument), self.place()) } else { printable(argument) };
         self.is_placed = false;
         self
+    }
+
+    /// The file, with the line where a person can look at that.
+    fn place(&self) -> String {
+        if self.is_placed { format!("{}:{}", self.file, self.line) } else { self.file.clone() }
     }
 
     /// The problem like a compiler's message; `label` is its first word (`error`, `warning`), which may have escape
@@ -105,10 +107,8 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key.as_str() {
-            "" if !self.is_placed => write!(f, "{}: {}", self.file, self.what),
-            key if !self.is_placed => write!(f, "{}: {key}: {}", self.file, self.what),
-            "" => write!(f, "{}:{}: {}", self.file, self.line, self.what),
-            key => write!(f, "{}:{}: {key}: {}", self.file, self.line, self.what),
+            "" => write!(f, "{}: {}", self.place(), self.what),
+            key => write!(f, "{}: {key}: {}", self.place(), self.what),
         }
     }
 }
