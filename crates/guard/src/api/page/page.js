@@ -54,8 +54,10 @@ function time(seconds) {
   return seconds < 172800 ? `${few(seconds / 3600)} h` : `${few(seconds / 86400)} days`;
 }
 
+// The guest of a member, where one is known and has another name.
+const guestOf = (member) => member.guest && member.guest !== member.name ? member.guest : null;
 // A member as an operator knows it: its guest, where one is known, and the interface.
-const called = (member) => member.guest && member.guest !== member.name ? `${member.guest} (${member.name})` : member.name;
+const called = (member) => guestOf(member) ? `${guestOf(member)} (${member.name})` : member.name;
 const DIRECTIONS = { guest_tx: "guests send", guest_rx: "guests receive" };
 const named = (pool) => `${pool.uplink}, ${DIRECTIONS[pool.direction] || pool.direction}`;
 
@@ -234,7 +236,7 @@ function past(pool, member) {
 
 function row(pool, member, seconds) {
   const made = element("div", member.breached_seconds != null ? "row breached" : "row");
-  const guest = member.guest && member.guest !== member.name ? member.guest : null;
+  const guest = guestOf(member);
   const of = [guest && member.name, member.name === member.class ? null : member.class, `priority ${member.priority}`];
   const name = element("div", "name", guest || member.name, element("small", "", of.filter(Boolean).join(", ")));
   const now = element("div", "rate", member.rate_bps == null ? "–" : rate(member.rate_bps));
