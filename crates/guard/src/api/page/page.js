@@ -97,6 +97,7 @@ function notices(status) {
   for (const pool of status.pools.filter((pool) => pool.not_in_force != null)) {
     add(`${named(pool)}: not in force: ${pool.not_in_force}`, true);
   }
+  for (const uplink of status.uplinks_down || []) add(`${uplink} is down: nothing passes it`, true);
   if (policy.refused) add(`The last change was refused: ${policy.refused}`, true);
   if (policy.taken_back_in_seconds != null) {
     add(`This change reverts in ${time(policy.taken_back_in_seconds)}; to keep it: vmio guard confirm`);
@@ -291,7 +292,8 @@ function show(status) {
   by("about").textContent = clean(`vmio ${status.vmio_version}, plane ${status.plane}, ${who(status)}, since ${since}`);
   const off = status.pools.filter((pool) => pool.not_in_force != null).length;
   const broken = breaches === 1 ? "1 guarantee is broken" : `${number(breaches)} guarantees are broken`;
-  const bad = off ? "not in force everywhere" : status.trouble ? "trouble" : breaches ? broken : "";
+  const down = (status.uplinks_down || []).map((uplink) => `${clean(uplink)} is down`).join(", ");
+  const bad = off ? "not in force everywhere" : status.trouble ? "trouble" : breaches ? broken : down;
   const good = status.plane === "observe" ? "observing: nothing is limited" : "in force, no guarantee is broken";
   state(bad || good, bad ? "bad" : "good");
   document.title = bad ? `${bad} · vmio guard` : "vmio guard";
