@@ -19,8 +19,21 @@ pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) {
     guests.sort_by(|a, b| a.name.cmp(&b.name).then(a.pid.cmp(&b.pid)));
 }
 
+/// BSD systems, and firewalls and file servers made of them, as names of guests and images have them.
+const BSD: [&str; 9] =
+    ["freebsd", "openbsd", "netbsd", "ghostbsd", "hardenedbsd", "dragonflybsd", "pfsense", "opnsense", "freenas"];
+
+/// Whether a name of the guest, or of an image of its, is a BSD's. What a configuration says of the system may be what
+/// its form proposed: Proxmox VE's has Linux there.
+fn is_named_bsd(guest: &Guest) -> bool {
+    let images = guest.disks.iter().filter_map(|disk| disk.place.source.as_deref()?.rsplit('/').next());
+    let names = [guest.name.as_str()].into_iter().chain(guest.ids.values().map(String::as_str)).chain(images);
+    names.map(str::to_lowercase).any(|name| BSD.iter().any(|system| name.contains(system)))
+}
+
 /// Copies facts of a guest to its devices and processors.
 fn inside(guest: &mut Guest) {
+    let bsd = is_named_bsd(guest);
     // Who has told Proxmox VE nothing of Windows has "other", too.
     let windows = guest.os.as_deref().filter(|os| *os != "other").map(|os| os == "windows");
     let known = guest.processors.as_ref();
@@ -48,7 +61,9 @@ fn inside(guest: &mut Guest) {
         if nic.windows.is_none() {
             nic.windows = windows.into();
         }
-        if nic.os.is_none() {
+        if bsd {
+            nic.os = Fact::read(Some("bsd".into()), "a name of the guest or its image");
+        } else if nic.os.is_none() {
             nic.os = guest.os.clone().into();
         }
         nic.subject = Subject::net(&name, nic_called(nic));
@@ -209,5 +224,25 @@ mod tests {
             ("guest web, net tap101i0".to_owned(), Some(1), Some(true))
         );
         assert!(matches!(&nic.from, Provenance::Live { guest, .. } if guest == "web"));
+    }
+
+    /// Proxmox VE's form proposes Linux, and plain QEMU says nothing.
+    #[test]
+    fn a_bsd_is_known_by_its_name() {
+        let os = |name: &str, configured: Option<&str>, image: Option<&str>| {
+            let nic = Nic::unknown(Subject::net(name, "tap0"), from());
+            let mut disk = Disk::unknown(Subject::disk(name, "vda"), from());
+            disk.place.source = image.map(str::to_owned).into();
+            let os = configured.map(str::to_owned);
+            let (nics, disks) = (vec![nic], vec![disk]);
+            let mut guest = Guest { name: name.into(), os, nics, disks, ..Guest::default() };
+            inside(&mut guest);
+            guest.nics[0].os.value().clone()
+        };
+        let bsd = Some("bsd".to_owned());
+        assert_eq!(os("OPNsense", Some("linux"), None), bsd);
+        assert_eq!(os("fw1", None, Some("/images/FreeBSD-14.1-amd64.qcow2")), bsd);
+        assert_eq!(os("web1", Some("linux"), Some("/freebsd/web1.raw")), Some("linux".to_owned()));
+        assert_eq!(os("web1", None, None), None);
     }
 }

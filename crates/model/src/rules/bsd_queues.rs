@@ -1,5 +1,6 @@
 //! Several queue pairs of a virtio-net card under FreeBSD, as in OPNsense and pfSense: forwarding stalled until the
-//! card had one pair. Configurations seldom name FreeBSD: Proxmox VE's `ostype: other` is what such guests have.
+//! card had one pair. Configurations seldom name FreeBSD: Proxmox VE's `ostype: other` is what such guests have, or
+//! the Linux that its form proposes; often the guest's own name says it.
 
 use super::change::{NicChange, own_nic};
 use super::live::seen;
@@ -29,8 +30,11 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
         "other" => false,
         _ => return None,
     };
-    let system =
-        if bsd { "The guest runs a BSD" } else { "The configuration names neither Linux nor Windows (ostype other)" };
+    let system = if bsd {
+        "The guest runs a BSD (by its configuration or a name)"
+    } else {
+        "The configuration names neither Linux nor Windows (ostype other)"
+    };
     let cause = format!(
         "{system}, and the card has {queues} queue pairs: FreeBSD's driver (OPNsense, pfSense) stalled or panicked \
          with several while it forwarded packets."
