@@ -27,7 +27,7 @@ const RUNTIME: &str = "/run/vmio";
 
 impl Paths {
     /// The directories of this process's user; `state` replaces the state directory, and the
-    /// runtime directory goes into it, so that two states never share a socket.
+    /// runtime directory goes into it, so that two states never share a socket (root's own keeps its own).
     pub fn of_this_user(state: Option<&Path>) -> Result<Paths, Failure> {
         Paths::resolve(rustix::process::geteuid().is_root(), state, |name| std::env::var_os(name))
     }
@@ -45,7 +45,10 @@ impl Paths {
             let state = std::path::absolute(dir).map_err(|e| {
                 Failure::new(Exit::Usage, format!("cannot make an absolute path of {}: {e}", dir.display()))
             })?;
-            return Ok(Paths { runtime: state.join("run"), guard: state.join("run"), state, is_named: true });
+            // Root's own directory is the same one whether it is named or not: a guard there has its socket in
+            // /run/vmio.
+            let runtime = Paths::runtime_of(&state);
+            return Ok(Paths { guard: runtime.clone(), runtime, state, is_named: true });
         }
         if root {
             let (state, runtime) = (STATE.into(), PathBuf::from(RUNTIME));
@@ -64,6 +67,15 @@ impl Paths {
     /// Socket of the guard to ask: this user's where one observes, else the host's.
     pub fn guard_socket(&self) -> PathBuf {
         Some(self.own_guard_socket()).filter(|own| own.exists()).unwrap_or_else(|| self.guard.join("guard.sock"))
+    }
+
+    /// Socket of a guard with that state directory.
+    pub fn guard_socket_of(state: &Path) -> PathBuf {
+        Paths::runtime_of(state).join("guard.sock")
+    }
+
+    fn runtime_of(state: &Path) -> PathBuf {
+        if state == Path::new(STATE) { RUNTIME.into() } else { state.join("run") }
     }
 
     /// Directory of the guard's ledger in a state directory, apart from the journals of runs.
@@ -157,6 +169,11 @@ mod tests {
         assert_eq!(p.state, Path::new("/x"));
         assert_eq!(p.runtime, Path::new("/x/run"));
         assert_eq!(p.option(), " --state /x");
+        for root in [true, false] {
+            let named = Paths::resolve(root, Some(Path::new("/var/lib/vmio/")), with(&[("HOME", "/a")])).unwrap();
+            let socket = Path::new("/run/vmio/guard.sock");
+            assert_eq!((named.guard_socket().as_path(), named.own_guard_socket().as_path()), (socket, socket));
+        }
         assert_eq!(Paths::option_of(Path::new("/a b")), " --state '/a b'");
         assert_eq!(Paths::resolve(true, None, with(&[])).unwrap().option(), "");
         let e = Paths::resolve(false, None, with(&[])).unwrap_err();

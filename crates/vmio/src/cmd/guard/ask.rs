@@ -103,7 +103,7 @@ pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
                 // Cursor home, then clear below: flickers less than clearing first.
                 term::print_exact("\x1b[H\x1b[J")?;
             }
-            term::print(&status::text(&status, args.verbose, context.style))?;
+            term::print(&status::text(&status, args.verbose, context.style, &context.paths.option()))?;
         }
         if !args.watch {
             return Ok(Exit::Done);
@@ -115,14 +115,17 @@ pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
 pub fn apply(args: &ApplyArgs, context: &Context) -> Outcome {
     if args.config.is_some() {
         let what = "apply has no --config: the daemon rereads the files that it was started with";
-        let help = "edit those, which `vmio guard status` names; or start it with others: vmio guard run --config PATH";
+        let help = format!(
+            "edit those, which `vmio guard status{}` names; or start it with others: vmio guard run --config PATH",
+            context.paths.option()
+        );
         return Err(Failure::new(Exit::Usage, what).help(help).into());
     }
     let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
     let client = client(context);
     client.post("/v1/apply", &Apply { confirm_seconds }).map_err(failed)?;
     let status = after_change(&client)?;
-    done(&format!("the policy of the files is in force{}", status::except(&status)), args.confirm, &status)
+    done(&format!("the policy of the files is in force{}", status::except(&status)), args.confirm, &status, context)
 }
 
 pub fn confirm(context: &Context) -> Outcome {
@@ -141,13 +144,14 @@ pub fn after_change(client: &Client) -> anyhow::Result<Status> {
 
 /// Says that a change is in force, and how long it is kept unless it is confirmed; an earlier change may wait for that,
 /// too.
-pub fn done(what: &str, confirm: Option<Duration>, status: &Status) -> Outcome {
+pub fn done(what: &str, confirm: Option<Duration>, status: &Status, context: &Context) -> Outcome {
     let left = || status.policy.taken_back_in_seconds.map(|left| Duration::from_secs_f64(left.ceil()));
     match confirm.or_else(left) {
         None => term::note(what),
         Some(limit) => {
             let limit = units::show_time(limit);
-            term::note(&format!("{what} for {limit}; to keep it: vmio guard confirm"));
+            let state = context.paths.option();
+            term::note(&format!("{what} for {limit}; to keep it: vmio guard confirm{state}"));
         }
     }
     Ok(Exit::Done)

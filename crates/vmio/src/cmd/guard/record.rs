@@ -99,7 +99,7 @@ pub fn other_guard_runs(before: &str, pid: u32) -> anyhow::Error {
             format!("{runs}, with the state directory {}", dir.display()),
             format!(
                 "ask it by `vmio guard status{}`, or wait a moment where it is just starting or ending",
-                Paths::naming(&dir)
+                Paths::option_of(&dir)
             ),
         ),
         None => (
@@ -119,7 +119,7 @@ pub fn is_elsewhere(before: &str, dir: &Path) -> anyhow::Error {
         "{before}what a guard changed in this network namespace is recorded in another state directory: {}",
         dir.display()
     );
-    let state = Paths::naming(dir);
+    let state = Paths::option_of(dir);
     Failure::new(Exit::Precondition, what)
         .help(format!("`vmio guard undo{state}` removes its limits, `vmio guard run{state}` resumes them"))
         .into()

@@ -310,7 +310,7 @@ fn say(event: &Event, (socket, state): (&Path, &str), style: Style, observes: bo
             )),
         },
         Event::MoreBreaches(more) => {
-            warn(&format!("{more} more guarantees failed or recovered in this second: vmio guard status"));
+            warn(&format!("{more} more guarantees failed or recovered in this second: vmio guard status{state}"));
         }
         Event::Alive => systemd(&[NotifyState::Watchdog]),
         // Printed when the guard has ended.

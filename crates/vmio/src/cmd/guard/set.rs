@@ -115,7 +115,8 @@ pub fn set(args: &Args, context: &Context) -> Outcome {
         (Key::MemoryMax, &args.memory_max),
     ];
     let keys: BTreeMap<Key, String> = given.into_iter().filter_map(|(key, v)| Some((key, v.clone()?))).collect();
-    let class = class(args, &keys)?;
+    let state = context.paths.option();
+    let class = class(args, &keys, &state)?;
     let change = match class.map(str::to_owned) {
         class if args.clear => Change::Clear { class },
         Some(class) if !keys.is_empty() => Change::Set { class, keys: keys.clone() },
@@ -127,7 +128,7 @@ pub fn set(args: &Args, context: &Context) -> Outcome {
             };
             let words: Vec<&str> = ["class"].into_iter().chain(class.as_deref()).collect();
             let failure = Failure::new(Exit::Usage, what);
-            return Err(failure.help(format!("for example: {}", meant(&words, &keys, false))).into());
+            return Err(failure.help(format!("for example: {}", meant(&words, &keys, false, &state))).into());
         }
     };
     let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
@@ -150,16 +151,16 @@ pub fn set(args: &Args, context: &Context) -> Outcome {
         })?;
     }
     let who = class.map_or_else(|| "all classes".to_owned(), |class| format!("class {class}"));
-    let done = match class.and_then(|class| not_of_guests(class, &keys, &status)) {
+    let done = match class.and_then(|class| not_of_guests(class, &keys, &status, &state)) {
         None => "in force".to_owned(),
         Some(why) if keys.keys().all(|key| key.is_of_groups()) => format!("set, but {why}"),
         Some(why) => format!("in force, but {why}"),
     };
-    ask::done(&format!("{who}: {said}, {done}"), args.confirm, &status)
+    ask::done(&format!("{who}: {said}, {done}"), args.confirm, &status, context)
 }
 
 /// Why what was set of the control groups of a class's guests is not in force.
-fn not_of_guests(class: &str, keys: &BTreeMap<Key, String>, status: &Status) -> Option<String> {
+fn not_of_guests(class: &str, keys: &BTreeMap<Key, String>, status: &Status, state: &str) -> Option<String> {
     let words: Vec<&str> = keys.keys().filter(|key| key.is_of_groups()).map(|key| key.word()).collect();
     if words.is_empty() {
         return None;
@@ -173,30 +174,30 @@ fn not_of_guests(class: &str, keys: &BTreeMap<Key, String>, status: &Status) -> 
     match guests.iter().filter(|guest| guest.limits.iter().any(|limit| is_off(&limit))).count() {
         _ if guests.is_empty() => Some("no guest of this class has a control group here".to_owned()),
         0 => None,
-        off => Some(format!("not for {} of this class: vmio guard status", count(off, "guest"))),
+        off => Some(format!("not for {} of this class: vmio guard status{state}", count(off, "guest"))),
     }
 }
 
 /// The class that is named; `None` without one.
-fn class<'a>(args: &'a Args, keys: &BTreeMap<Key, String>) -> Result<Option<&'a str>, Failure> {
+fn class<'a>(args: &'a Args, keys: &BTreeMap<Key, String>, state: &str) -> Result<Option<&'a str>, Failure> {
     let words: Vec<&str> = args.kind.iter().chain(&args.name).chain(&args.more).map(String::as_str).collect();
     match words.as_slice() {
         [] => Ok(None),
         ["class", name] if !name.contains('=') => Ok(Some(*name)),
         ["class"] => {
-            let help = format!("for example: {}", meant(&words, keys, args.clear));
+            let help = format!("for example: {}", meant(&words, keys, args.clear, state));
             Err(Failure::new(Exit::Usage, "the name of the class is missing").help(help))
         }
         _ => {
             let what = format!("set takes the word class, a name and options, not `{}`", words.join(" "));
-            let meant = meant(&words, keys, args.clear);
+            let meant = meant(&words, keys, args.clear, state);
             Err(Failure::new(Exit::Usage, what).help(format!("did you mean: {meant}")))
         }
     }
 }
 
 /// The command line that is likely meant with these words and options.
-fn meant(words: &[&str], options: &BTreeMap<Key, String>, clear: bool) -> String {
+fn meant(words: &[&str], options: &BTreeMap<Key, String>, clear: bool, state: &str) -> String {
     let (mut name, mut keys) = (None, options.clone());
     let mut rest = words.strip_prefix(&["class"]).unwrap_or(words).iter();
     while let Some(word) = rest.next() {
@@ -210,7 +211,7 @@ fn meant(words: &[&str], options: &BTreeMap<Key, String>, clear: bool) -> String
             _ => name = name.or(Some(*word)),
         }
     }
-    let mut command = ["vmio", "guard", "set", "class", name.unwrap_or("NAME")].map(str::to_owned).to_vec();
+    let mut command = ["class", name.unwrap_or("NAME")].map(str::to_owned).to_vec();
     command.extend(keys.iter().flat_map(|(key, value)| [key.option(), value.clone()]));
     let more: &[&str] = match (clear, keys.is_empty()) {
         (true, _) => &["--clear"],
@@ -218,7 +219,7 @@ fn meant(words: &[&str], options: &BTreeMap<Key, String>, clear: bool) -> String
         (false, false) => &[],
     };
     command.extend(more.iter().map(|word| (*word).to_owned()));
-    shell(&command)
+    format!("vmio guard set{state} {}", shell(&command))
 }
 
 #[cfg(test)]
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_is_likely_meant() {
-        let of = |words: &[&str]| meant(words, &BTreeMap::new(), false);
+        let of = |words: &[&str]| meant(words, &BTreeMap::new(), false, "");
         for (words, command) in [
             (&["gold", "max=500Mbit"][..], "class gold --max 500Mbit"),
             (&["class", "gold", "max=500Mbit", "cpu_max=150%"], "class gold --max 500Mbit --cpu-max 150%"),
@@ -239,7 +240,10 @@ mod tests {
             assert_eq!(of(words), format!("vmio guard set {command}"), "{words:?}");
         }
         let options = BTreeMap::from([(Key::Min, "2 Mbit".to_owned())]);
-        assert_eq!(meant(&["gold"], &options, false), "vmio guard set class gold --min '2 Mbit'");
-        assert_eq!(meant(&["gold"], &BTreeMap::new(), true), "vmio guard set class gold --clear");
+        assert_eq!(
+            meant(&["gold"], &options, false, " --state /x"),
+            "vmio guard set --state /x class gold --min '2 Mbit'"
+        );
+        assert_eq!(meant(&["gold"], &BTreeMap::new(), true, ""), "vmio guard set class gold --clear");
     }
 }

@@ -12,19 +12,31 @@ mod pools;
 
 pub use cautions::except;
 
-/// The whole status; `verbose`: with notes, the loop's times, and what the policy says of each member.
-pub fn text(status: &Status, verbose: bool, style: Style) -> String {
-    text_at(status, verbose, style, fit::room())
+/// How the status is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// With notes, the loop's times, and what the policy says of each member.
+    verbose: bool,
+    style: Style,
+    /// Columns.
+    width: usize,
+    /// What commands that are printed need to reach the same guard ([`crate::paths::Paths::option`]).
+    state: &'a str,
 }
 
-fn text_at(status: &Status, verbose: bool, style: Style, width: usize) -> String {
-    let observed = status.observed.as_ref().map(|observed| super::observed::text(observed, style));
+/// The whole status; `state`: what a printed command needs to name the guard's state directory.
+pub fn text(status: &Status, verbose: bool, style: Style, state: &str) -> String {
+    shown(status, View { verbose, style, width: fit::room(), state })
+}
+
+fn shown(status: &Status, view: View<'_>) -> String {
+    let observed = status.observed.as_ref().map(|observed| super::observed::text(observed, view.style));
     let mut parts = vec![
-        pools::text(&status.pools, verbose, style, width),
-        groups(&status.guests, width),
+        pools::text(&status.pools, view),
+        groups(&status.guests, view.width),
         observed.unwrap_or_default(),
-        over(&status.policy.over, width),
-        summary(status, verbose, style, width),
+        over(&status.policy.over, view),
+        summary(status, view),
     ];
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
@@ -48,16 +60,18 @@ fn groups(guests: &[GuestDocument], width: usize) -> String {
 }
 
 /// What was set over the files.
-fn over(over: &str, width: usize) -> String {
+fn over(over: &str, View { width, state, .. }: View<'_>) -> String {
     if over.is_empty() {
         return String::new();
     }
     let toml: String = over.lines().map(|line| format!("  {line}\n")).collect();
-    fit::notice_at("", 0, "set over the files (vmio guard set --clear removes it):", width) + &toml
+    let head = format!("set over the files (vmio guard set{state} --clear removes it):");
+    fit::notice_at("", 0, &head, width) + &toml
 }
 
 /// What is in force, what needs a look, and whether guarantees are kept.
-fn summary(status: &Status, verbose: bool, style: Style, width: usize) -> String {
+fn summary(status: &Status, view: View<'_>) -> String {
+    let View { verbose, style, width, state } = view;
     let line = |text: &str| fit::notice_at("", 0, text, width);
     let notes: Vec<&String> = status.notes.iter().chain(&status.policy.warnings).collect();
     let mut out = String::new();
@@ -67,9 +81,9 @@ fn summary(status: &Status, verbose: bool, style: Style, width: usize) -> String
     }
     out += &line(&head(status));
     if !verbose && !notes.is_empty() {
-        out += &line(&format!("{}: vmio guard status --verbose", count(notes.len(), "note")));
+        out += &line(&format!("{}: vmio guard status{state} --verbose", count(notes.len(), "note")));
     }
-    for (label, lines) in cautions::all(status) {
+    for (label, lines) in cautions::all(status, state) {
         let lead = format!("{}: ", style.yellow(label));
         lines.iter().for_each(|text| out += &fit::notice_at(&lead, label.len() + 2, text, width));
     }

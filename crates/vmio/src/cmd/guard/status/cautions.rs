@@ -8,20 +8,20 @@ use super::pools::{cut, long_time, shown};
 use crate::report::format::{self, count};
 
 /// By kind, the worst last.
-pub fn all(status: &Status) -> [(&'static str, Vec<String>); 8] {
+pub fn all(status: &Status, state: &str) -> [(&'static str, Vec<String>); 8] {
     let policy = &status.policy;
     let waits = policy.taken_back_in_seconds;
-    let waits = waits.map(|left| format!("this change reverts in {left:.0} s; to keep it: vmio guard confirm"));
-    let differ = "the files have changed since; to put them in force: vmio guard apply";
-    let differ = policy.files_differ.then(|| differ.to_owned());
+    let waits = waits.map(|left| format!("this change reverts in {left:.0} s; to keep it: vmio guard confirm{state}"));
+    let differ = || format!("the files have changed since; to put them in force: vmio guard apply{state}");
+    let differ = policy.files_differ.then(differ);
     let refused = policy.refused.iter().map(|why| format!("the last change was refused: {why}"));
     [
         ("waits", waits.into_iter().collect()),
         ("files", differ.into_iter().chain(refused).collect()),
-        ("spoofed", spoofed(status)),
-        ("flooded", flooded(status)),
-        ("limited", limited(status)),
-        ("breach", breaches(status)),
+        ("spoofed", spoofed(status, state)),
+        ("flooded", flooded(status, state)),
+        ("limited", limited(status, state)),
+        ("breach", breaches(status, state)),
         ("not in force", interrupted(status)),
         ("trouble", status.trouble.iter().cloned().collect()),
     ]
@@ -78,7 +78,7 @@ fn interrupted(status: &Status) -> Vec<String> {
 }
 
 /// Members whose packets have claimed addresses of others.
-fn spoofed(status: &Status) -> Vec<String> {
+fn spoofed(status: &Status, state: &str) -> Vec<String> {
     let sent = members(status).filter(|(pool, _)| pool.direction == Direction::GuestTx);
     let line = |(_, member): (&PoolDocument, &MemberDocument)| {
         (member.spoofed_packets_total > 0).then(|| {
@@ -88,11 +88,11 @@ fn spoofed(status: &Status) -> Vec<String> {
             format!("{name}: {packets} so far claimed addresses that are not its own, {dropped} of them dropped")
         })
     };
-    cut(sent.filter_map(line).collect())
+    cut(sent.filter_map(line).collect(), state)
 }
 
 /// Members whose minimum of receiving this host cannot hold now, since the link before it is full.
-fn flooded(status: &Status) -> Vec<String> {
+fn flooded(status: &Status, state: &str) -> Vec<String> {
     let line = |(pool, member): (&PoolDocument, &MemberDocument)| {
         Some(format!(
             "{} {} {}: receives {} of its minimum of {} while the link is full, for {} now: the loss happens before \
@@ -105,11 +105,11 @@ fn flooded(status: &Status) -> Vec<String> {
             long_time(member.flooded_seconds?)
         ))
     };
-    cut(members(status).filter_map(line).collect())
+    cut(members(status).filter_map(line).collect(), state)
 }
 
 /// Members whose minimum another program's limit makes impossible.
-fn limited(status: &Status) -> Vec<String> {
+fn limited(status: &Status, state: &str) -> Vec<String> {
     let line = |(pool, member): (&PoolDocument, &MemberDocument)| {
         let other = member.other_limit.as_ref().filter(|other| other.rate_bps < member.min_effective_bps)?;
         let (rate, min) = (format::rate(other.rate_bps), format::rate(member.min_effective_bps));
@@ -120,11 +120,11 @@ fn limited(status: &Status) -> Vec<String> {
             other.kind
         ))
     };
-    cut(members(status).filter_map(line).collect())
+    cut(members(status).filter_map(line).collect(), state)
 }
 
 /// Members whose guarantee is not kept now.
-fn breaches(status: &Status) -> Vec<String> {
+fn breaches(status: &Status, state: &str) -> Vec<String> {
     let line = |(pool, member): (&PoolDocument, &MemberDocument)| {
         let (seconds, min) = (member.breached_seconds?, format::rate(member.min_effective_bps));
         let got = member.rate_bps.map_or_else(|| "less".to_owned(), format::rate);
@@ -135,5 +135,5 @@ fn breaches(status: &Status) -> Vec<String> {
         let long = if seconds > 0.0 { format!(", for {} now", long_time(seconds)) } else { String::new() };
         Some(format!("{} {} {}: {what}{long}", pool.uplink, pool.direction.word(), shown(member)))
     };
-    cut(members(status).filter_map(line).collect())
+    cut(members(status).filter_map(line).collect(), state)
 }

@@ -5,10 +5,10 @@ use vmio_model::policy::Direction;
 use vmio_model::rate::BitRate;
 
 use super::super::table::{figure, unit};
+use super::View;
 use crate::fit::{self, WIDTH};
 use crate::report::document::{Block, Column, Document, Kind, Layout, Row, Span, Table, Text, list, paragraph, say};
 use crate::report::format::{self, count};
-use crate::term::Style;
 
 /// Columns of a figure.
 const FIGURE: usize = 7;
@@ -22,17 +22,17 @@ const GUEST: usize = 32;
 const LINES: usize = 20;
 
 /// All of them.
-pub fn text(pools: &[PoolDocument], verbose: bool, style: Style, width: usize) -> String {
+pub fn text(pools: &[PoolDocument], view: View<'_>) -> String {
     let mut doc = Document::new("");
     for pool in pools {
-        of_pool(&mut doc, pool, verbose, width);
+        of_pool(&mut doc, pool, view);
         doc.gap();
     }
     if !pools.is_empty() {
         let legend = "rate: of the last second; dropped: packets, since the limits were set";
         doc.put(paragraph(Kind::Dim, (0, 0), legend));
     }
-    doc.text(style, width)
+    doc.text(view.style, view.width)
 }
 
 /// A member: its guest, where one is known, and the interface.
@@ -49,17 +49,18 @@ pub fn long_time(seconds: f64) -> String {
 }
 
 /// At most so many lines as are shown of a kind, and how many more there are.
-pub fn cut(mut lines: Vec<String>) -> Vec<String> {
+pub fn cut(mut lines: Vec<String>, state: &str) -> Vec<String> {
     let more = lines.len().saturating_sub(LINES);
     if more > 0 {
         lines.truncate(LINES);
-        lines.push(format!("and {more} more: vmio guard status --json"));
+        lines.push(format!("and {more} more: vmio guard status{state} --json"));
     }
     lines
 }
 
 /// A pool with its members.
-fn of_pool(doc: &mut Document, pool: &PoolDocument, verbose: bool, width: usize) {
+fn of_pool(doc: &mut Document, pool: &PoolDocument, view: View<'_>) {
+    let View { verbose, width, state, .. } = view;
     doc.put(heading(pool));
     let (unit, factor) = unit(pool.capacity_bps);
     if width < WIDTH {
@@ -85,7 +86,7 @@ fn of_pool(doc: &mut Document, pool: &PoolDocument, verbose: bool, width: usize)
     });
     let lines = [why_free, stage, excess(&pool.members, verbose), local(pool), interrupted];
     lines.into_iter().flatten().for_each(|line| doc.put(say((0, 0), line)));
-    doc.put(list((0, 2), cut(pool.members.iter().filter_map(held_back).collect())));
+    doc.put(list((0, 2), cut(pool.members.iter().filter_map(held_back).collect(), state)));
 }
 
 fn heading(pool: &PoolDocument) -> Block {

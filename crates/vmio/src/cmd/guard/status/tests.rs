@@ -5,8 +5,12 @@ use std::collections::BTreeSet;
 use vmio_guard::manager::document::LimitDocument;
 use vmio_model::rate::BitRate;
 
-use super::pools::{cut, shown};
+use super::pools::{self, cut};
 use super::*;
+
+fn text_at(status: &Status, verbose: bool, style: Style, width: usize) -> String {
+    shown(status, View { verbose, style, width, state: "" })
+}
 
 const EXAMPLE: &str = include_str!("example.json");
 const PAGE: &str = include_str!("../../../../../../docs/guard-daemon.md");
@@ -180,12 +184,26 @@ fn no_word_is_broken_in_a_narrow_terminal() {
 #[test]
 fn names_and_lines_are_bounded() {
     let mut member = example().pools.remove(0).members.remove(1);
-    assert_eq!(shown(&member), "web1 (tap3)");
+    assert_eq!(pools::shown(&member), "web1 (tap3)");
     member.guest = Some(format!("{}\u{1b}]0;x\n", "long".repeat(40)));
-    let name = shown(&member);
+    let name = pools::shown(&member);
     assert!(fit::columns(&name) == 39 && name.ends_with("x\u{fffd} (tap3)"), "{name}");
     member.guest = None;
-    assert_eq!(shown(&member), "tap3");
-    let lines = cut((0..23).map(|n| n.to_string()).collect());
+    assert_eq!(pools::shown(&member), "tap3");
+    let lines = cut((0..23).map(|n| n.to_string()).collect(), "");
     assert_eq!((lines.len(), lines[20].as_str()), (21, "and 3 more: vmio guard status --json"));
+}
+
+#[test]
+fn printed_commands_reach_the_guard_that_was_asked() {
+    let mut status = troubled();
+    status.policy.over = "[class.gold]\nmax = \"1Mbit\"\n".to_owned();
+    status.policy.taken_back_in_seconds = Some(9.0);
+    let named = View { verbose: false, style: Style::PLAIN, width: 80, state: " --state /x" };
+    let text = unfolded(&shown(&status, named));
+    for command in ["set --state /x --clear", "status --state /x --verbose", "confirm --state /x", "apply --state /x"] {
+        assert!(text.contains(&format!("vmio guard {command}")), "{command}: {text}");
+    }
+    let bare = text.split("vmio guard ").skip(1).filter(|rest| !rest.contains("--state /x")).count();
+    assert_eq!(bare, 0, "{text}");
 }
