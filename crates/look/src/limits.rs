@@ -5,14 +5,18 @@
 //! VE (PVE/Network.pm, `tap_rate_limit`) have it in their configuration; Open vSwitch polices at preference 49, and its
 //! queues are below a class 1:fffe (lib/netdev-linux.c, `tc_add_policer`, `htb_tc_install`); a CNI plugin gives a pod's
 //! veth a tbf, and an ifb named `bwp…` for the other direction (plugins/meta/bandwidth/main.go, ifb_creator.go); LXD
-//! makes htb's default class 1:10 (device_utils_network.go, `networkSetupHostVethLimits`).
+//! and Incus make htb's default class 1:10, at containers' veth pairs and machines' taps (device_utils_network.go,
+//! `networkSetupHostVethLimits`).
+//!
+//! A limit at what all guests of a bridge leave by, or at the bridge itself where the host routes for it (a network of
+//! libvirt's with `<bandwidth>`), is theirs together.
 //!
 //! Of a tap in another network namespace (a pod's) the limits at the pod's end on the host are read; those at the tap
 //! itself would have vmio enter that namespace, and are told as not read.
 
 use std::collections::BTreeMap;
 
-use vmio_model::facts::{Fact, Guest, HopKind, Nic, RateLimit, Unread};
+use vmio_model::facts::{Fact, Guest, Hop, HopKind, Nic, RateLimit, Unread};
 use vmio_model::rate::BitRate;
 use vmio_model::rules::change::shell;
 use vmio_node::Unanswered;
@@ -50,9 +54,15 @@ pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) -> Vec<Unread> {
             None
         })
     };
+    let mut shared: BTreeMap<String, Vec<RateLimit>> = BTreeMap::new();
     for guest in guests {
         let own = guest.pid.is_none_or(|pid| process::same_namespace(host.reader(), pid, "net"));
         let container = guest.shares_kernel();
+        let daemon = match guest.manager.as_deref() {
+            Some("incus") => Some("incus"),
+            Some("lxd") => Some("lxd"),
+            _ => container.then_some("lxd"),
+        };
         for nic in &mut guest.nics {
             // A container's interface is the end of its veth pair here.
             let here = own || nic.backend.as_deref() == Some("veth");
@@ -60,7 +70,13 @@ pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) -> Vec<Unread> {
             let switched = is_switched(nic);
             if !here {
                 let read = host_end(nic).and_then(|name| {
-                    let found = ask(Passed { name: &name, container: true, switched, guests_view: false })?;
+                    let found = ask(Passed {
+                        name: &name,
+                        container: true,
+                        switched,
+                        daemon: Some("lxd"),
+                        guests_view: false,
+                    })?;
                     join_at(nic, &name, found);
                     Some(name)
                 });
@@ -68,14 +84,32 @@ pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) -> Vec<Unread> {
                 continue;
             }
             let guests_view = nic.backend.as_deref() == Some("macvtap");
-            let found = ask(Passed { name: &name, container, switched, guests_view });
+            let found = ask(Passed { name: &name, container, switched, daemon, guests_view });
             guest.unread.extend(found.as_ref().and_then(|found| opaque(&name, found)));
             join(nic, found, ports.get(&name));
+            for (name, guests_view) in shared_hops(nic) {
+                let passed = Passed { name: &name, container: false, switched: false, daemon: None, guests_view };
+                let limits = shared
+                    .entry(name.clone())
+                    .or_insert_with(|| ask(passed).map(|found| found.limits).unwrap_or_default());
+                join_shared(nic, &name, limits);
+            }
         }
         name_platform(guest);
     }
     unread.dedup();
     unread
+}
+
+/// The interface of this host that a card's packets pass, and whether it is not the card's own: then it is the end here
+/// of its pod's veth pair.
+pub fn passed_here(host: &HostView<'_>, guest: &Guest, nic: &Nic) -> Option<(String, bool)> {
+    let own = guest.pid.is_none_or(|pid| process::same_namespace(host.reader(), pid, "net"));
+    // A container's interface is the end of its veth pair here.
+    if own || nic.backend.as_deref() == Some("veth") {
+        return Some((nic.interface.value().clone()?, false));
+    }
+    host_end(nic).map(|end| (end, true))
 }
 
 /// What the kernel limits at interfaces of this host behind which no guest's card is known (the end of a veth pair of
@@ -91,7 +125,7 @@ pub fn at_interfaces<'n>(
     };
     for (name, index) in interfaces {
         let switched = host.ovs().is_ok_and(|ovs| ovs.interfaces.contains_key(name));
-        match kernel.found_at(index, Passed { name, container: false, switched, guests_view: false }) {
+        match kernel.found_at(index, Passed { name, container: false, switched, daemon: None, guests_view: false }) {
             Ok(found) => {
                 unread.extend(opaque(name, &found));
                 if !found.limits.is_empty() {
@@ -176,6 +210,46 @@ fn join_at(nic: &mut Nic, interface: &str, found: Found) {
     set(nic, all, configured);
 }
 
+/// Interfaces of this host behind the card's bridge that all of its guests' packets pass, and whether each sends what
+/// they send: the one network card by which they leave, with the VLAN or bond above it; else the bridge itself, which
+/// the host sends to.
+fn shared_hops(nic: &Nic) -> Vec<(String, bool)> {
+    let Some(bridge) = nic.way.iter().rposition(|hop| hop.kind.is_bridge()) else { return Vec::new() };
+    let behind: Vec<&Hop> = nic.way[bridge + 1..].iter().collect();
+    if behind.is_empty() {
+        let last = &nic.way[bridge];
+        return (last.here && last.kind == HopKind::Bridge)
+            .then(|| (last.interface.clone(), false))
+            .into_iter()
+            .collect();
+    }
+    // Of several cards each carries a part.
+    let leads_out = |hop: &&Hop| matches!(hop.kind, HopKind::Card | HopKind::Vlan | HopKind::Bond);
+    let one = behind.iter().filter(|hop| hop.kind == HopKind::Card).count() == 1;
+    let all = behind.iter().all(|hop| hop.here && leads_out(hop));
+    if !one || !all {
+        return Vec::new();
+    }
+    behind.iter().map(|hop| (hop.interface.clone(), true)).collect()
+}
+
+/// Adds what the kernel has at an interface that other guests' packets pass, too: its count is not this guest's.
+fn join_shared(nic: &mut Nic, interface: &str, limits: &[RateLimit]) {
+    if limits.is_empty() {
+        return;
+    }
+    let mut all = nic.rate_limits.value().clone();
+    let configured = nic.rate_limits.source().is_some() || !all.is_empty();
+    let at = |limit: &RateLimit| RateLimit {
+        interface: Some(interface.to_owned()),
+        shared: true,
+        dropped_packets: None,
+        ..limit.clone()
+    };
+    all.extend(limits.iter().map(at));
+    set(nic, all, configured);
+}
+
 /// Joins what is configured with what the kernel has (`None`: not known). The same rate in the same direction is one
 /// limit, whose burst and count are the kernel's.
 fn join(nic: &mut Nic, found: Option<Found>, port: Option<&RateLimit>) {
@@ -192,19 +266,17 @@ fn join(nic: &mut Nic, found: Option<Found>, port: Option<&RateLimit>) {
         return;
     };
     for limit in limits {
-        let same = |own: &&mut RateLimit| own.at.is_none() && is_same(own, &limit);
+        let same = |own: &&mut RateLimit| own.at.is_none() && !own.is_of_hypervisor() && is_same(own, &limit);
         match all.iter_mut().find(same) {
             Some(own) => {
                 (own.at, own.dropped_packets, own.part) = (limit.at, limit.dropped_packets, limit.part);
-                if own.drops {
-                    own.burst_bytes = limit.burst_bytes.or(own.burst_bytes);
-                }
+                own.burst_bytes = limit.burst_bytes.or(own.burst_bytes);
             }
             None => all.push(limit),
         }
     }
     // Open vSwitch may have handed its limits to the hardware.
-    for limit in all.iter_mut().filter(|limit| !is_ports(limit)) {
+    for limit in all.iter_mut().filter(|limit| !is_ports(limit) && !limit.is_of_hypervisor()) {
         limit.missing = bare.contains(&limit.direction);
     }
     set(nic, all, configured);

@@ -187,6 +187,20 @@ fn each_direction_may_be_missing_by_itself() {
     assert_eq!(missing(Vec::new(), "tap"), [false, false]);
 }
 
+/// A machine's tap has them as a container's veth pair does.
+#[test]
+fn machine_of_incus() {
+    let root = Qdisc { default_class: LXD_CLASS, ..qdisc("htb", tc::AT_ROOT) };
+    let (classes, classes_are) = classes(vec![class(LXD_CLASS, tc::AT_ROOT, 12_500_000)]);
+    let fake = host("tap7", vec![root]).kernel(classes, classes_are);
+    let own = |manager: Option<&str>| {
+        let manager = manager.map(str::to_owned);
+        let guest = Guest { manager, ..guest("qemu", "tap7", "tap", Vec::new()) };
+        told(&settled(&fake, guest).0)[0].1.to_owned()
+    };
+    assert_eq!([own(Some("incus")), own(Some("lxd")), own(None)], ["incus", "lxd", "tc"]);
+}
+
 /// lib/netdev-linux.c, `htb_class_set`: queue 0 is class 1:1, below 1:fffe.
 #[test]
 fn queues_of_open_vswitch_are_its_own() {
@@ -268,6 +282,34 @@ fn limits_of_a_pod_are_those_at_its_end_here() {
         (vec![("guest_rx", "cni", 100, false)], Some("cali9"))
     );
     assert!(guest.unread[0].why.contains("those at cali9, which its packets pass here, were read"), "{guest:?}");
+}
+
+/// By hand at the one card behind a bridge, and of a network of libvirt's at its bridge, which the host routes for.
+#[test]
+fn what_all_guests_of_a_bridge_share_is_told_as_such() {
+    let hop =
+        |interface: &str, kind| Hop { interface: interface.into(), kind, mtu_bytes: None, driver: None, here: true };
+    let settled = |way: Vec<Hop>, at: &str, own: Vec<RateLimit>| {
+        let root = Qdisc { limit: Some(rate(12_500_000, Some(10_000))), dropped: 9, ..qdisc("tbf", tc::AT_ROOT) };
+        let mut guest = guest("qemu", "tap7", "tap", own);
+        guest.nics[0].way = way.into();
+        settled(&host(at, vec![root]), guest).0
+    };
+    let bridged = || vec![hop("tap7", HopKind::Tap), hop("br0", HopKind::Bridge), hop("eth0", HopKind::Card)];
+    let nic = settled(bridged(), "eth0", Vec::new());
+    assert_eq!(told(&nic), [("guest_tx", "tc", 100, false)]);
+    let limit = &nic.rate_limits[0];
+    assert_eq!((limit.interface.as_deref(), limit.shared, limit.dropped_packets), (Some("eth0"), true, None));
+    assert_eq!(limit.words(), "100 Mbit/s from the guest by tc (by hand or a script) at eth0, shared");
+    // Beside what is configured for the card itself.
+    let own = RateLimit::new("libvirt", Direction::GuestTx, BitRate::new(100_000_000), true);
+    assert_eq!(settled(bridged(), "eth0", vec![own]).rate_limits.len(), 2);
+    let routed = || vec![hop("tap7", HopKind::Tap), hop("virbr0", HopKind::Bridge)];
+    assert_eq!(told(&settled(routed(), "virbr0", Vec::new())), [("guest_rx", "tc", 100, false)]);
+    // What is bridged does not pass the bridge's own queue, and of two cards each has a part.
+    assert!(settled(bridged(), "br0", Vec::new()).rate_limits.is_empty());
+    let two = [bridged(), vec![hop("eth1", HopKind::Card)]].concat();
+    assert!(settled(two, "eth0", Vec::new()).rate_limits.is_empty());
 }
 
 #[test]

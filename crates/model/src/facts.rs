@@ -41,7 +41,7 @@ pub use network::{Busiest, Conntrack, ToGuest, Uplink};
 pub use nic::Nic;
 pub use place::Place;
 pub use quota::{IoWeight, Throttled, WeightedDisk};
-pub use rate_limit::{LimitedAt, RateLimit};
+pub use rate_limit::{CLOUD_HYPERVISOR, FIRECRACKER, GUARD, Guarded, LimitedAt, RateLimit};
 pub use setting::Setting;
 pub use source::{CommandLineOption, Source};
 pub use subject::{DeviceId, DeviceKind, GuestId, Subject};

@@ -7,14 +7,15 @@
 
 use serde::Serialize;
 
-use crate::facts::{Place, RateLimit};
+use crate::facts::{CLOUD_HYPERVISOR, FIRECRACKER, Place, RateLimit};
 use crate::policy::assign::{Interface, assign};
 use crate::policy::flow::Flow;
 use crate::policy::units::LEAST_TIME;
 use crate::policy::{Class, Direction, Entry, Kind, Matcher, Policy};
 use crate::rate::BitRate;
 use crate::rules::change::{
-    Names, set_anew, unlimited_by_libvirt, unlimited_by_ovs, unlimited_by_proxmox, unlimited_by_tc,
+    Names, set_anew, unlimited_by_hypervisor, unlimited_by_libvirt, unlimited_by_ovs, unlimited_by_proxmox,
+    unlimited_by_tc,
 };
 
 /// An interface with others' limits.
@@ -107,10 +108,11 @@ fn take_off(limited: &Limited, by: &str) -> String {
     let own: Vec<&RateLimit> = limited.limits.iter().filter(|limit| limit.by == by).collect();
     match by {
         "libvirt" => unlimited_by_libvirt(names, limited.place.target.as_deref().unwrap_or(interface), &own),
-        "proxmox" => unlimited_by_proxmox(names),
+        "proxmox" => unlimited_by_proxmox(names, interface),
         "openvswitch" => unlimited_by_ovs(interface, &own),
+        FIRECRACKER | CLOUD_HYPERVISOR => unlimited_by_hypervisor(&limited.place, &own).unwrap_or_default(),
         "cni" => set_anew(by).unwrap_or_default().to_owned(),
-        "lxd" => format!("{}\n{}", set_anew(by).unwrap_or_default(), unlimited_by_tc(interface, &own)),
+        "lxd" | "incus" => format!("{}\n{}", set_anew(by).unwrap_or_default(), unlimited_by_tc(interface, &own)),
         _ => unlimited_by_tc(interface, &own),
     }
 }

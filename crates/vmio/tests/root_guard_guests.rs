@@ -4,10 +4,12 @@
 
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use serde_json::Value;
-use vmio_testbed::{poll_for, poll_until};
+use vmio_testbed::{net, poll_for, poll_until};
 
 use crate::help::guarded::{TestHost, ip, qemu};
+use crate::help::schema::fits;
 
 const UUID: &str = "6f6b1c1e-0c2f-4b7e-9d0a-0b1f6a6f0001";
 
@@ -125,5 +127,107 @@ fn top_shows_what_a_guard_holds_a_guest_to() {
         drop(guest);
         host.ends(&["guard", "undo"], 0);
         assert_eq!(daemon.end(None).0, Some(0));
+    });
+}
+
+/// Whoever measures such a guest has to know; also after the daemon was killed, when the kernel alone has the limits.
+#[test]
+#[ignore = "root"]
+fn scan_names_what_a_guard_holds_a_guest_to() {
+    TestHost::with(|host| {
+        tap("tap0");
+        let web = name();
+        host.write(&format!(
+            "[uplink.u0]\ncapacity = \"100Mbit\"\n[class.tin]\nmin = \"1Mbit\"\nmax = \"2Mbit\"\n[[interface]]\n\
+             match = {{ vm = \"{web}\" }}\nclass = \"tin\"\nrx_class = \"tin\"\n"
+        ));
+        let _guest = qemu(&web, UUID, "tap0", "52:54:00:00:00:01");
+        // The limits of its card, with the finding about them.
+        let scanned = || {
+            let (out, _) = host.ends(&["scan", &web, "--json"], 0);
+            fits("scan", &out);
+            let scan: Value = serde_json::from_str(&out).unwrap();
+            let guest = &scan["guests"][0];
+            let finding = guest["findings"].as_array().unwrap().iter().find(|f| f["rule"] == "limit-in-force").cloned();
+            (guest["nics"][0].clone(), finding)
+        };
+        let limits = |nic: &Value| -> Vec<(String, u64)> {
+            let all = nic["rate_limits"].as_array().unwrap();
+            assert!(all.iter().all(|limit| limit["by"] == "guard"), "{nic}");
+            let of = |l: &Value| (l["direction"].as_str().unwrap().to_owned(), l["rate_bps"].as_u64().unwrap());
+            let mut all: Vec<_> = all.iter().map(of).collect();
+            all.sort();
+            all
+        };
+        let both = [("guest_rx".to_owned(), 2_000_000), ("guest_tx".to_owned(), 2_000_000)];
+        assert!(limits(&scanned().0).is_empty(), "no guard runs");
+        let daemon = host.run();
+        let (nic, finding) = poll_for("scan names the guard's limits", || match scanned() {
+            (nic, Some(finding)) => Ok((nic, finding)),
+            (nic, None) => Err(nic),
+        });
+        assert_eq!(limits(&nic), both);
+        let cause = finding["cause"].as_str().unwrap();
+        let head = "Limited by vmio guard: to the guest 2 Mbit/s, excess waits; from the guest 2 Mbit/s, excess waits";
+        assert!(cause.starts_with(head) && cause.contains("Class tin (minimum 1 Mbit/s)."), "{cause}");
+        let state = host.dir.path().join("state");
+        let change = finding["change"]["qemu"].as_str().unwrap();
+        let status = format!("vmio guard status --state {} --verbose", state.display());
+        assert!(change.starts_with(&status) && change.contains("guard set --state"), "{change}");
+        let sent = host.status()["pools"][0]["members"].as_array().unwrap().clone();
+        let sent = sent.iter().find(|member| member["name"] == "tap0").unwrap()["excess"].clone();
+        if sent["waits"] == "held" {
+            assert_eq!(nic["send_buffer_bytes"], sent["send_buffer_bytes"], "{nic}");
+        }
+        let policy = host.policy();
+        let (out, _) = host.ends(&["guard", "check", "--host", "--config", policy.to_str().unwrap()], 0);
+        let line = format!("in force: tap0 ({web}): vmio guard limits what it sends to 2 Mbit/s, class tin");
+        let unfolded = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(unfolded(&out).contains(&line), "{out}");
+        // As printed, with a rate.
+        let set = change.lines().find(|line| line.starts_with("vmio guard set")).unwrap().replace("RATE", "3Mbit");
+        let words: Vec<&str> = set.split('#').next().unwrap().split_whitespace().skip(1).collect();
+        host.ends(&words, 0);
+        assert_eq!(limits(&scanned().0).iter().map(|(_, rate)| *rate).collect::<Vec<_>>(), [3_000_000; 2]);
+        drop(daemon.end(Some(Signal::KILL)));
+        let (nic, finding) = scanned();
+        assert_eq!(limits(&nic).iter().map(|(_, rate)| *rate).collect::<Vec<_>>(), [3_000_000; 2], "{nic}");
+        if sent["waits"] == "held" {
+            assert!(nic["send_buffer_bytes"].as_u64().unwrap() < 1 << 30, "{nic}");
+        }
+        let finding = finding.unwrap();
+        assert!(finding["cause"].as_str().unwrap().contains("daemon does not run"), "{finding}");
+        let undo = finding["change"]["qemu"].as_str().unwrap().lines().next().unwrap().to_owned();
+        let words: Vec<&str> = undo.split('#').next().unwrap().split_whitespace().skip(1).collect();
+        host.ends(&words, 0);
+        assert!(limits(&scanned().0).is_empty());
+    });
+}
+
+/// As libvirt does for a network with `<bandwidth>`: at the bridge, which the host routes for.
+#[test]
+#[ignore = "root"]
+fn scan_names_a_limit_at_the_bridge_that_guests_share() {
+    TestHost::with(|host| {
+        ip("link add br1 type bridge");
+        ip("link set br1 up");
+        ip("tuntap add tap0 mode tap");
+        ip("link set tap0 master br1 up");
+        net::run(&["tc qdisc add dev br1 root tbf rate 20mbit burst 32k latency 50ms"]);
+        let web = name();
+        let _guest = qemu(&web, UUID, "tap0", "52:54:00:00:00:01");
+        let (out, _) = host.ends(&["scan", &web, "--json"], 0);
+        let scan: Value = serde_json::from_str(&out).unwrap();
+        let findings = scan["guests"][0]["findings"].as_array().unwrap();
+        let finding = findings.iter().find(|f| f["rule"] == "limit-in-force").unwrap_or_else(|| panic!("{out}"));
+        let cause = finding["cause"].as_str().unwrap();
+        let words = "to the guest 20 Mbit/s at br1, shared by all that pass it, excess waits.";
+        assert!(cause.contains(words), "{cause}");
+        // As printed.
+        let change = finding["change"]["qemu"].as_str().unwrap();
+        let lines: Vec<&str> = change.lines().map(|line| line.split("    #").next().unwrap()).collect();
+        net::run(&lines);
+        let (out, _) = host.ends(&["scan", &web, "--json"], 0);
+        assert!(!out.contains("limit-in-force"), "{out}");
     });
 }

@@ -2,7 +2,9 @@
 //! Devices added through its API are not visible.
 
 use vmio_model::cell::Aio;
-use vmio_model::facts::{Fact, Guest, Unread};
+use vmio_model::facts::{CLOUD_HYPERVISOR, Fact, Guest, RateLimit, Unread};
+use vmio_model::policy::Direction;
+use vmio_model::rate::ByteRate;
 use vmio_model::result::Accel;
 
 use super::process::Process;
@@ -50,6 +52,12 @@ impl<'a> Keys<'a> {
     }
     fn on(&self, key: &str) -> bool {
         matches!(self.get(key), Some("on" | "true"))
+    }
+    /// What a limiter adds to its bucket in a second; `None` for no limit.
+    fn rate(&self, name: &str) -> Option<u64> {
+        let tokens: u64 = self.get(&format!("{name}_size"))?.parse().ok()?;
+        let milliseconds: u64 = self.get(&format!("{name}_refill_time"))?.parse().ok().filter(|t| *t > 0)?;
+        Some(tokens.saturating_mul(1000) / milliseconds).filter(|rate| *rate > 0)
     }
     fn number(&self, key: &str) -> Option<u32> {
         self.get(key)?.parse().ok()
@@ -100,10 +108,8 @@ fn guest(host: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
             disk.aio = Fact::read(Some(engine), format!("rings of process {pid}"));
         }
         let limit = |name: &str, unit: &str| {
-            let tokens: u64 = keys.get(&format!("{name}_size"))?.parse().ok()?;
-            let time: u64 = keys.get(&format!("{name}_refill_time"))?.parse().ok().filter(|t| *t > 0)?;
-            let rate = tokens.saturating_mul(1000) / time;
-            (rate > 0).then(|| format!("{rate} {unit} by Cloud Hypervisor's rate limiter"))
+            let rate = keys.rate(name)?;
+            Some(format!("{rate} {unit} by Cloud Hypervisor's rate limiter"))
         };
         disk.details.limits = [limit("ops", "IOPS"), limit("bw", "bytes/s")].into_iter().flatten().collect();
         guest.disks.push(disk);
@@ -119,6 +125,14 @@ fn guest(host: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         nic.queues = keys.number("num_queues").map(|n| (n / 2).max(1)).or(Some(1)).into();
         (nic.vhost, nic.vcpus) = (Some(false).into(), vcpus.into());
         nic.place.target = keys.get("mac").map(str::to_lowercase);
+        // One bucket for each direction (its vmm/src/config.rs, `NetConfig`; net_util/src/queue_pair.rs).
+        let limit = |direction| {
+            let rate = ByteRate::new(keys.rate("bw")?).bits();
+            let parse = |key: &str| keys.get(key).and_then(|bytes| bytes.parse::<u64>().ok());
+            let burst = parse("bw_size").map(|size| size.saturating_add(parse("bw_one_time_burst").unwrap_or(0)));
+            Some(RateLimit { burst_bytes: burst, ..RateLimit::new(CLOUD_HYPERVISOR, direction, rate, false) })
+        };
+        nic.rate_limits = [Direction::GuestRx, Direction::GuestTx].into_iter().filter_map(limit).collect();
         guest.nics.push(nic);
     }
     if seen::values(args, "disk").is_empty() {
@@ -162,7 +176,7 @@ mod tests {
             "path=/b.raw",
             "path=/tools.iso,readonly=on",
             "--net",
-            "tap=ch0,mac=AA:BB:CC:00:11:22,num_queues=4",
+            "tap=ch0,mac=AA:BB:CC:00:11:22,num_queues=4,bw_size=1250000,bw_refill_time=100",
         ]);
         let guests = CloudHypervisor.running(&HostView::new(&fake)).guests;
         let [guest] = &guests[..] else { panic!("one guest") };
@@ -179,6 +193,9 @@ mod tests {
         assert_eq!(roles, ["main", "vcpu", "worker"]);
         let nic = &guest.nics[0];
         assert_eq!((*nic.queues, nic.interface.as_deref()), (Some(2), Some("ch0")));
+        let limits: Vec<String> = nic.rate_limits.iter().map(|limit| limit.words()).collect();
+        let ways = ["to", "from"].map(|way| format!("100 Mbit/s {way} the guest by Cloud Hypervisor's rate limiter"));
+        assert_eq!(limits, ways);
         // The tap does not exist on this host.
         assert_eq!(guest.unread.len(), 1);
     }

@@ -3,7 +3,9 @@
 //! queried.
 
 use serde::Deserialize;
-use vmio_model::facts::{Guest, Unread};
+use vmio_model::facts::{FIRECRACKER, Guest, RateLimit, Unread};
+use vmio_model::policy::Direction;
+use vmio_model::rate::ByteRate;
 use vmio_model::result::Accel;
 
 use super::process::Process;
@@ -63,6 +65,8 @@ struct Interface {
     iface_id: String,
     host_dev_name: Option<String>,
     guest_mac: Option<String>,
+    rx_rate_limiter: Option<Limiter>,
+    tx_rate_limiter: Option<Limiter>,
 }
 
 /// A token bucket: `size` tokens are added every `refill_time` milliseconds.
@@ -78,9 +82,18 @@ struct Limiter {
 struct Bucket {
     size: u64,
     refill_time: u64,
+    one_time_burst: Option<u64>,
 }
 
 impl Limiter {
+    /// The same of a network card, where it has one of bytes: excess stays in the guest, or at its tap.
+    fn of_card(&self, direction: Direction) -> Option<RateLimit> {
+        let bucket = self.bandwidth.as_ref().filter(|b| b.size > 0 && b.refill_time > 0)?;
+        let rate = ByteRate::new(bucket.size.saturating_mul(1000) / bucket.refill_time).bits();
+        let burst_bytes = Some(bucket.size.saturating_add(bucket.one_time_burst.unwrap_or(0)));
+        Some(RateLimit { burst_bytes, ..RateLimit::new(FIRECRACKER, direction, rate, false) })
+    }
+
     fn shown(&self) -> Vec<String> {
         let rate = |bucket: &Option<Bucket>, unit: &str| {
             let bucket = bucket.as_ref().filter(|b| b.size > 0 && b.refill_time > 0)?;
@@ -170,6 +183,11 @@ fn devices(process: &Process<'_>, guest: &mut Guest, config: &Config, path: &str
         nic.model = "virtio-net".into();
         nic.backend = "tap".into();
         (nic.vhost, nic.queues, nic.vcpus) = (Some(false).into(), Some(1).into(), vcpus.into());
+        let limits = [
+            interface.rx_rate_limiter.as_ref().and_then(|limiter| limiter.of_card(Direction::GuestRx)),
+            interface.tx_rate_limiter.as_ref().and_then(|limiter| limiter.of_card(Direction::GuestTx)),
+        ];
+        nic.rate_limits = limits.into_iter().flatten().collect();
         nic.place.target = interface.guest_mac.as_deref().map(str::to_lowercase);
         guest.nics.push(nic);
     }
@@ -191,7 +209,8 @@ mod tests {
             {"drive_id": "tools", "path_on_host": "/tools.squashfs", "is_root_device": false, "is_read_only": true}
         ],
         "machine-config": {"vcpu_count": 2, "mem_size_mib": 256, "smt": false, "huge_pages": "2M"},
-        "network-interfaces": [{"iface_id": "eth0", "guest_mac": "AA:FC:00:00:00:01", "host_dev_name": "tap7"}]
+        "network-interfaces": [{"iface_id": "eth0", "guest_mac": "AA:FC:00:00:00:01", "host_dev_name": "tap7",
+            "tx_rate_limiter": {"bandwidth": {"size": 1250000, "refill_time": 100, "one_time_burst": 5000}}}]
     }"#;
 
     fn process(args: &[&str]) -> Fake {
@@ -225,6 +244,9 @@ mod tests {
         assert_eq!(*root.details.limits, limits);
         let nic = &guest.nics[0];
         assert_eq!((nic.interface.as_deref(), nic.bridge.as_deref()), (Some("tap7"), Some("br0")));
+        let [sent] = &nic.rate_limits[..] else { panic!("{nic:?}") };
+        assert_eq!(sent.words(), "100 Mbit/s from the guest by Firecracker's rate limiter");
+        assert_eq!(sent.burst_bytes, Some(1_255_000));
         let own = guest.processors.as_ref().unwrap();
         assert_eq!((*own.vcpus, *own.memory_bytes, *own.huge_pages), (Some(1), Some(256 << 20), Some(true)));
         assert_eq!(own.threads.iter().find(|t| t.role == "vcpu").unwrap().cpus, [2]);

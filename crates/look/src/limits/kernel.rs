@@ -36,6 +36,8 @@ pub struct Passed<'n> {
     pub container: bool,
     /// Whether it is a port of Open vSwitch.
     pub switched: bool,
+    /// Which of LXD and Incus may have set its limits: both make them in one way.
+    pub daemon: Option<&'static str>,
     /// Whether it has the guest's own view, as a macvtap: what it sends is what the guest sends.
     pub guests_view: bool,
 }
@@ -113,7 +115,7 @@ impl<'a> Kernel<'a> {
         let seen = |held: Held| {
             let rate = ByteRate::new(held.limit.bytes_per_second).bits();
             RateLimit {
-                burst_bytes: held.limit.burst_bytes.filter(|_| held.drops),
+                burst_bytes: held.limit.burst_bytes,
                 at: Some(held.at),
                 dropped_packets: Some(held.dropped),
                 part: held.part,
@@ -164,7 +166,7 @@ impl<'a> Kernel<'a> {
             by: match root.kind.as_str() {
                 _ if of_switch && passed.switched => Some(SWITCH),
                 "tbf" if passed.container => Some("cni"),
-                "htb" if passed.container && root.default_class == LXD_CLASS => Some("lxd"),
+                "htb" if root.default_class == LXD_CLASS => passed.daemon,
                 _ => None,
             },
         };

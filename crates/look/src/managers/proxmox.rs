@@ -15,6 +15,7 @@ use storages::{Storage, storages};
 
 mod addresses;
 mod conf;
+mod containers;
 mod devices;
 pub mod storages;
 
@@ -60,10 +61,12 @@ fn containers(host: &HostView<'_>) -> Vec<Guest> {
     let named = |name: String| {
         let vmid = name.strip_suffix(".conf").filter(|vmid| vmid.parse::<u32>().is_ok())?;
         mounts().find(|m| matches!(reader.stat(&m.point.join(GROUP).join(vmid)), Ok(Some(_))))?;
-        let text = reader.read_text(&Path::new(CONTAINERS).join(&name)).ok()?;
+        let path = Path::new(CONTAINERS).join(&name);
+        let text = reader.read_text(&path).ok()?;
         let conf = conf::sections(&text).now;
         let mut guest = Guest { name: vmid.to_owned(), kind: Kind::CONTAINER.name.into(), ..Guest::default() };
         guest.manager = Some(Proxmox.name().into());
+        guest.nics = containers::nics(vmid, &conf, &host.from(vmid, path.display().to_string()));
         guest.ids.insert("vmid".into(), vmid.to_owned());
         guest.ids.extend(conf.get("hostname").map(|name| ("hostname".into(), name.clone())));
         Some(guest)

@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 use crate::policy::Direction;
 use crate::rate::BitRate;
 
-/// A rate limit of a network device that vmio did not set.
+/// A rate limit of a network device, no matter who set it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RateLimit {
     /// Direction, seen from the guest.
     pub direction: Direction,
-    /// Its owner: `libvirt`, `proxmox`, `openvswitch`, `cni`, `lxd`; `tc` where that is not known.
+    /// Its owner: `libvirt`, `proxmox`, `openvswitch`, `cni`, `lxd`, `incus`, `firecracker`, `cloud-hypervisor`,
+    /// `guard` (vmio's own); `tc` where that is not known.
     pub by: String,
     /// Average rate, in bit/s.
     pub rate_bps: BitRate,
@@ -37,10 +38,42 @@ pub struct RateLimit {
     #[serde(default)]
     pub platform: Option<String>,
     /// The interface that the kernel has it at, where that is not the card's own: the end of a pod's veth pair on the
-    /// host.
+    /// host, or the uplink or routed bridge that it shares.
     #[serde(default)]
     pub interface: Option<String>,
+    /// Whether it is on all that pass that interface: other guests' packets, too.
+    #[serde(default)]
+    pub shared: bool,
+    /// What vmio's guard says of a limit of its own; null of all others'.
+    #[serde(default)]
+    pub guard: Option<Guarded>,
 }
+
+/// A limit of vmio's own guard (`vmio guard`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Guarded {
+    /// The uplink whose capacity is shared.
+    pub uplink: String,
+    /// Class of the card; null where no daemon runs that knows it.
+    pub class: Option<String>,
+    /// Minimum as far as all fit, in bit/s.
+    pub min_bps: BitRate,
+    /// Where excess waits: `held` in the guest, `queued` on this host, `nic` in the card; null where no daemon runs that
+    /// knows it.
+    pub waits: Option<String>,
+    /// Whether the daemon runs; its limits stay in force without it.
+    pub runs: bool,
+    /// The state directory that a command must name; null for the default.
+    pub state: Option<String>,
+}
+
+/// The owner's name of limits of vmio's own guard.
+pub const GUARD: &str = "guard";
+
+/// The owner's name of limits that Firecracker holds itself (its docs/design.md, "I/O Rate Limiting").
+pub const FIRECRACKER: &str = "firecracker";
+/// The same of Cloud Hypervisor (its docs/io_throttling.md).
+pub const CLOUD_HYPERVISOR: &str = "cloud-hypervisor";
 
 /// Where the kernel limits the packets of an interface, which is where tc(8) takes the limit away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -79,6 +112,8 @@ impl RateLimit {
             missing: false,
             platform: None,
             interface: None,
+            shared: false,
+            guard: None,
         }
     }
 
@@ -105,6 +140,11 @@ impl RateLimit {
         self.drops && !self.missing && self.burst_seconds().is_none_or(|seconds| seconds < TCP_BURST_SECONDS)
     }
 
+    /// Whether the guest's own hypervisor holds it, so that the kernel shows nothing of it.
+    pub fn is_of_hypervisor(&self) -> bool {
+        [FIRECRACKER, CLOUD_HYPERVISOR].contains(&self.by.as_str())
+    }
+
     /// Display name of its owner.
     pub fn shown_by(&self) -> &str {
         match self.by.as_str() {
@@ -112,7 +152,11 @@ impl RateLimit {
             "openvswitch" => "Open vSwitch",
             "cni" => "a CNI plugin",
             "lxd" => "LXD",
+            "incus" => "Incus",
             "tc" => "tc (by hand or a script)",
+            GUARD => "vmio guard",
+            FIRECRACKER => "Firecracker's rate limiter",
+            CLOUD_HYPERVISOR => "Cloud Hypervisor's rate limiter",
             other => other,
         }
     }
@@ -126,7 +170,8 @@ impl RateLimit {
         let part = if self.part { ", of a part of its packets" } else { "" };
         let missing = if self.missing { ", configured only" } else { "" };
         let at = self.interface.as_ref().map_or_else(String::new, |interface| format!(" at {interface}"));
-        format!("{} {way} by {}{at}{part}{missing}", self.most(), self.shown_by())
+        let shared = if self.shared { ", shared" } else { "" };
+        format!("{} {way} by {}{at}{shared}{part}{missing}", self.most(), self.shown_by())
     }
 }
 

@@ -29,7 +29,10 @@ pub use slot::slot_without;
 pub(super) use slot::{chained, read_slot};
 pub use to::{DeviceChange, DiskChange, NicChange};
 pub use together::{Together, together};
-pub use unlimited::{set_anew, unlimited_by_libvirt, unlimited_by_ovs, unlimited_by_proxmox, unlimited_by_tc};
+pub use unlimited::{
+    set_anew, unlimited_by_guard, unlimited_by_hypervisor, unlimited_by_libvirt, unlimited_by_ovs,
+    unlimited_by_proxmox, unlimited_by_tc,
+};
 
 use crate::cell::{Aio, Attachment, Cache};
 use crate::facts::Place;

@@ -84,6 +84,16 @@ impl UndoLog {
         Ok(UndoLog::of(Some(file), live))
     }
 
+    /// Reads the log in a directory, whoever owns it, and makes and locks nothing: a log in memory with the entries of
+    /// this boot that are in force now.
+    ///
+    /// # Errors
+    /// [`Error::File`] where there is none; [`Error::Untrusted`] where somebody else could have written it;
+    /// [`Error::Journal`] where it cannot be read.
+    pub fn look(dir: &Path) -> Result<UndoLog, UndoLogError> {
+        Ok(UndoLog::of(None, LogFile::look(dir)?))
+    }
+
     /// A log in memory.
     pub fn memory() -> UndoLog {
         UndoLog::of(None, Live::new())

@@ -6,6 +6,7 @@ mod dry;
 mod files;
 mod gateways;
 mod host;
+pub mod in_force;
 mod links;
 mod observed;
 mod record;
@@ -122,7 +123,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn check(args: &host::Args, context: &Context) -> Outcome {
     let read = read(&args.config.config, &links::of_kernel(None))?;
     let host = match &read {
-        Ok(loaded) if args.host => Some(host::check(&loaded.policy)?),
+        Ok(loaded) if args.host => Some(host::check(&loaded.policy, context)?),
         _ => None,
     };
     let refused = host.as_ref().is_some_and(|host| !host.refused.is_empty());

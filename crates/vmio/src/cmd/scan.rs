@@ -17,6 +17,7 @@ use vmio_node::linux::process;
 use vmio_node::{Local, Questions};
 use vmio_rig::guests::qemu::known_accelerator;
 
+use super::guard::in_force;
 use crate::context::{Context, Outcome};
 use crate::expect::PastRuns;
 use crate::paths::Paths;
@@ -179,7 +180,11 @@ fn view(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
     host.monitor = args.monitor;
     let found = scan::scan(&host);
     let (mut guests, own_guests) = pick::own(found.guests, args.all, &args.guests);
+    let mut of_guard = None;
     if machine.is_none() {
+        let in_force = in_force::of_guard(context);
+        in_force::add(&host, &in_force.held, &mut guests);
+        of_guard = in_force.unread;
         apply_test_boot(&mut guests, &local, &context.paths.state);
     }
     let mut rows = parallel::map(pick::named(guests, args.all, &args.guests)?, Row::of);
@@ -197,7 +202,7 @@ fn view(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
         on: args.on.clone(),
         root: process::is_root(node),
         rows,
-        unread: found.unread.into_iter().chain(unread).collect(),
+        unread: found.unread.into_iter().chain(of_guard).chain(unread).collect(),
         own_guests,
         ignored: ignored_by.iter().map(|(_, n)| n).sum(),
         ignored_by,

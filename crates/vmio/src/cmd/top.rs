@@ -3,6 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vmio_model::study::WordError;
 
+use super::guard::in_force;
 use crate::context::{Context, Outcome};
 use crate::top::columns::{self, Column, Set};
 use crate::top::{self, Options};
@@ -79,6 +80,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         sort: args.sort,
         filter: args.filter.clone(),
         no_ebpf: args.no_ebpf,
+        guard: in_force::socket(context),
     };
     top::run(&options, context)
 }

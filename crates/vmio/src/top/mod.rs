@@ -4,6 +4,7 @@
 //! the page of a guest, `app` the state and its keys, `view` the drawing, `terminal` the loop.
 
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use vmio_look::top::{Blocks, FlowSource, Sampler, flows};
@@ -53,6 +54,8 @@ pub struct Options {
     pub filter: String,
     /// Load no eBPF programs.
     pub no_ebpf: bool,
+    /// Socket of the guard that is asked.
+    pub guard: PathBuf,
 }
 
 /// Runs the verb.
@@ -65,7 +68,7 @@ pub fn run(options: &Options, context: &Context) -> Outcome {
     let local = Local::new();
     let mut sampler = Sampler::new(&local, true, tracing(options.no_ebpf));
     let mut history = History::default();
-    let mut guard = guard::Guard::at(&context.paths.guard_socket());
+    let mut guard = guard::Guard::at(&options.guard);
     let next = |opened: Option<u32>| {
         sampler.watch(opened);
         let interval = sampler.tick()?;

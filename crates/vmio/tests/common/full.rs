@@ -163,6 +163,15 @@ pub fn scan() -> View {
             missing: false,
             platform: some("nova"),
             interface: some("cali9"),
+            shared: true,
+            guard: Some(vmio_model::facts::Guarded {
+                uplink: "eth0".into(),
+                class: some("gold"),
+                min_bps: BitRate::new(10_000_000),
+                waits: some("held"),
+                runs: true,
+                state: some("/state"),
+            }),
         }]
         .into(),
         overridden: overridden.clone(),

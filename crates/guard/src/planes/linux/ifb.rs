@@ -26,6 +26,11 @@ pub fn name(way: &str, uplink: &Device) -> String {
     format!("vmio{way}{:x}", uplink.index)
 }
 
+/// Whether an interface is an IFB of ours for what guests receive.
+pub fn receives(link: &Link) -> bool {
+    is_ours(link) && link.device.name.starts_with("vmiorx")
+}
+
 /// Makes an IFB that is up, or finds the one that was made with the same words. `what` is for people and goes into
 /// its alias; `queue_packets` is its own queue's length, which HTB takes for packets without a class.
 ///

@@ -16,6 +16,7 @@ pub mod counters;
 pub mod functions;
 pub mod htb;
 pub mod ifb;
+mod left;
 pub mod links;
 pub mod netlink;
 mod plane;
@@ -24,6 +25,7 @@ mod routes;
 pub mod tap;
 mod undo_log;
 
+pub use left::{Left, left};
 pub use links::Device;
 pub use netlink::Netlink;
 pub use plane::{ENTRY, Linux};

@@ -127,10 +127,7 @@ impl PlaneLog {
         // An interface may be in two pools, by one number.
         let all: BTreeMap<Device, u16> =
             seats.filter_map(|seat| Some((device(seat.interface.as_ref()?), seat.number))).collect();
-        let recorded: BTreeMap<Device, u16> = match self.what(Subject::Numbers) {
-            Some(PlaneChange::Numbers { given }) => given.into_iter().collect(),
-            _ => BTreeMap::new(),
-        };
+        let recorded: BTreeMap<Device, u16> = self.numbered().into_iter().collect();
         if all.iter().all(|(device, number)| recorded.get(device) == Some(number)) {
             return Ok(());
         }
@@ -139,11 +136,15 @@ impl PlaneLog {
 
     /// The recorded numbers.
     pub(super) fn numbers(&self) -> Numbers {
+        let given = self.numbered().into_iter();
+        Numbers::handed_on(given.map(|(device, number)| (device.index, device.name, number)))
+    }
+
+    /// The interfaces that have a number, with it.
+    pub(super) fn numbered(&self) -> Vec<(Device, u16)> {
         match self.what(Subject::Numbers) {
-            Some(PlaneChange::Numbers { given }) => {
-                Numbers::handed_on(given.into_iter().map(|(device, number)| (device.index, device.name, number)))
-            }
-            _ => Numbers::default(),
+            Some(PlaneChange::Numbers { given }) => given,
+            _ => Vec::new(),
         }
     }
 

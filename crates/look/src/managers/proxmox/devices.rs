@@ -354,7 +354,7 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
 
 /// `rate=`: megabytes of 1024 x 1024 bytes a second, in both directions. Packets that the host sends to the tap wait in
 /// a queue (HTB), what it receives there is policed; both with a burst of 1 MiB (PVE/Network.pm, `tap_rate_limit`).
-fn rate_limits(parts: &Parts<'_>) -> Vec<RateLimit> {
+pub fn rate_limits(parts: &Parts<'_>) -> Vec<RateLimit> {
     let Some(rate) = parts.number::<f64>("rate").filter(|n| *n > 0.0 && n.is_finite()) else { return Vec::new() };
     let rate = ByteRate::new((rate * 1_048_576.0) as u64).bits();
     let limit = |direction| RateLimit {

@@ -262,7 +262,10 @@ fn a_number_of_processors_that_no_guest_has_costs_nothing() {
 #[test]
 fn containers_that_run_have_their_names() {
     let fake = Fake::new("fake")
-        .file("/etc/pve/lxc/105.conf", "arch: amd64\nhostname: proxy\nrootfs: local-lvm:vm-105-disk-0,size=8G\n")
+        .file(
+            "/etc/pve/lxc/105.conf",
+            "arch: amd64\nhostname: proxy\nnet0: name=eth0,bridge=vmbr0,hwaddr=BC:24:11:00:00:05,rate=12.5,type=veth\n",
+        )
         .file("/etc/pve/lxc/106.conf", "hostname: stopped\n")
         .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
         .file("/sys/fs/cgroup/lxc/105/cgroup.procs", "");
@@ -272,4 +275,10 @@ fn containers_that_run_have_their_names() {
         (guest.name.as_str(), guest.kind.as_str(), guest.ids["hostname"].as_str()),
         ("105", "container", "proxy")
     );
+    let nic = &guest.nics[0];
+    let limits: Vec<String> = nic.rate_limits.iter().map(|limit| limit.words()).collect();
+    let way = |way: &str| format!("104.8576 Mbit/s {way} the guest by Proxmox VE");
+    assert_eq!(limits, [way("from"), way("to")]);
+    let names = [&nic.place.slot, &nic.place.device_id, &*nic.interface].map(|name| name.as_deref());
+    assert_eq!(names, [Some("net0"), Some("eth0"), Some("veth105i0")]);
 }

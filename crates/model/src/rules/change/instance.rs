@@ -7,7 +7,7 @@
 
 use super::{DeviceChange, DiskChange, NicChange, shell};
 use crate::cell::Cache;
-use crate::facts::{Guest, Subject};
+use crate::facts::{Guest, Nic, Subject};
 use crate::rules::Finding;
 
 /// Ids of QEMU that the daemons give devices, before the device's own name (driver_qemu.go, `qemuDeviceIDPrefix`).
@@ -15,10 +15,17 @@ const IDS: [&str; 2] = ["dev-incus_", "dev-lxd_"];
 
 /// The change of a finding by the commands of `client`; `None` where it is the same for all hypervisors.
 pub fn commands(guest: &Guest, finding: &Finding, name: &str, client: &str) -> Option<String> {
+    let mut parts = Parts::default();
+    // tc(8) takes it off for all, until the daemon sets it anew.
+    let of_card = |nic: &&Nic| finding.subject.is(&nic.subject);
+    let own = |nic: &Nic| nic.rate_limits.iter().any(|limit| matches!(limit.by.as_str(), "lxd" | "incus"));
+    if finding.rule == "limit-in-force" && guest.nics.iter().find(of_card).is_some_and(own) {
+        parts.unset.extend(["limits.max", "limits.ingress", "limits.egress"]);
+        return Some(parts.text(guest, finding, name, client));
+    }
     if finding.change.ways().len() == 1 {
         return None;
     }
-    let mut parts = Parts::default();
     match (&finding.change.sets, finding.rule.as_str()) {
         (Some(DeviceChange::Disk(to)), _) => disk(&mut parts, to),
         (Some(DeviceChange::Nic(to)), _) => nic(&mut parts, to),
@@ -118,9 +125,11 @@ fn nic(parts: &mut Parts, to: &NicChange) {
 mod tests {
     use super::*;
     use crate::cell::Aio;
-    use crate::facts::{Details, Disk, Processors};
+    use crate::facts::{Details, Disk, Place, Processors, RateLimit};
+    use crate::policy::Direction;
+    use crate::rate::BitRate;
     use crate::rules::findings;
-    use crate::testing::{live_disk, live_processors};
+    use crate::testing::{live_disk, live_nic, live_processors};
 
     fn guest(id: &str) -> Guest {
         let limits = vec!["1000 IOPS by QEMU's throttle".to_owned()].into();
@@ -158,6 +167,20 @@ mod tests {
         assert!(quota.starts_with("# Incus has no setting for: a CPU quota"), "{quota}");
         let unknown = text(&guest("vda"), "host-page-cache").unwrap();
         assert!(unknown.contains(" web1 DEVICE io.cache=none"), "{unknown}");
+    }
+
+    #[test]
+    fn a_cards_limits_are_unset_where_the_daemon_set_them() {
+        let of = |by: &str| {
+            let limit = RateLimit::new(by, Direction::GuestRx, BitRate::new(100_000_000), false);
+            let place = Place { device_id: Some("dev-incus_eth0".into()), ..Place::default() };
+            let nic = Nic { rate_limits: vec![limit].into(), place, ..live_nic() };
+            let guest = Guest { nics: vec![nic], disks: Vec::new(), ..guest("x") };
+            text(&guest, "limit-in-force")
+        };
+        let own = of("incus").unwrap();
+        assert!(own.contains("config device unset --project 'my shop' web1 eth0 limits.ingress\n"), "{own}");
+        assert_eq!(of("tc"), None);
     }
 
     /// Each setting of a device has one of theirs, or is said to have none.

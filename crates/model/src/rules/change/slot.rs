@@ -57,7 +57,14 @@ pub fn slot_without(vmid: &str, slot: &str, settings: &[&str]) -> String {
 
 /// Reads a slot's line into a variable, edited by a `sed` script, and stops where there is none.
 pub(in crate::rules) fn read_slot(variable: &str, vmid: &str, slot: &str, script: &str) -> String {
-    format!("{variable}=\"$(qm config {vmid} | sed -nE '/^{slot}: /{{s///;{script}p}}')\" && [ -n \"${variable}\" ]")
+    read_slot_by("qm", variable, vmid, slot, script)
+}
+
+/// The same by `qm`, or by `pct` for a container's.
+pub(super) fn read_slot_by(tool: &str, variable: &str, vmid: &str, slot: &str, script: &str) -> String {
+    format!(
+        "{variable}=\"$({tool} config {vmid} | sed -nE '/^{slot}: /{{s///;{script}p}}')\" && [ -n \"${variable}\" ]"
+    )
 }
 
 /// Commands that each depend on the one before it, as one to paste.

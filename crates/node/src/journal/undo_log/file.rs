@@ -123,6 +123,21 @@ impl LogFile {
         Ok((log, live))
     }
 
+    /// The entries in force, from the file alone. It is replaced in one step, and each line written in one, so that
+    /// what is read beside its owner's writes is whole.
+    pub(super) fn look(dir: &Path) -> Result<Live> {
+        let home = Home::open(dir)?;
+        let path = home.path.join(NAME);
+        let fail = |reason: String| Error::Journal { path: path.clone(), reason };
+        let mut file = match home.file(OsStr::new(NAME), false).map_err(|e| fail(e.to_string()))? {
+            Ok(file) => file,
+            Err(why) => return Err(planted(&path, why)),
+        };
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(|e| fail(format!("cannot be read: {e}")))?;
+        Ok(read(&text).map_err(|e| fail(e.to_string()))?.live)
+    }
+
     /// Whether lines may be appended.
     pub(super) fn has_head(&self) -> Result<()> {
         self.headless.as_ref().map_or(Ok(()), |why| Err(self.cannot_begin(why)))

@@ -52,6 +52,20 @@ fn entries_pass_to_the_next_owner() {
 }
 
 #[test]
+fn it_is_read_beside_its_owner_and_nothing_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(UndoLog::look(dir.path()).is_err());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    let own = open(dir.path());
+    let ids = record(&own, &["a", "b", "c"]);
+    own.strike(ids[1]).unwrap();
+    let looked = UndoLog::look(dir.path()).unwrap();
+    assert_eq!((whats(&looked), looked.outlives()), (vec!["a".to_owned(), "c".to_owned()], false));
+    looked.strike(ids[0]).unwrap();
+    assert_eq!(whats(&own), ["a", "c"], "what was read is a copy");
+}
+
+#[test]
 fn parts_are_separate() {
     let dir = tempfile::tempdir().unwrap();
     for outlives in [true, false] {

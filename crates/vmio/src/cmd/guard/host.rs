@@ -14,15 +14,18 @@ use vmio_guard::planes::linux;
 use vmio_guard::source::guests::Once;
 use vmio_guard::source::{DiscoveredInterface, Source};
 use vmio_look::{HostView, limits, policing};
-use vmio_model::facts::{Guest, Nic, Place, RateLimit, Unread};
+use vmio_model::facts::{Guarded, Guest, Nic, Place, RateLimit, Unread};
 use vmio_model::others::{Conflict, Limited, conflicts, replaced};
 use vmio_model::policy::assign::{Interface, assign};
 use vmio_model::policy::compile::Refusal;
 use vmio_model::policy::text::text as as_toml;
 use vmio_model::policy::{Direction, Policy};
+use vmio_model::rules::change::unlimited_by_guard;
 use vmio_node::Local;
 
+use super::in_force::{self, Held, InForce};
 use super::{Config, gateways};
+use crate::context::Context;
 use crate::fit;
 use crate::report::format::count;
 use crate::term::Style;
@@ -48,6 +51,8 @@ pub struct HostChecked {
     in_a_class: usize,
     /// Limits that others have set.
     limits: Vec<Conflict>,
+    /// Limits of vmio's own guard that are in force here now, by the policy that it was started with.
+    in_force: Vec<InForceHere>,
     /// A policy that holds in their place, as TOML; null where there are none.
     proposal: Option<String>,
     /// What the proposal leaves out, and why.
@@ -64,12 +69,27 @@ pub struct HostChecked {
     pub exceeded_locally: Vec<String>,
 }
 
+/// A limit of vmio's own guard.
+#[derive(Debug, Serialize, JsonSchema)]
+struct InForceHere {
+    /// The interface.
+    interface: String,
+    /// Its guest, if known.
+    guest: Option<String>,
+    /// The limit.
+    limit: RateLimit,
+}
+
 /// Checks the policy against this host.
-pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
+pub fn check(policy: &Policy, context: &Context) -> anyhow::Result<HostChecked> {
     let node = Local::new();
     let view = HostView::new(&node);
     let Once { mut guests, mut unread } = Once::here(&view);
     unread.extend(limits::settle(&view, &mut guests));
+    let InForce { held, unread: not_asked } = in_force::of_guard(context);
+    unread.extend(not_asked);
+    let shown = |held: Held| InForceHere { interface: held.interface, guest: held.guest, limit: held.limit };
+    let in_force = held.into_iter().map(shown).collect();
     let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
     let once = Once { guests: guests.clone(), unread: Vec::new() };
     let found = Source::open(Box::new(once))?.look(&uplinks)?;
@@ -132,6 +152,7 @@ pub fn check(policy: &Policy) -> anyhow::Result<HostChecked> {
         interfaces: there.len(),
         in_a_class,
         limits: conflicts(policy, &limited),
+        in_force,
         proposal: (next != *policy).then(|| as_toml(&next)),
         left_out,
         refused,
@@ -155,11 +176,13 @@ fn in_a_class(here: &Desired) -> usize {
 /// data is used; else that of the manager alone.
 fn of_guests(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface]) -> Vec<Limited> {
     let of_nic = |(guest, nic): (&Guest, &Nic)| {
-        if nic.rate_limits.is_empty() {
+        // What is shared is at an uplink or a bridge: `refused` says where that is in the way.
+        let limits: Vec<RateLimit> = nic.rate_limits.iter().filter(|limit| !limit.shared).cloned().collect();
+        if limits.is_empty() {
             return None;
         }
         // A pod's limits are at its end of the veth pair here, which is what a policy names.
-        let at = nic.rate_limits.iter().find_map(|limit| limit.interface.clone());
+        let at = limits.iter().find_map(|limit| limit.interface.clone());
         let name = at.or_else(|| (*nic.interface).clone())?;
         let discovered = found.iter().find(|f| f.interface.name == name);
         let interface =
@@ -174,7 +197,7 @@ fn of_guests(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface]) -
                 netns: None,
             });
         let uplink = discovered.and_then(|f| uplink(f, policy)).or_else(|| single_uplink(policy));
-        let (guest, place, limits) = (Some(guest.name.clone()), nic.place.clone(), nic.rate_limits.to_vec());
+        let (guest, place) = (Some(guest.name.clone()), nic.place.clone());
         Some(Limited { interface, guest, uplink, place, limits })
     };
     guests.iter().flat_map(|guest| guest.nics.iter().map(move |nic| (guest, nic))).filter_map(of_nic).collect()
@@ -215,6 +238,7 @@ pub fn text(host: &HostChecked, style: Style) -> String {
         let line = if fit::columns(&whole) <= 2 * fit::WIDTH { whole } else { short() };
         out += &fit::notice(&format!("{}: ", style.yellow("unread")), 8, &line);
     }
+    out += &of_guard(&host.in_force, style);
     out += &of_others(host, style);
     for why in &host.refused {
         let mut lines = why.lines();
@@ -223,6 +247,39 @@ pub fn text(host: &HostChecked, style: Style) -> String {
         lines.for_each(|line| out += &fit::notice("  ", 8, line.trim_start()));
     }
     out
+}
+
+/// Most limits of the guard that are listed; there may be thousands.
+const IN_FORCE: usize = 20;
+
+/// Limits of vmio's own guard, and how to see or change them.
+fn of_guard(all: &[InForceHere], style: Style) -> String {
+    let mut out = String::new();
+    for InForceHere { interface, guest, limit } in all.iter().take(IN_FORCE) {
+        let guest = guest.as_ref().filter(|guest| *guest != interface);
+        let guest = guest.map_or_else(String::new, |guest| format!(" ({guest})"));
+        let class = limit.guard.as_ref().and_then(|guard| guard.class.as_ref());
+        let class = class.map_or_else(String::new, |class| format!(", class {class}"));
+        let (way, rate) = (sends(limit.direction), limit.rate_bps);
+        let line = format!("{interface}{guest}: vmio guard limits what it {way} to {rate}{class}");
+        out += &fit::notice(&format!("{}: ", style.yellow("in force")), 10, &line);
+    }
+    if all.len() > IN_FORCE {
+        let more = all.len() - IN_FORCE;
+        out += &fit::notice(&format!("{}: ", style.yellow("in force")), 10, &format!("and {more} more"));
+    }
+    let guards: Vec<&Guarded> = all.iter().filter_map(|here| here.limit.guard.as_ref()).collect();
+    if let Some(commands) = unlimited_by_guard(&guards) {
+        out += &format!("To see or change these:\n{commands}\n");
+    }
+    out
+}
+
+fn sends(direction: Direction) -> &'static str {
+    match direction {
+        Direction::GuestTx => "sends",
+        Direction::GuestRx => "receives",
+    }
 }
 
 /// Limits that others have set, and what takes their place.
@@ -256,10 +313,7 @@ fn of_others(host: &HostChecked, style: Style) -> String {
 fn of_limit(conflict: &Conflict, style: Style) -> String {
     let limit = &conflict.limit;
     let guest = conflict.guest.as_ref().map_or_else(String::new, |guest| format!(" ({guest})"));
-    let way = match limit.direction {
-        Direction::GuestTx => "sends",
-        Direction::GuestRx => "receives",
-    };
+    let way = sends(limit.direction);
     let peak = limit.peak_bps.filter(|peak| *peak != limit.rate_bps);
     let peak = peak.map_or_else(String::new, |peak| format!(", peak {peak}"));
     let head =

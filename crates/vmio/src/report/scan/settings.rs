@@ -155,8 +155,8 @@ fn nic(n: &Nic) -> Vec<Setting> {
     all.settings
 }
 
-/// As it was at the guest's start: Linux has a tap's send buffer at INT_MAX where nobody set one (drivers/net/tun.c).
-/// What is in force only the tap's own descriptor tells, which is the guest's.
+/// As it was at the guest's start, unless vmio's guard has set it: Linux has a tap's send buffer at INT_MAX where nobody
+/// set one (drivers/net/tun.c). What is in force only the tap's own descriptor tells, which is the guest's.
 fn send_buffer(bytes: u64) -> String {
     if bytes >= i32::MAX as u64 { "unlimited at its start".into() } else { format::bytes(bytes) }
 }
