@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::policy::Direction;
+use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::manager::document::{
-    Appeared, Bucket, ExcessDocument, LocalDocument, LoopStatus, PolicyStatus, StageDocument,
+    Appeared, Bucket, ExcessDocument, FlowDocument, LocalDocument, LoopStatus, PolicyStatus, StageDocument,
 };
 
 const ALERTS: &str = include_str!("../../../../packaging/monitoring/vmio-guard.rules.yml");
