@@ -185,19 +185,19 @@ impl Control {
     }
 
     /// The end of a period of `time` picoseconds, with one entry of `seen` for each member. `waiting` bits from the
-    /// stage wait at the uplink.
-    pub fn tick_staged(&mut self, seen: &[PeriodSample], waiting: u64, time: u64) {
-        self.tick(seen, time);
-        if let (Some(stage), Kind::Round(_, demands)) = (&mut self.stage, &self.kind) {
-            let rest = stage.tick(self.in_force.root, &self.members, demands, seen, waiting, time);
-            self.in_force.stage = Some(rest);
-        }
+    /// stage wait at the uplink. Returns whether a limit changed.
+    pub fn tick_staged(&mut self, seen: &[PeriodSample], waiting: u64, time: u64) -> bool {
+        let changed = self.tick(seen, time);
+        let (Some(stage), Kind::Round(_, demands)) = (&mut self.stage, &self.kind) else { return changed };
+        let rest = Some(stage.tick(self.in_force.root, &self.members, demands, seen, waiting, time));
+        std::mem::replace(&mut self.in_force.stage, rest) != rest || changed
     }
 
-    /// The end of a period of `time` picoseconds, with one entry of `seen` for each member.
-    pub fn tick(&mut self, seen: &[PeriodSample], time: u64) {
+    /// The end of a period of `time` picoseconds, with one entry of `seen` for each member. Returns whether a limit
+    /// changed.
+    pub fn tick(&mut self, seen: &[PeriodSample], time: u64) -> bool {
         match &mut self.kind {
-            Kind::None => {}
+            Kind::None => false,
             Kind::Dba(state, measures) => {
                 let measured = |(s, cap): (&PeriodSample, &BitRate)| match measures {
                     Measures::Offered => rate_of(s.offered, time),
@@ -206,22 +206,33 @@ impl Control {
                     Measures::Passed => rate_of(s.passed, time).min(*cap),
                 };
                 let measured: Vec<BitRate> = seen.iter().zip(&self.in_force.caps).map(measured).collect();
-                self.in_force.caps.copy_from_slice(state.step(&measured));
+                let rates = state.step(&measured);
+                let changed = self.in_force.caps != rates;
+                self.in_force.caps.copy_from_slice(rates);
+                changed
             }
             Kind::Exact(demands) => {
                 let now = observed(seen, time, self.packet_bits);
-                if now != *demands {
-                    self.in_force.caps = caps(self.capacity, &self.members, &now);
-                    *demands = now;
+                if now == *demands {
+                    return false;
                 }
+                let caps = caps(self.capacity, &self.members, &now);
+                *demands = now;
+                let changed = self.in_force.caps != caps;
+                self.in_force.caps = caps;
+                changed
             }
             Kind::Round(program, demands) => {
                 let now = observed(seen, time, self.packet_bits);
-                if now != *demands {
-                    let stage = self.in_force.stage;
-                    self.in_force = AppliedLimits { stage, ..round(self.capacity, &self.members, program, &now) };
-                    *demands = now;
+                if now == *demands {
+                    return false;
                 }
+                let stage = self.in_force.stage;
+                let limits = AppliedLimits { stage, ..round(self.capacity, &self.members, program, &now) };
+                *demands = now;
+                let changed = self.in_force != limits;
+                self.in_force = limits;
+                changed
             }
         }
     }
