@@ -328,3 +328,8 @@ fn plane_without_receive_limits() {
 }
 
 mod cards;
+
+#[test]
+fn each_member_of_the_largest_pool_has_a_number() {
+    assert_eq!(Abilities::HTB.members, usize::from(LAST_NUMBER - FIRST_NUMBER + 1) + 2);
+}

@@ -13,6 +13,8 @@
 //! A leaf's class keeps its number ([`Numbers`]) as long as the leaf exists, so that classified packets keep their
 //! class.
 
+use vmio_model::policy::Abilities;
+
 use super::Device;
 
 mod apply;
@@ -51,8 +53,8 @@ pub const HANDLE: u32 = 0x7a00_0000;
 const TICK_NS: u128 = 64;
 /// The number of the root class.
 pub const ROOT_CLASS: u16 = 1;
-/// Leaves of one hierarchy.
-pub const MOST_LEAVES: usize = 10_000;
+/// Leaves of one hierarchy: as many as there are numbers for them.
+pub const MOST_LEAVES: usize = Abilities::HTB.members;
 /// The leaf of unclassified packets.
 pub const DEFAULT: &str = "default";
 
