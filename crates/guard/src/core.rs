@@ -6,6 +6,7 @@
 //! left in force stays until the first policy is in force, also where that fails.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_model::control::{Allocator, AppliedLimits, Control, PeriodSample};
@@ -14,7 +15,7 @@ use vmio_model::policy::pool::MemberKind;
 use vmio_model::policy::program::Program;
 use vmio_model::policy::{Abilities, Policy};
 
-use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Strictness, desired};
+use crate::desired::{Desired, DesiredPool, Identity, Numbers, PoolKey, Strictness, desired};
 use crate::interface::DiscoveredInterface;
 use crate::planes::{Count, Observation, Plane, PlaneError, Scope, Setting};
 
@@ -59,7 +60,7 @@ pub enum CoreError {
 struct Running {
     control: Control,
     /// Counters of the last period, by member.
-    last: Vec<Count>,
+    last: Arc<[Count]>,
     /// Whether `last` is valid.
     has_counts: bool,
     /// Periods in a row without traffic.
@@ -83,6 +84,8 @@ pub struct Core<P> {
     interfaces: Vec<DiscoveredInterface>,
     numbers: Numbers,
     desired: Desired,
+    /// What each interface in a pool may claim to be, by the name of the member.
+    identities: Arc<BTreeMap<String, Identity>>,
     running: BTreeMap<PoolKey, Running>,
     /// Whether an earlier guard's limits are in force, and none of this one's.
     inherited: bool,
@@ -121,6 +124,7 @@ impl<P: Plane> Core<P> {
             interfaces: Vec::new(),
             numbers,
             desired: Desired::default(),
+            identities: Arc::default(),
             running: BTreeMap::new(),
             inherited,
             torn: false,
@@ -180,7 +184,7 @@ impl<P: Plane> Core<P> {
             });
         }
         (self.inherited, self.torn, self.active) = (false, false, true);
-        self.running = running;
+        (self.running, self.identities) = (running, Arc::new(next.identities()));
         (self.policy, self.interfaces, self.numbers, self.desired) = (policy, there, numbers, next);
         Ok(())
     }
@@ -232,13 +236,11 @@ impl<P: Plane> Core<P> {
             }
             self.active |= !observed.still;
             let waiting = observed.backlog.unwrap_or_default().waiting_bytes.saturating_mul(8);
-            if let Some(samples) = running.sample(observed.counts) {
-                let before = running.control.in_force().clone();
-                running.control.tick_staged(&samples, waiting, picoseconds);
-                if *running.control.in_force() != before {
-                    let set = self.plane.set(&pool.key, Setting::Limits(running.control.in_force()));
-                    set.inspect_err(|_| self.torn = true)?;
-                }
+            if let Some(samples) = running.sample(observed.counts)
+                && running.control.tick_staged(&samples, waiting, picoseconds)
+            {
+                let set = self.plane.set(&pool.key, Setting::Limits(running.control.in_force()));
+                set.inspect_err(|_| self.torn = true)?;
             }
         }
         Ok(())
@@ -311,7 +313,7 @@ impl Running {
             Program::Hierarchy(hierarchy) => Control::round(shared, members, hierarchy, packet_bits),
             Program::Limits(_) => Control::of_limits(shared, members, allocator, packet_bits).ranked_without(&apart),
         };
-        Running { control, last: Vec::new(), has_counts: false, idle: 0 }
+        Running { control, last: Arc::default(), has_counts: false, idle: 0 }
     }
 
     /// Ignores the next difference of counters, which may have started again at zero.
@@ -320,10 +322,10 @@ impl Running {
     }
 
     /// Traffic since the last call; `None` at the first one, and where counters started again at zero.
-    fn sample(&mut self, counts: Vec<Count>) -> Option<Vec<PeriodSample>> {
+    fn sample(&mut self, counts: Arc<[Count]>) -> Option<Vec<PeriodSample>> {
         let before = std::mem::replace(&mut self.last, counts);
         let comparable = std::mem::replace(&mut self.has_counts, true) && before.len() == self.last.len();
-        let moved = before.iter().zip(&self.last).any(|(b, n)| b != n || n.waiting_bytes > 0);
+        let moved = before.iter().zip(self.last.iter()).any(|(b, n)| b != n || n.waiting_bytes > 0);
         self.idle = if comparable && !moved { self.idle.saturating_add(1) } else { 0 };
         if !comparable {
             return None;
@@ -335,7 +337,7 @@ impl Running {
             let offered = now.offered_since(before, PACKET_BYTES)?.saturating_mul(8);
             Some(PeriodSample { offered, passed, held_back })
         };
-        self.last.iter().zip(&before).map(sample).collect()
+        self.last.iter().zip(before.iter()).map(sample).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 //! changed from outside, and answers requests, one after the other. It alone uses the plane.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -21,6 +22,10 @@ const REST_FACTOR: u32 = 10;
 const AT_LEAST: Duration = Duration::from_secs(1);
 /// The loop's period, at least, while no packets pass. Minima do not depend on it.
 const IDLE: Duration = Duration::from_millis(200);
+/// The same, at least, as a multiple of what a period takes; at most [`LONGEST_IDLE`].
+const IDLE_FACTOR: u32 = 500;
+/// See [`IDLE_FACTOR`].
+const LONGEST_IDLE: Duration = Duration::from_secs(1);
 /// Time after which the state in force is read back without a reported change.
 const BELIEVED: Duration = Duration::from_secs(30);
 /// The same, at least, as a multiple of what reading it took.
@@ -34,7 +39,7 @@ pub struct Status {
     /// Each pool that is in force.
     pub pools: Vec<PoolStatus>,
     /// What each interface in a pool may claim to be, by the name of the member.
-    pub identities: BTreeMap<String, Identity>,
+    pub identities: Arc<BTreeMap<String, Identity>>,
     /// Notes: interfaces that two entries match or that cannot be limited, and the plane's own.
     pub notes: Vec<String>,
     /// Periods of the loop so far.
@@ -220,7 +225,10 @@ struct LoopThread<P> {
 impl<P: Plane> LoopThread<P> {
     /// The time until the loop's next period.
     fn pace(&self, period: Duration) -> Duration {
-        if self.core.is_settled() { period.max(IDLE) } else { period }
+        if !self.core.is_settled() {
+            return period;
+        }
+        period.max(IDLE).max(self.status.tick_time.saturating_mul(IDLE_FACTOR).min(LONGEST_IDLE))
     }
 
     fn run(mut self, period: Duration, requests: &Receiver<Request>) -> Result<(), CoreError> {
@@ -235,7 +243,7 @@ impl<P: Plane> LoopThread<P> {
             if !looped {
                 self.status.trouble = None;
             }
-            if looped && now.duration_since(ticked) >= period {
+            if looped && now.duration_since(ticked) >= self.pace(period) {
                 let time = now.duration_since(ticked);
                 // From now, not from when it was due: periods that were missed are not made up for.
                 ticked = now;

@@ -76,6 +76,11 @@ impl MemberDemand {
         (wanted > 0).then(|| f64::from(met.count_ones()) / f64::from(wanted.count_ones()))
     }
 
+    /// Whether another window without traffic leaves it as it is.
+    fn is_at_rest(&self) -> bool {
+        self.windows == (0, 0) && self.breached.is_none() && self.rate_bps == Some(BitRate::ZERO)
+    }
+
     /// Time in a row in which it received less than its minimum from a full link; `None` for less than 2 s.
     pub fn flooded_for(&self) -> Option<Duration> {
         Some(self.flooded_now).filter(|time| *time >= LASTS)
@@ -236,6 +241,8 @@ pub struct Demand {
     arriving: BTreeMap<PoolKey, Arriving>,
     at: Option<Instant>,
     looks: u64,
+    /// Whether another look with unchanged counters changes nothing but the time.
+    rested: bool,
 }
 
 impl Demand {
@@ -243,6 +250,7 @@ impl Demand {
     pub fn count(&mut self, pools: &[PoolStatus], at: Instant) -> Vec<Breach> {
         let time = self.at.map_or(Duration::ZERO, |before| at.saturating_duration_since(before));
         self.at = Some(at);
+        self.rested = false;
         self.looks += 1;
         let look_number = self.looks;
         let mut breaches = Vec::new();
@@ -327,12 +335,18 @@ impl Demand {
     pub fn rest(&mut self, at: Instant) -> Vec<Breach> {
         let time = self.at.map_or(Duration::ZERO, |before| at.saturating_duration_since(before));
         self.at = Some(at);
+        if self.rested {
+            return Vec::new();
+        }
         self.arriving.values_mut().for_each(|arriving| arriving.full = false);
+        self.rested = true;
         let mut breaches = Vec::new();
         for (pool, members) in &mut self.pools {
             for (name, Member { last, demand, min, .. }) in members {
                 demand.flow_bps.fill(Some(BitRate::ZERO));
-                let ended_after = match demand.count(*last, *last, time, *min, false) {
+                let change = demand.count(*last, *last, time, *min, false);
+                self.rested &= last.waiting_bytes == 0 && demand.is_at_rest();
+                let ended_after = match change {
                     None => continue,
                     Some(BreachChange::Begins) => None,
                     Some(BreachChange::Ends(lasted)) => Some(lasted),

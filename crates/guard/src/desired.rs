@@ -284,6 +284,12 @@ impl Desired {
         self.notes.iter().chain(self.pools.iter().flat_map(|pool| &pool.compiled.notes))
     }
 
+    /// What each interface in a pool may claim to be, by the name of the member.
+    pub fn identities(&self) -> BTreeMap<String, Identity> {
+        let seats = self.pools.iter().flat_map(|pool| &pool.seats).filter(|seat| seat.interface.is_some());
+        seats.map(|seat| (seat.name.clone(), seat.identity.clone())).collect()
+    }
+
     /// Classes with a written maximum that interfaces may exceed by local traffic, with the queues where they are here.
     pub fn exceeded_locally<'a>(&self, policy: &'a Policy) -> Vec<&'a str> {
         policy.exceeded_locally(|uplink| self.pools.iter().any(|pool| pool.is_staged() && pool.key.uplink == uplink))

@@ -264,7 +264,8 @@ impl Manager {
     /// # Errors
     /// When the loop has ended.
     pub fn status(&self) -> Result<Status, ManagerError> {
-        let status = self.daemon()?.status()?;
+        let mut status = self.daemon()?.status()?;
+        let pools = std::mem::take(&mut status.pools);
         let left = self.waiting.as_ref().map(Waiting::left);
         let files = self.read.files.iter().map(|(name, _)| name.clone()).collect();
         let changed = self.texts.0.files().is_ok_and(|files| files != self.read.files);
@@ -280,6 +281,7 @@ impl Manager {
             warnings: &self.read.loaded.warnings,
             policy: &self.read.loaded.policy,
             loops: &status,
+            pools,
             demand: &self.demand,
             found: &self.found,
             appeared: &self.appeared,

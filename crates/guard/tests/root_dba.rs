@@ -77,7 +77,7 @@ impl Plane for Recorder {
     fn observe(&mut self, scope: Scope<'_>) -> Result<Observation, PlaneError> {
         let seen = self.linux.observe(scope)?;
         if let Scope::Counts(_) = scope {
-            self.recorded.push(seen.counts.clone());
+            self.recorded.push(seen.counts.to_vec());
         }
         Ok(seen)
     }

@@ -70,7 +70,7 @@ pub fn interfaces(host: &TestHost) -> Vec<DiscoveredInterface> {
 }
 
 pub fn counts(core: &mut Core<Linux>) -> Vec<Count> {
-    core.plane().observe(Scope::Counts(&tx())).unwrap().counts
+    core.plane().observe(Scope::Counts(&tx())).unwrap().counts.to_vec()
 }
 
 /// `host`, gold, silver, bronze, `default`.

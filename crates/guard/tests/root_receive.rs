@@ -72,7 +72,7 @@ pub fn start(host: &TestHost, text: &str) -> Core<Linux> {
 }
 
 pub fn counts(core: &mut Core<Linux>) -> Vec<Count> {
-    core.plane().observe(Scope::Counts(&rx())).unwrap().counts
+    core.plane().observe(Scope::Counts(&rx())).unwrap().counts.to_vec()
 }
 
 pub fn tenants(i: u8) -> Ipv4Addr {

@@ -15,9 +15,10 @@ use crate::root_receive::LIMITED;
 use crate::root_receive_undo::detach_program;
 use crate::root_takeover::start;
 use vmio_guard::core::Core;
-use vmio_guard::planes::linux::{Linux, links};
+use vmio_guard::planes::linux::{Linux, counters, links};
 use vmio_guard::source::guests::Once;
 use vmio_guard::source::{DiscoveredInterface, Source};
+use vmio_model::policy::assign::Interface;
 use vmio_model::rate::BitRate;
 use vmio_testbed::net::{Namespace, apart, apart_with_bpffs, run};
 use vmio_testbed::poll_until;
@@ -144,6 +145,51 @@ fn loop_resumes_with_traffic() {
             root(&mut core);
         }
         assert!(!core.disturbed());
+        core.undo().unwrap();
+    });
+}
+
+const MANY: &str = "\
+[uplink.u0]
+capacity = \"100Mbit\"
+[class.rest]
+[[interface]]
+match = { name = \"t*\" }
+class = \"rest\"
+[[interface]]
+match = { name = \"d*\" }
+class = \"rest\"
+";
+
+/// Of many members those that sent something are read alone: nothing that the kernel has counted is missing.
+#[test]
+#[ignore = "root"]
+fn few_of_many_members_are_counted() {
+    apart(|| {
+        let mut host = test_host(2);
+        (0..150).for_each(|n| run(&[&format!("ip link add d{n} type dummy")]));
+        let idle = links::all(&mut host.netlink).unwrap().into_iter().map(|link| link.device);
+        let idle = idle.filter(|device| device.name.starts_with('d'));
+        let mut all = interfaces(&host);
+        all.extend(idle.map(|d| Interface { index: d.index, name: d.name, ..Interface::default() }.into()));
+        let mut core = Core::start(Linux::open(false).unwrap(), policy(MANY), all).unwrap();
+        ready(&mut host, 16);
+        let mut total = 0;
+        for tenant in [0, 1, 0, 0, 1] {
+            sends(&host, tenant);
+            total += 50 * 400;
+            poll_until("it is counted", || passed(&mut core).is_some_and(|now| now >= total));
+        }
+        poll_until("nothing passes", || core.count().unwrap().is_none());
+        let pools = core.status().unwrap();
+        let mut by_kernel = counters::read(&mut host.netlink, &host.uplink).unwrap();
+        assert_eq!(pools[0].members.len(), 154);
+        for (seat, member) in core.desired().pools[0].seats.iter().zip(&pools[0].members) {
+            let counts = by_kernel.remove(&seat.number).unwrap();
+            // A neighbour may have been asked for since.
+            let since = counts.bytes.checked_sub(member.count.passed_bytes);
+            assert!(since.is_some_and(|bytes| bytes < 1000), "{}: {since:?} {counts:?}", seat.name);
+        }
         core.undo().unwrap();
     });
 }

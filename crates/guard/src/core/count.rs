@@ -1,6 +1,7 @@
 //! Counters and status of each pool, and the purge of packets that wait too long in `default`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use vmio_model::holding::QueueingPoint;
 use vmio_model::policy::pool::MemberKind;
@@ -63,9 +64,8 @@ impl<P: Plane> Core<P> {
     }
 
     /// What each interface in a pool may claim to be, by the name of the member.
-    pub fn identities(&self) -> BTreeMap<String, Identity> {
-        let seats = self.desired.pools.iter().flat_map(|pool| &pool.seats).filter(|seat| seat.interface.is_some());
-        seats.map(|seat| (seat.name.clone(), seat.identity.clone())).collect()
+    pub fn identities(&self) -> Arc<BTreeMap<String, Identity>> {
+        Arc::clone(&self.identities)
     }
 
     /// Reads each pool, in the order of the desired state.
@@ -82,7 +82,7 @@ impl<P: Plane> Core<P> {
     fn statuses(&self, observed: Vec<Observation>) -> Vec<PoolStatus> {
         let of = |(pool, observed): (&DesiredPool, Observation)| {
             let in_force = self.running.get(&pool.key)?.control.in_force();
-            let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(&observed.counts);
+            let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(observed.counts.iter());
             let seated = seats.map(|(((seat, member), cap), count)| MemberStatus {
                 name: seat.name.clone(),
                 class: seat.class.clone(),

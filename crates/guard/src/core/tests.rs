@@ -265,7 +265,7 @@ fn replayed_counters_give_the_same_limits() {
         let mut core = by(allocator, vec![tap(1), web1()]);
         let pool = core.desired().pools.iter().find(|p| p.key == tx()).unwrap().clone();
         let mut alone = Running::new(&pool, &Abilities::HTB, allocator);
-        alone.sample(passed(&[0; 4]));
+        alone.sample(passed(&[0; 4]).into());
         core.tick(PERIOD).unwrap();
         let mut recorded = passed(&[0; 4]);
         let mut different = std::collections::BTreeSet::new();
@@ -278,7 +278,7 @@ fn replayed_counters_give_the_same_limits() {
             }
             core.plane().count(&tx(), recorded.clone());
             core.tick(PERIOD).unwrap();
-            let samples = alone.sample(recorded.clone()).unwrap();
+            let samples = alone.sample(recorded.as_slice().into()).unwrap();
             alone.control.tick(&samples, 10_000_000_000);
             assert_eq!(core.in_force(&tx()), Some(alone.control.in_force()), "{} step {step}", allocator.label());
             different.insert(format!("{:?}", alone.control.in_force()));

@@ -288,3 +288,23 @@ fn local_rate_is_since_the_last_counters() {
     clock.count(local(0, 2));
     assert_eq!(clock.known().local_bps, None);
 }
+
+/// A minute without traffic is all that is remembered of a member: from then on looks change nothing but the time.
+#[test]
+fn rest_ends_with_traffic() {
+    let pool = |passed| pool_of(vec![member("a", MIN, passed, 0, 0)], None);
+    let (mut demand, began) = (Demand::default(), Instant::now());
+    let at = |second| began + Duration::from_secs(second);
+    demand.count(&[pool(0)], at(0));
+    demand.count(&[pool(10 * MB)], at(1));
+    for second in 2..=70 {
+        assert!(demand.rest(at(second)).is_empty());
+        let known = demand.of(&key(), "a").unwrap();
+        let ratio = if second <= 60 { Some(1.0) } else { None };
+        assert_eq!((known.ratio(), demand.rested), (ratio, second > 60), "{second}");
+    }
+    demand.count(&[pool(20 * MB)], at(71));
+    let known = demand.of(&key(), "a").unwrap();
+    assert_eq!((known.rate_bps, known.ratio(), known.met), (Some(MIN), Some(1.0), Duration::from_secs(2)));
+    assert!(!demand.rested);
+}

@@ -10,6 +10,7 @@ use vmio_model::policy::Policy;
 use vmio_model::policy::pool::called;
 use vmio_model::problem::Problem;
 
+use crate::core::PoolStatus;
 use crate::daemon;
 use crate::demand::Demand;
 use crate::groups::{GuestStatus, State};
@@ -176,6 +177,8 @@ pub(super) struct StatusParts<'a> {
     pub warnings: &'a [Problem],
     pub policy: &'a Policy,
     pub loops: &'a daemon::Status,
+    /// Those of `loops`: their names are moved, since there may be thousands.
+    pub pools: Vec<PoolStatus>,
     pub demand: &'a Demand,
     pub found: &'a [DiscoveredInterface],
     pub appeared: &'a [Duration],
@@ -199,6 +202,7 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
         let rank = (appeared.len() * part).div_ceil(100).max(1) - 1;
         appeared.get(rank).map(Duration::as_secs_f64)
     };
+    let note = local_note(&local::exceeded(&known.pools, policy));
     let of_members = Known { guests: guests(known.found), identities: &loops.identities };
     Status {
         schema_version: SCHEMA_VERSION.to_owned(),
@@ -235,15 +239,9 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
             p99_seconds: quantile(99),
             seconds_total: known.appeared_time.as_secs_f64(),
         },
-        pools: loops.pools.iter().map(|pool| PoolDocument::of(pool, policy, known.demand, &of_members)).collect(),
+        pools: known.pools.into_iter().map(|pool| PoolDocument::of(pool, policy, known.demand, &of_members)).collect(),
         guests: known.groups.iter().map(guest).collect(),
-        notes: loops
-            .notes
-            .iter()
-            .chain(known.group_notes)
-            .cloned()
-            .chain(local_note(&local::exceeded(&loops.pools, policy)))
-            .collect(),
+        notes: loops.notes.iter().chain(known.group_notes).cloned().chain(note).collect(),
         uplinks_down: known.uplinks_down,
         trouble: known.trouble.map(str::to_owned),
         observed: known.observed,

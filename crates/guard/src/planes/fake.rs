@@ -131,7 +131,7 @@ impl Plane for Fake {
         };
         let in_force = self.pools.get(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
         let counts = self.counts.get(pool).cloned().unwrap_or_else(|| vec![Count::default(); in_force.members.len()]);
-        Ok(Observation { counts, ..Observation::default() })
+        Ok(Observation { counts: counts.into(), ..Observation::default() })
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {

@@ -121,7 +121,7 @@ pub struct Observation {
     /// [`Scope::Counts`]: the counters are the same as last time, and nothing waits.
     pub still: bool,
     /// [`Scope::Counts`]: counters of the members, in their order.
-    pub counts: Vec<Count>,
+    pub counts: Arc<[Count]>,
     /// [`Scope::Counts`]: the stage's backlog at the uplink; `None` of a pool without one.
     pub backlog: Option<StageBacklog>,
     /// [`Scope::Counts`]: how often the pool was interrupted; while it is not in force, its counters stand still.

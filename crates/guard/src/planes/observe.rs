@@ -170,7 +170,7 @@ impl Plane for Observe {
         let links = self.read.as_ref().map(|(_, links)| links);
         match (self.pools.get_mut(pool), links) {
             (Some(watched), Some(links)) => {
-                Ok(Observation { counts: watched.count(pool, links), ..Observation::default() })
+                Ok(Observation { counts: watched.count(pool, links).into(), ..Observation::default() })
             }
             _ => Err(PlaneError::NoPool(pool.clone())),
         }

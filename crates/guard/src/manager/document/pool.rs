@@ -9,7 +9,7 @@ use vmio_model::rate::BitRate;
 
 use super::{LocalDocument, SettingsDocument};
 use crate::core::{MemberStatus, PoolStatus};
-use crate::demand::Demand;
+use crate::demand::{Demand, MemberDemand};
 use crate::desired::Identity;
 use crate::planes::FlowCount;
 
@@ -197,8 +197,9 @@ pub(super) struct Known<'a> {
 }
 
 impl PoolDocument {
-    pub(super) fn of(pool: &PoolStatus, policy: &Policy, demand: &Demand, of_members: &Known<'_>) -> PoolDocument {
-        let capacity_bps = capacity(pool, policy);
+    pub(super) fn of(mut pool: PoolStatus, policy: &Policy, demand: &Demand, of_members: &Known<'_>) -> PoolDocument {
+        let capacity_bps = capacity(&pool, policy);
+        let members = std::mem::take(&mut pool.members);
         PoolDocument {
             uplink: pool.key.uplink.clone(),
             direction: pool.key.direction,
@@ -214,7 +215,7 @@ impl PoolDocument {
             }),
             arrived_bytes_total: pool.arrived_bytes,
             link_full: demand.is_full(&pool.key),
-            members: pool.members.iter().map(|m| MemberDocument::of(m, pool, policy, demand, of_members)).collect(),
+            members: members.into_iter().map(|m| MemberDocument::of(m, &pool, policy, demand, of_members)).collect(),
         }
     }
 }
@@ -238,7 +239,7 @@ impl FlowDocument {
 
 impl MemberDocument {
     fn of(
-        m: &MemberStatus,
+        m: MemberStatus,
         pool: &PoolStatus,
         policy: &Policy,
         demand: &Demand,
@@ -247,11 +248,13 @@ impl MemberDocument {
         let class = policy.class(&m.class);
         let contract = class.member(capacity(pool, policy));
         let identity = of_members.identities.get(&m.name);
-        let known = demand.of(&pool.key, &m.name).cloned().unwrap_or_default();
+        let unknown = MemberDemand::default();
+        let known = demand.of(&pool.key, &m.name).unwrap_or(&unknown);
+        let (local, flows) = (LocalDocument::of(&m, known.local_bps), flows(&m, &known.flow_bps, class, contract.max));
         MemberDocument {
-            name: m.name.clone(),
             guest: of_members.guests.get(&m.name).map(|guest| (*guest).to_owned()),
-            class: m.class.clone(),
+            name: m.name,
+            class: m.class,
             priority: contract.priority,
             min_effective_bps: m.min_effective_bps,
             max_bps: contract.max,
@@ -273,18 +276,15 @@ impl MemberDocument {
             spoofed_packets_total: m.count.claimed.packets,
             spoofed_dropped_packets_total: m.count.claimed.dropped,
             resolution_dropped_packets_total: m.count.claimed.floods,
-            excess: m.held.as_ref().map(|held| ExcessDocument {
+            excess: m.held.map(|held| ExcessDocument {
                 waits: held.waits.word().to_owned(),
                 send_buffer_bytes: held.send_buffer_bytes,
-                reason: held.reason.clone(),
+                reason: held.reason,
             }),
-            local: LocalDocument::of(m, known.local_bps),
+            local,
             settings: identity.map(|identity| SettingsDocument::of(identity, class, pool.key.direction)),
-            flows: flows(m, &known.flow_bps, class, contract.max),
-            other_limit: m
-                .other_limit
-                .as_ref()
-                .map(|other| OtherLimitDocument { kind: other.kind.clone(), rate_bps: other.rate_bps }),
+            flows,
+            other_limit: m.other_limit.map(|other| OtherLimitDocument { kind: other.kind, rate_bps: other.rate_bps }),
         }
     }
 }

@@ -40,45 +40,21 @@ pub struct Counts {
     pub borrows: u32,
 }
 
+/// What the classes of a hierarchy have counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClassCounts {
+    /// Of the leaves, by number.
+    pub leaves: BTreeMap<u16, Counts>,
+    /// Of flow classes, by their leaf's number and their place in it.
+    pub flows: BTreeMap<(u16, usize), Counts>,
+}
+
 /// The counts of all classes of our hierarchy on an interface, by number; none where it is not there.
 ///
 /// # Errors
 /// When the kernel refuses, or what it says makes no sense.
 pub fn read(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<u16, Counts>> {
-    let (mut all, mut ceiled) = (BTreeMap::new(), BTreeMap::<u16, u32>::new());
-    for counted in list(netlink, device)? {
-        match counted {
-            Counted::Leaf(number, counts) => {
-                all.insert(number, counts);
-            }
-            Counted::Flow((number, _), counts) => *ceiled.entry(number).or_default() += counts.ceiled_bytes,
-        }
-    }
-    for (number, bytes) in ceiled {
-        if let Some(counts) = all.get_mut(&number) {
-            counts.ceiled_bytes = bytes;
-        }
-    }
-    Ok(all)
-}
-
-/// The counts of flow classes, by their leaf's number and their place in it; with what their queues have dropped in
-/// which flows are kept apart.
-///
-/// # Errors
-/// As [`read()`].
-pub fn read_flows(
-    netlink: &mut Netlink,
-    device: &Device,
-    apart: &BTreeSet<u16>,
-) -> Result<BTreeMap<(u16, usize), Counts>> {
-    let flow = |counted: Counted| match counted {
-        Counted::Leaf(..) => None,
-        Counted::Flow(which, counts) => Some((which, counts)),
-    };
-    let mut all: BTreeMap<(u16, usize), Counts> = list(netlink, device)?.into_iter().filter_map(flow).collect();
-    add_drops(netlink, device, &mut all, |(number, at)| apart.contains(number).then(|| htb::flow_id(*number, *at)))?;
-    Ok(all)
+    Ok(classes(netlink, device)?.leaves)
 }
 
 /// A class of ours in the kernel's list.
@@ -87,29 +63,72 @@ enum Counted {
     Flow((u16, usize), Counts),
 }
 
-fn list(netlink: &mut Netlink, device: &Device) -> Result<Vec<Counted>> {
-    netlink.dump(&format!("read the counters of {device}"), &ask::list(RTM_GETTCLASS, device.index, 0), counts)
-}
-
-/// As [`read()`], with what queues have dropped in which flows are kept apart: the kernel lists those of all interfaces.
-///
-/// # Errors
-/// As [`read()`].
-pub fn read_with_flows(netlink: &mut Netlink, device: &Device, apart: &BTreeSet<u16>) -> Result<BTreeMap<u16, Counts>> {
-    let mut all = read(netlink, device)?;
-    add_drops(netlink, device, &mut all, |number| apart.contains(number).then(|| htb::classid(*number)))?;
+fn classes(netlink: &mut Netlink, device: &Device) -> Result<ClassCounts> {
+    let mut all = ClassCounts::default();
+    let what = format!("read the counters of {device}");
+    for counted in netlink.dump(&what, &ask::list(RTM_GETTCLASS, device.index, 0), counts)? {
+        match counted {
+            Counted::Leaf(number, counts) => {
+                all.leaves.insert(number, counts);
+            }
+            Counted::Flow(which, counts) => {
+                all.flows.insert(which, counts);
+            }
+        }
+    }
+    for ((number, _), flow) in &all.flows {
+        if let Some(leaf) = all.leaves.get_mut(number) {
+            leaf.ceiled_bytes += flow.ceiled_bytes;
+        }
+    }
     Ok(all)
 }
 
-/// Adds what queues have dropped in which flows are kept apart: those in the classes that `class` gives.
-fn add_drops<K>(
+/// As [`read()`], of flow classes, too, and with what queues have dropped in which flows are kept apart: the kernel lists
+/// those of all interfaces.
+///
+/// # Errors
+/// As [`read()`].
+pub fn read_with_flows(netlink: &mut Netlink, device: &Device, apart: &BTreeSet<u16>) -> Result<ClassCounts> {
+    let mut all = classes(netlink, device)?;
+    let leaves = all.leaves.iter_mut().filter(|(number, _)| apart.contains(*number));
+    let leaves = leaves.map(|(number, counts)| (htb::classid(*number), counts));
+    let flows = all.flows.iter_mut().filter(|((number, _), _)| apart.contains(number));
+    let flows = flows.map(|((number, at), counts)| (htb::flow_id(*number, *at), counts));
+    add_drops(netlink, device, leaves.chain(flows).collect())?;
+    Ok(all)
+}
+
+/// As [`read_with_flows`], of these classes alone and without what waits in flow classes. Each is asked for by itself,
+/// which takes less time than a list where they are few of many; kernels before Linux 6.8 tell each answer to all that
+/// listen for changes of queues, too.
+///
+/// # Errors
+/// As [`read()`].
+pub fn read_some(
     netlink: &mut Netlink,
     device: &Device,
-    all: &mut BTreeMap<K, Counts>,
-    class: impl Fn(&K) -> Option<u32>,
-) -> Result<()> {
-    let apart = all.iter_mut().filter_map(|(which, counts)| Some((class(which)?, counts)));
-    let apart: BTreeMap<u32, &mut Counts> = apart.collect();
+    apart: &BTreeSet<u16>,
+    numbers: &BTreeSet<u16>,
+) -> Result<BTreeMap<u16, Counts>> {
+    let what = format!("read the counters of {device}");
+    let mut all = BTreeMap::new();
+    for number in numbers {
+        let class = htb::classid(*number);
+        let found = netlink.ask(&what, &ask::one(RTM_GETTCLASS, device, class, 0), counts)?;
+        let Some(Counted::Leaf(_, mut counts)) = found else { continue };
+        if apart.contains(number) {
+            let queue = ask::one(RTM_GETQDISC, device, 0, class);
+            let dropped = netlink.ask(&what, &queue, |message| dropped(message, device))?;
+            counts.flows_dropped = dropped.map(|(_, dropped)| dropped);
+        }
+        all.insert(*number, counts);
+    }
+    Ok(all)
+}
+
+/// Adds what queues have dropped in which flows are kept apart, by the class that each is in.
+fn add_drops(netlink: &mut Netlink, device: &Device, apart: BTreeMap<u32, &mut Counts>) -> Result<()> {
     if apart.is_empty() {
         return Ok(());
     }

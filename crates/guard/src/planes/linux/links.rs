@@ -122,18 +122,31 @@ pub fn by_index(netlink: &mut Netlink, index: u32) -> Result<Option<Link>> {
     netlink.ask(&format!("look at interface {index}"), &request, |m| link(m).map(Some))
 }
 
-/// Packets and bytes that an interface has received (`struct rtnl_link_stats64` of if_link.h); `None` where there is
-/// none.
+/// Packets and bytes that an interface has received; `None` where there is none.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn received(netlink: &mut Netlink, index: u32) -> Result<Option<(u64, u64)>> {
+    counted(netlink, index, [0, 16])
+}
+
+/// Packets and bytes that an interface has sent; `None` where there is none. Unlike a question about a qdisc, this one
+/// is told to nobody else on any kernel.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn sent(netlink: &mut Netlink, index: u32) -> Result<Option<(u64, u64)>> {
+    counted(netlink, index, [8, 24])
+}
+
+/// Two counters of an interface, by their place in `struct rtnl_link_stats64` of if_link.h.
+fn counted(netlink: &mut Netlink, index: u32, [first, second]: [usize; 2]) -> Result<Option<(u64, u64)>> {
     let request = Request::new(RTM_GETLINK, 0, &ifinfo(index, 0, 0), Attributes::new());
     let take = |m: &Message<'_>| {
         let (_, rest) = m.split(IFINFO)?;
         let attributes = wire::attributes(rest)?;
         let number = |at| wire::find(&attributes, IFLA_STATS64).and_then(|stats| u64_at(stats, at));
-        Ok(Some((number(0).unwrap_or(0), number(16).unwrap_or(0))))
+        Ok(Some((number(first).unwrap_or(0), number(second).unwrap_or(0))))
     };
     netlink.ask(&format!("read the counters of interface {index}"), &request, take)
 }

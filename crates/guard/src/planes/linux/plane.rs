@@ -22,6 +22,7 @@ mod hold;
 mod identity;
 mod interrupted;
 mod local;
+mod moved;
 mod observe;
 mod others;
 mod read_cache;

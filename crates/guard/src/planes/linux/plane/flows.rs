@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use vmio_model::holding::QueueingPoint;
 use vmio_model::policy::{Direction, Framing};
 
-use super::super::counters::Counts;
+use super::super::counters::{ClassCounts, Counts};
 use super::super::htb::{self, Numbers, Step};
 use super::super::{Device, Error, counters};
 use super::{Linux, Netlink};
@@ -59,7 +59,7 @@ impl Linux {
         let (number, leaf) =
             installed.order.get(member).zip(installed.hierarchy.leaves.get(member)).ok_or_else(none)?;
         let counts = counted(&mut self.netlink, &installed.at, &installed.numbers)?;
-        let counts = counts.get(number).copied().unwrap_or_default();
+        let counts = counts.leaves.get(number).copied().unwrap_or_default();
         htb::purge(&mut self.netlink, &installed.at, *number, installed.numbers.queue(*number, leaf.queue_bytes))?;
         let tally = installed.tallies.entry(*number).or_default();
         tally.count(&counts);
@@ -84,7 +84,7 @@ pub(super) fn numbers(seats: &[DesiredMember], flows: bool) -> Result<Numbers, E
 }
 
 /// Counters of a hierarchy's classes.
-pub(super) fn counted(netlink: &mut Netlink, at: &Device, numbers: &Numbers) -> Result<BTreeMap<u16, Counts>, Error> {
+pub(super) fn counted(netlink: &mut Netlink, at: &Device, numbers: &Numbers) -> Result<ClassCounts, Error> {
     counters::read_with_flows(netlink, at, numbers.apart())
 }
 

@@ -6,16 +6,18 @@
 //! and puts back the others.
 //!
 //! Each tap is checked once a second, since hypervisors restart and drivers switch queues on; more seldom where there
-//! are many, to use 2 % of a processor; and at once when its limit changes. After a failure the next check comes within
-//! some seconds. A process that sets its buffer back again and again is told as one that is not held, until eight checks
-//! in a row find the buffer in force; it does not make checks come sooner.
+//! are many, to use 2 % of a processor, and where nothing was found for a while, to use 0.1 %; and at once when its
+//! limit changes. Where packets of a tap are dropped in its class, something is wrong, and checks become frequent
+//! again. After a failure the next check comes within some seconds. A process that sets its buffer back again and again
+//! is told as one that is not held, until eight checks in a row find the buffer in force; it makes checks come no more
+//! often than once a second.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use vmio_model::policy::Direction;
@@ -26,16 +28,9 @@ use crate::desired::Desired;
 use crate::planes::{NotHeld, PlaneError};
 use crate::undo_log::{Entries, Entry, EntryId, UndoLog, UndoLogError};
 
-/// Period of checks.
-const LOOK: Duration = Duration::from_secs(1);
-/// Least time between checks, as a multiple of what one took.
-const REST: u32 = 50;
-/// Most time until the next check where a tap could not be limited.
-const TRIED_AGAIN: Duration = Duration::from_secs(5);
+mod looks;
 
-/// Of the last eight looks at a tap: at so many its process had set the buffer back since the one before. A driver that
-/// switches its queues on does so once or twice.
-const AGAIN: u32 = 3;
+use looks::{Looks, Pace};
 
 /// A tap that is to be limited.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +48,8 @@ type TapStates = BTreeMap<u32, Result<u32, Arc<NotHeld>>>;
 
 enum TapRequest {
     Hold(WantedTaps),
+    /// Packets were dropped that a held tap would have left in its guest.
+    Doubt,
     Undo(SyncSender<Vec<NotHeld>>),
 }
 
@@ -64,6 +61,8 @@ pub(super) struct Taps {
     /// Taps of the last request; `None` before there was one.
     wanted_before: Option<WantedTaps>,
     states: Arc<Mutex<TapStates>>,
+    /// Whether a doubt waits for the thread.
+    doubted: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
     /// Started with the first tap, or with the first one in the ledger.
     thread: Option<(Sender<TapRequest>, JoinHandle<()>)>,
@@ -72,8 +71,8 @@ pub(super) struct Taps {
 impl Taps {
     /// For a network namespace; changes nothing.
     pub(super) fn new(log: UndoLog, namespace: u64) -> Taps {
-        let (wanted_before, states, ended) = Default::default();
-        Taps { log, namespace, wanted_before, states, ended, thread: None }
+        let (wanted_before, states, doubted, ended) = Default::default();
+        Taps { log, namespace, wanted_before, states, doubted, ended, thread: None }
     }
 
     /// Requests the limits of the desired state, and that all other taps are put back. Does not wait.
@@ -98,6 +97,16 @@ impl Taps {
         }
         self.wanted_before = Some(wanted);
         Ok(())
+    }
+
+    /// Has the taps checked soon, since packets of one were dropped. Does not wait.
+    pub(super) fn doubt(&self) {
+        if let Some((send, _)) = &self.thread
+            && !self.doubted.swap(true, Ordering::Relaxed)
+        {
+            // One that has ended is started again by the next request.
+            let _ = send.send(TapRequest::Doubt);
+        }
     }
 
     /// Send buffer in force at a tap, or why there is none.
@@ -133,8 +142,11 @@ impl Taps {
             let (send, requests) = mpsc::channel();
             // Sent before the thread starts: without a request it would put back everything in the ledger.
             send.send(what).map_err(|_| PlaneError::ThreadEnded)?;
-            let (states, ended) = (Arc::clone(&self.states), Arc::clone(&self.ended));
-            let mut tap_thread = TapThread { held, wanted: WantedTaps::new(), looks: BTreeMap::new(), states, ended };
+            self.doubted = Arc::default();
+            let (states, doubted, ended) =
+                (Arc::clone(&self.states), Arc::clone(&self.doubted), Arc::clone(&self.ended));
+            let (wanted, looks) = Default::default();
+            let mut tap_thread = TapThread { held, wanted, looks, states, doubted, ended };
             let thread = thread::Builder::new().name("guard-taps".into()).spawn(move || tap_thread.run(&requests));
             self.thread = Some((send, thread.map_err(PlaneError::NoThread)?));
             return Ok(());
@@ -179,40 +191,31 @@ fn lock(states: &Mutex<TapStates>) -> MutexGuard<'_, TapStates> {
     states.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the last looks at a tap have shown.
-#[derive(Debug, Clone, Copy, Default)]
-struct Looks {
-    /// Whether the buffer had been set back, the last look in the lowest bit.
-    set_back: u8,
-    /// Whether the tap is told as one that is not held.
-    told: bool,
-}
-
-impl Looks {
-    /// With one more look. What is told stays until all of the last eight looks are clean.
-    fn and(self, set_back: bool) -> Looks {
-        let set_back = self.set_back << 1 | u8::from(set_back);
-        Looks { set_back, told: set_back.count_ones() >= AGAIN || (self.told && set_back != 0) }
-    }
-}
-
 struct TapThread {
     held: Entries<TapEntry>,
     wanted: WantedTaps,
     /// By index.
     looks: BTreeMap<u32, Looks>,
     states: Arc<Mutex<TapStates>>,
+    doubted: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
 }
 
 impl TapThread {
     fn run(&mut self, requests: &Receiver<TapRequest>) {
-        let mut rest = Duration::ZERO;
+        let mut pace = Pace::new(Instant::now());
         loop {
-            match requests.recv_timeout(rest) {
+            match requests.recv_timeout(pace.rests(Instant::now())) {
                 Ok(TapRequest::Hold(wanted)) => {
                     self.looks.retain(|index, _| wanted.contains_key(index));
                     self.wanted = wanted;
+                }
+                Ok(TapRequest::Doubt) => {
+                    self.doubted.store(false, Ordering::Relaxed);
+                    pace.doubt();
+                    if !pace.rests(Instant::now()).is_zero() {
+                        continue;
+                    }
                 }
                 Ok(TapRequest::Undo(reply)) => {
                     self.wanted.clear();
@@ -224,7 +227,7 @@ impl TapThread {
             let began = Instant::now();
             // Failures are tried again at the next check.
             let _ = self.release();
-            let mut failed = false;
+            let (mut failed, mut changed) = (false, false);
             for wanted in self.wanted.clone().into_values() {
                 if self.ended.load(Ordering::Relaxed) {
                     return;
@@ -233,12 +236,12 @@ impl TapThread {
                 let in_force = self.hold_tap(&wanted);
                 // A process that sets its buffer back must not make the checks of all taps more frequent.
                 failed |= !matches!(in_force, Ok(_) | Err(NotHeld::SetBack));
-                lock(&self.states).insert(index, in_force.map_err(Arc::new));
+                let looks = self.looks.get(&index).copied().unwrap_or_default();
+                let now = in_force.as_ref().ok().copied();
+                let before = lock(&self.states).insert(index, in_force.map_err(Arc::new));
+                changed |= looks.is_set_back() || before.and_then(Result::ok) != now;
             }
-            rest = LOOK.max(began.elapsed().saturating_mul(REST));
-            if failed {
-                rest = rest.min(TRIED_AGAIN);
-            }
+            pace.looked(began, Instant::now(), failed, changed);
         }
     }
 
@@ -341,9 +344,9 @@ mod tests {
 
     #[test]
     fn put_back_tries_every_entry() {
-        let (wanted, looks, states, ended) = Default::default();
+        let (wanted, looks, states, doubted, ended) = Default::default();
         let held = Entries::read(&UndoLog::memory(), 1).unwrap();
-        let tap_thread = TapThread { held, wanted, looks, states, ended };
+        let tap_thread = TapThread { held, wanted, looks, states, doubted, ended };
         for bytes in [5000, 6000, 7000] {
             let (process, interface) = (Process { pid: 2, start_ticks: 3 }, "tap4".to_owned());
             tap_thread
@@ -358,22 +361,6 @@ mod tests {
         assert!(failed.len() == 2 && failed[0].contains("7000") && failed[1].contains("5000"), "{failed:?}");
         let kept: Vec<u32> = tap_thread.held.all(4).into_iter().map(|(_, written)| written.held.bytes).collect();
         assert_eq!(kept, [5000, 7000]);
-    }
-
-    #[test]
-    fn what_is_told_stays_until_eight_looks_are_clean() {
-        let told = |looks: &mut Looks, set_back: bool| {
-            *looks = looks.and(set_back);
-            looks.told
-        };
-        let mut looks = Looks::default();
-        // Drivers that switch their queues on.
-        assert!(![true, true].into_iter().chain([false; 8]).any(|set_back| told(&mut looks, set_back)));
-        assert!([true; 3].into_iter().filter(|set_back| told(&mut looks, *set_back)).count() == 1);
-        // Set back at every fourth look.
-        assert!((1..=40).all(|look| told(&mut looks, look % 4 == 0)));
-        assert!((0..7).all(|_| told(&mut looks, false)));
-        assert!(!told(&mut looks, false) && !told(&mut looks, true));
     }
 
     #[test]

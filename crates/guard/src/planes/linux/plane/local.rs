@@ -15,7 +15,7 @@ use vmio_model::policy::{Direction, compile};
 use vmio_node::linux::net;
 use vmio_node::{Local as Host, Reader};
 
-use super::super::counters::Counts;
+use super::super::counters::{ClassCounts, Counts};
 use super::super::htb;
 use super::super::{Device, Error, ifb};
 use super::flows::{self, Tally, framed};
@@ -32,6 +32,8 @@ const MOST_AHEAD: u64 = 256 << 10;
 pub(super) struct Local {
     /// Queues of the members that are held at their own interfaces.
     pub(super) caps: Option<Caps>,
+    /// Counters of the flow classes there.
+    pub(super) flows: BTreeMap<(u16, usize), Counts>,
     /// By the index of the interface.
     tallies: BTreeMap<u32, LocalTally>,
     /// Packets dropped at the interfaces' own queues, by number.
@@ -115,7 +117,7 @@ impl Linux {
         let caps = self.installed(key)?.local.caps.clone();
         let capped = match &caps {
             Some(caps) => flows::counted(&mut self.netlink, &caps.ifb, &caps.numbers)?,
-            None => BTreeMap::new(),
+            None => ClassCounts::default(),
         };
         let none = || PlaneError::NoPool(key.clone());
         let (installed, classifier) = (self.pools.get_mut(key).ok_or_else(none)?, self.classifier.as_ref());
@@ -124,7 +126,8 @@ impl Linux {
             Some((tenant.number(), (counts.wire_bytes, counts.left_bytes)))
         });
         let seen: BTreeMap<u16, (u64, u64)> = seen.collect();
-        Ok(installed.sent(&seen, &capped, counts))
+        installed.local.flows = capped.flows;
+        Ok(installed.sent(&seen, &capped.leaves, counts))
     }
 }
 

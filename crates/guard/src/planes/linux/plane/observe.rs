@@ -1,12 +1,13 @@
 //! Reads a pool: counters of its members, where their excess waits, and arriving traffic.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use vmio_model::policy::Direction;
 use vmio_model::policy::program::{FlowLeaf, Hierarchy};
 
 use super::super::classifier::Tenant;
-use super::super::counters::{self, Counts};
+use super::super::counters::{self, ClassCounts, Counts};
 use super::super::{Device, links};
 use super::flows::framed;
 use super::read_cache::Counted;
@@ -23,10 +24,10 @@ impl Linux {
         let interruptions = self.interruptions(pool);
         let still = self.is_still(pool);
         if !still {
-            self.count(pool)?;
+            self.count(pool, false)?;
         }
         let installed = self.installed(pool)?;
-        let counts = installed.counted.as_ref().map(|counted| counted.counts.clone()).unwrap_or_default();
+        let counts = installed.counted.as_ref().map(|counted| Arc::clone(&counted.counts)).unwrap_or_default();
         let backlog = installed.stage.as_ref().map(|stage| stage.backlog);
         Ok(Observation { still, counts, backlog, interruptions, ..Observation::default() })
     }
@@ -36,43 +37,80 @@ impl Linux {
         let changes = |installed: &InstalledPool| installed.hierarchy != *hierarchy || installed.numbers != *numbers;
         if self.pools.get(key).is_some_and(changes) {
             // Whatever is wrong with what was there, it is replaced.
-            let _ = self.count(key);
+            let _ = self.count(key, true);
         }
     }
 
-    fn count(&mut self, pool: &PoolKey) -> Result<(), PlaneError> {
+    /// Reads the counters of those members that may have changed, or of all as a `whole`.
+    fn count(&mut self, pool: &PoolKey, whole: bool) -> Result<(), PlaneError> {
+        let rest = self.begins_to_rest(pool);
         let began = self.clear_traffic_mark(pool)?;
-        let (arrived, claimed) = (self.came_in(pool), self.claimed(pool));
-        let (flows, none) = (self.flows == Some(true), || PlaneError::NoPool(pool.clone()));
-        let installed = self.pools.get_mut(pool).ok_or_else(none)?;
-        let mut all = flows::counted(&mut self.netlink, &installed.at, &installed.numbers)?;
-        let at_uplink = match &installed.stage {
-            Some(_) => Some(flows::counted(&mut self.netlink, &installed.uplink, &stage::numbers(flows)?)?),
-            None => None,
-        };
-        if let Some(at_uplink) = at_uplink {
-            installed.count_backlog(&mut all, &at_uplink);
+        let none = || PlaneError::NoPool(pool.clone());
+        let (mut moved, some) = self.pools.get(pool).ok_or_else(none)?.moved(self.classifier.as_ref());
+        let some = some.filter(|_| !whole && rest.is_none());
+        let before = self.pools.get(pool).and_then(|installed| installed.counted.as_ref());
+        let unclaimed = some.is_some() && before.is_some_and(|before| before.claims() == began.claims);
+        let arrived = self.came_in(pool);
+        let claimed = if unclaimed { BTreeMap::new() } else { self.claimed(pool) };
+        let all = self.read_classes(pool, some.as_ref())?;
+        if some.is_none() {
+            moved.all_read(began.at());
         }
+        let installed = self.pools.get_mut(pool).ok_or_else(none)?;
         let framing = installed.compiled.framing;
-        let ceiled = all.values().any(|counts| counts.ceiled_bytes > 0);
-        // A reused number starts at zero.
-        installed.tallies.retain(|number, _| installed.order.contains(number));
+        let ceiled = all.leaves.values().any(|counts| counts.ceiled_bytes > 0);
+        let before = installed.counted.take().map(|before| before.counts).unwrap_or_default();
+        if before.is_empty() {
+            // It was reconciled, and a reused number starts at zero.
+            let there: BTreeSet<u16> = installed.order.iter().copied().collect();
+            installed.tallies.retain(|number, _| there.contains(number));
+        }
         let tallies = &mut installed.tallies;
-        let count = |number: &u16| {
-            let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
+        let count = |(at, number): (usize, &u16)| {
+            let known = before.get(at).copied().unwrap_or_default();
+            let arrived_bytes = arrived.get(number).copied();
+            let claimed = if unclaimed { known.claimed } else { claimed.get(number).copied().unwrap_or_default() };
+            if some.as_ref().is_some_and(|some| !some.contains(number)) {
+                return Count { arrived_bytes, claimed, ..known };
+            }
+            let (counts, tally) =
+                (all.leaves.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
             let dropped_packets = tally.count(&counts);
             Count {
                 // The class counts frames without their framing.
                 passed_bytes: tally.passed(framing),
                 dropped_packets,
                 waiting_bytes: u64::from(counts.waiting_bytes.saturating_sub(counts.ceiled_bytes)),
-                arrived_bytes: arrived.get(number).copied(),
-                claimed: claimed.get(number).copied().unwrap_or_default(),
+                arrived_bytes,
+                claimed,
             }
         };
-        let counts = installed.order.iter().map(count).collect();
-        installed.counted = Some(Counted::now(counts, ceiled, began));
+        let counts: Arc<[Count]> = installed.order.iter().enumerate().map(count).collect();
+        if pool.direction == Direction::GuestTx && installed.loses_held(&before, &counts) {
+            self.taps.doubt();
+        }
+        let mut counted = Counted::now(counts, ceiled, moved, began, rest);
+        counted.flows = all.flows;
+        installed.counted = Some(counted);
         Ok(())
+    }
+
+    /// The counters of the members' classes, of all or of some.
+    fn read_classes(&mut self, pool: &PoolKey, some: Option<&BTreeSet<u16>>) -> Result<ClassCounts, PlaneError> {
+        let flows = self.flows == Some(true);
+        let installed = self.pools.get_mut(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
+        let mut all = match some {
+            Some(some) => {
+                let leaves = counters::read_some(&mut self.netlink, &installed.at, installed.numbers.apart(), some)?;
+                ClassCounts { leaves, ..ClassCounts::default() }
+            }
+            None => flows::counted(&mut self.netlink, &installed.at, &installed.numbers)?,
+        };
+        if installed.stage.is_some() {
+            let at_uplink = flows::counted(&mut self.netlink, &installed.uplink, &stage::numbers(flows)?)?;
+            installed.count_backlog(&mut all.leaves, &at_uplink.leaves);
+        }
+        Ok(all)
     }
 
     /// Bytes that came in at the members' interfaces, by number; only where each member has a limit of its own.
@@ -107,20 +145,18 @@ impl Linux {
         Ok(counted.map(|(packets, bytes)| framed(framing, packets, bytes)))
     }
 
-    /// Counters of the members' flow classes, by the index of the interface.
-    pub(super) fn flow_counts(&mut self, pool: &PoolKey) -> Result<BTreeMap<u32, Vec<FlowCount>>, PlaneError> {
+    /// Counters of the members' flow classes, by the index of the interface, as they were read with those of the members.
+    pub(super) fn flow_counts(&self, pool: &PoolKey) -> Result<BTreeMap<u32, Vec<FlowCount>>, PlaneError> {
         let none = || PlaneError::NoPool(pool.clone());
         let installed = self.pools.get(pool).ok_or_else(none)?;
         let leaves = &installed.compiled.leaves;
         if leaves.iter().all(|leaf| leaf.flows.is_empty()) {
             return Ok(BTreeMap::new());
         }
-        let counts = counters::read_flows(&mut self.netlink, &installed.at, installed.numbers.apart())?;
+        let none = BTreeMap::new();
+        let counts = installed.counted.as_ref().map_or(&none, |counted| &counted.flows);
         // Where all that a member sends is limited, what is too much waits there.
-        let before = match &installed.local.caps {
-            Some(caps) => counters::read_flows(&mut self.netlink, &caps.ifb, caps.numbers.apart())?,
-            None => BTreeMap::new(),
-        };
+        let before = &installed.local.flows;
         let framing = installed.compiled.framing;
         let dropped = |counts: &Counts| u64::from(counts.flows_dropped.unwrap_or(counts.dropped_packets));
         let mut all = BTreeMap::new();
@@ -129,7 +165,7 @@ impl Linux {
             let flow = |(at, flow): (usize, &FlowLeaf)| {
                 let of =
                     |all: &BTreeMap<(u16, usize), Counts>| all.get(&(seat.number, at)).copied().unwrap_or_default();
-                let (counts, before) = (of(&counts), of(&before));
+                let (counts, before) = (of(counts), of(before));
                 FlowCount {
                     name: flow.name.clone(),
                     passed_bytes: framed(framing, counts.packets, counts.bytes),
@@ -153,5 +189,16 @@ impl Linux {
             Some((index, MemberQueue { held, crowds: self.crowded(pool, seat), other }))
         };
         seats.filter_map(queue).collect()
+    }
+}
+
+impl InstalledPool {
+    /// Whether packets of a guest were dropped that keeps its excess itself where its tap's send buffer is in force.
+    fn loses_held(&self, before: &[Count], now: &[Count]) -> bool {
+        let loses = |((seat, before), now): ((&DesiredMember, &Count), &Count)| {
+            now.dropped_packets > before.dropped_packets
+                && seat.holding.as_ref().is_some_and(|holding| holding.send_buffer_bytes.is_some())
+        };
+        self.seats.iter().zip(before).zip(now).any(loses)
     }
 }

@@ -1,33 +1,61 @@
 //! Skips netlink dumps while nothing changed. What is in force is read back when the kernel reports a change near it;
 //! it reports nothing of a TCX link that was detached by force, so those few are looked at each time. Class counters
-//! are read when the program at the uplink has seen a packet since.
+//! are read when the program at the uplink has seen a packet since; of packets that pass it by, the interfaces' own
+//! counters tell.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vmio_model::policy::Direction;
+use vmio_node::linux::net;
+use vmio_node::{Local as Host, Reader};
+
 use super::super::classifier::Classifier;
+use super::super::counters::Counts;
 use super::super::links;
 use super::super::netlink::events::Events;
+use super::moved::{FRESH, Moved, PART};
 use super::{Device, Error, InstalledPool, Linux};
 use crate::desired::{Desired, PoolKey};
-use crate::planes::Count;
-
-/// Counters are read again after this time without traffic, since foreign programs may let packets bypass ours.
-const FRESH: Duration = Duration::from_secs(5);
-/// Least time between two reads, as a multiple of what one took: reading costs at most 1/500 of a processor.
-const PART: u32 = 500;
+use crate::planes::{Count, PlaneError};
 
 /// The last counters of a pool's members.
 #[derive(Debug)]
 pub(super) struct Counted {
-    pub(super) counts: Vec<Count>,
-    /// Whether something waits in flow classes that are at their maximum: it passes later, and is in no count.
-    ceiled: bool,
+    pub(super) counts: Arc<[Count]>,
+    /// Those of flow classes, by the member's number and their place in it.
+    pub(super) flows: BTreeMap<(u16, usize), Counts>,
+    /// What had come in at the members' interfaces.
+    pub(super) moved: Moved,
+    /// Whether something waits, also in flow classes that are at their maximum: it passes later, and is in no count.
+    waits: bool,
+    /// When they were known to be valid last, and how long it took to find that out.
     at: Instant,
     took: Duration,
-    /// Packets of guests that claimed another's address or were too many; of a staged pool with all that came in at its
-    /// members' interfaces, since what passes between guests never reaches the uplink.
+    began: Began,
+    /// What shows that nothing has passed since; `None` in a pool with traffic.
+    rest: Option<AtRest>,
+}
+
+/// A pool before its counters are read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Began {
+    at: Instant,
+    /// Packets of guests that claimed another's address or were too many.
+    pub(super) claims: u64,
+    /// With all that came in at the interfaces of a staged pool's members, since what passes between guests never
+    /// reaches the uplink.
     arrived: u64,
+}
+
+/// What interfaces have counted, of a pool without traffic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AtRest {
+    /// Packets and bytes that left the interfaces with the pool's queues.
+    sent: [Option<(u64, u64)>; 2],
+    /// Packets of members, whether or not they pass the uplink.
+    members: u64,
 }
 
 /// Up to this many interfaces are asked for one by one; more by a dump of all.
@@ -143,45 +171,107 @@ impl Linux {
     }
 
     /// Whether counting would give what it gave last.
-    pub(super) fn is_still(&self, key: &PoolKey) -> bool {
+    pub(super) fn is_still(&mut self, key: &PoolKey) -> bool {
         let (Some(installed), Some(classifier)) = (self.pools.get(key), &self.classifier) else { return false };
         let Some(counted) = &installed.counted else { return false };
-        counted.at.elapsed() < FRESH.max(counted.took.saturating_mul(PART))
-            && !counted.ceiled
-            && counted.counts.iter().all(|count| count.waiting_bytes == 0)
+        let still = !counted.waits
             && installed.stage.as_ref().is_none_or(|stage| stage.backlog.waiting_bytes == 0)
             && !classifier.has_traffic(&installed.uplink, key.direction)
-            && arrived(installed, classifier) == counted.arrived
+            && arrived(installed, classifier, classifier.all_claims()) == counted.began.arrived;
+        still && (!counted.is_old() || self.rests(key))
     }
 
-    /// Before counters are read: clears the uplink program's mark that packets have passed. Gives the time, and the
-    /// packets that have arrived so far.
-    pub(super) fn clear_traffic_mark(&self, key: &PoolKey) -> Result<(Instant, u64), Error> {
+    /// Whether the interfaces, too, have counted nothing since the pool's counters were read; these are valid for some
+    /// time again then.
+    fn rests(&mut self, key: &PoolKey) -> bool {
+        let began = Instant::now();
+        let Ok(now) = self.at_rest(key) else { return false };
+        let counted = self.pools.get_mut(key).and_then(|installed| installed.counted.as_mut());
+        let Some(counted) = counted.filter(|counted| counted.rest.as_ref() == Some(&now)) else { return false };
+        (counted.at, counted.took) = (began, began.elapsed());
+        true
+    }
+
+    fn at_rest(&mut self, key: &PoolKey) -> Result<AtRest, PlaneError> {
+        let none = || PlaneError::NoPool(key.clone());
+        let installed = self.pools.get(key).ok_or_else(none)?;
+        let uplink = installed.stage.as_ref().map(|_| installed.uplink.index);
+        let members = match (key.direction, &self.classifier) {
+            (Direction::GuestTx, Some(classifier)) => packets(installed, classifier),
+            // To a guest its host's side sends.
+            (Direction::GuestRx, _) => installed.sent_to(&Host::new().read_text(net::thread_traffic_file())?),
+            (Direction::GuestTx, None) => 0,
+        };
+        let at = links::sent(&mut self.netlink, installed.at.index)?;
+        let behind = uplink.map(|index| links::sent(&mut self.netlink, index)).transpose()?.flatten();
+        Ok(AtRest { sent: [at, behind], members })
+    }
+
+    /// Before counters are read: clears the uplink program's mark that packets have passed.
+    pub(super) fn clear_traffic_mark(&self, key: &PoolKey) -> Result<Began, Error> {
         let at = Instant::now();
-        let (Some(installed), Some(classifier)) = (self.pools.get(key), &self.classifier) else { return Ok((at, 0)) };
+        let (Some(installed), Some(classifier)) = (self.pools.get(key), &self.classifier) else {
+            return Ok(Began { at, claims: 0, arrived: 0 });
+        };
         if classifier.has_traffic(&installed.uplink, key.direction) {
             classifier.clear_traffic_mark(&installed.uplink, key.direction)?;
         }
-        Ok((at, arrived(installed, classifier)))
+        let claims = classifier.all_claims();
+        Ok(Began { at, claims, arrived: arrived(installed, classifier, claims) })
+    }
+
+    /// The same, where nothing but the time is a reason to read: what interfaces have counted.
+    pub(super) fn begins_to_rest(&mut self, key: &PoolKey) -> Option<AtRest> {
+        let counted = self.pools.get(key).and_then(|installed| installed.counted.as_ref());
+        if counted.is_some_and(Counted::is_old) { self.at_rest(key).ok() } else { None }
+    }
+}
+
+impl Began {
+    /// When that was.
+    pub(super) fn at(&self) -> Instant {
+        self.at
     }
 }
 
 impl Counted {
-    /// As it is now, with what [`Linux::clear_traffic_mark`] gave before.
-    pub(super) fn now(counts: Vec<Count>, ceiled: bool, (at, arrived): (Instant, u64)) -> Counted {
-        Counted { counts, ceiled, at, took: at.elapsed(), arrived }
+    /// As it is now, with what [`Linux::begins_to_rest`] and [`Linux::clear_traffic_mark`] gave before.
+    pub(super) fn now(counts: Arc<[Count]>, ceiled: bool, moved: Moved, began: Began, rest: Option<AtRest>) -> Counted {
+        let waits = ceiled || counts.iter().any(|count| count.waiting_bytes > 0);
+        Counted { counts, flows: BTreeMap::new(), moved, waits, at: began.at, took: began.at.elapsed(), began, rest }
+    }
+
+    fn is_old(&self) -> bool {
+        self.at.elapsed() >= FRESH.max(self.took.saturating_mul(PART))
+    }
+
+    /// Packets that claimed an address, as of then.
+    pub(super) fn claims(&self) -> u64 {
+        self.began.claims
     }
 }
 
-fn arrived(installed: &InstalledPool, classifier: &Classifier) -> u64 {
-    if installed.tenants.is_empty() {
-        return 0;
+impl InstalledPool {
+    /// Packets that were sent to the members, with the content of `net/dev`.
+    fn sent_to(&self, text: &str) -> u64 {
+        let names = self.seats.iter().filter_map(|seat| Some(seat.interface.as_ref()?.name.as_str()));
+        let names: BTreeSet<&str> = names.collect();
+        let sent = net::traffic(text).filter(|(name, ..)| names.contains(name)).map(|(_, _, sent)| sent.packets);
+        sent.fold(0, u64::wrapping_add)
     }
-    // What is dropped for its address passes no uplink either.
-    let claims = classifier.all_claims();
-    if installed.stage.is_none() {
-        return claims;
+}
+
+fn arrived(installed: &InstalledPool, classifier: &Classifier, claims: u64) -> u64 {
+    match &installed.stage {
+        _ if installed.tenants.is_empty() => 0,
+        // What is dropped for its address passes no uplink either.
+        None => claims,
+        Some(_) => packets(installed, classifier).wrapping_add(claims),
     }
+}
+
+/// All packets that came in at the members' interfaces.
+fn packets(installed: &InstalledPool, classifier: &Classifier) -> u64 {
     let packets = |device: &Device| classifier.counts(device).map_or(0, |counts| counts.packets);
-    installed.tenants.keys().map(packets).fold(claims, u64::wrapping_add)
+    installed.tenants.keys().map(packets).fold(0, u64::wrapping_add)
 }

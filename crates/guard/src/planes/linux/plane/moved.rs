@@ -1,0 +1,105 @@
+//! Whose counters may have changed since they were read: what a guest sends is counted at its interface first, by a
+//! program whose counters are in this process's memory. Where few of many members have sent something, these alone are
+//! asked for. All are read from time to time, since foreign programs may let packets bypass ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::super::Device;
+use super::super::classifier::{Classifier, Tenant};
+use super::InstalledPool;
+use crate::desired::{DEFAULT_NUMBER, HOST_NUMBER};
+
+/// After this time without traffic counters are looked at again, since foreign programs may let packets bypass ours.
+pub(super) const FRESH: Duration = Duration::from_secs(5);
+/// Least time between two reads, as a multiple of what one took: reading costs at most 1/500 of a processor.
+pub(super) const PART: u32 = 500;
+/// Pools of fewer members are read as a whole.
+const MANY: usize = 128;
+/// Most members that are asked for one by one, as a part of all.
+const FEW: usize = 8;
+/// Time that packets of a member may take from its interface to its queue.
+const ON_THEIR_WAY: Duration = Duration::from_secs(2);
+
+/// What had come in at the members' interfaces when a pool's counters were read.
+#[derive(Debug, Clone)]
+pub(super) struct Moved {
+    /// Packets by interface, in the order of the pool's.
+    packets: Vec<u64>,
+    /// When packets of a member came in last, by its number; of those whose packets may be on their way.
+    recent: BTreeMap<u16, Instant>,
+    /// When all were read last, and how long that is enough.
+    whole: Instant,
+    enough: Duration,
+}
+
+impl Moved {
+    /// All were read, from this time on.
+    pub(super) fn all_read(&mut self, began: Instant) {
+        (self.whole, self.enough) = (began, FRESH.max(began.elapsed().saturating_mul(PART)));
+    }
+
+    /// Notes whose packets have come in since; gives their numbers, and those of members whose packets may be on their
+    /// way.
+    fn since(&self, now: &mut Moved, numbers: impl Iterator<Item = u16>, at: Instant) -> BTreeSet<u16> {
+        let recent = self.recent.iter().filter(|(_, came)| at.saturating_duration_since(**came) < ON_THEIR_WAY);
+        now.recent = recent.map(|(number, came)| (*number, *came)).collect();
+        let counted = self.packets.iter().zip(&now.packets);
+        let came = numbers.zip(counted).filter(|(_, (before, now))| before != now);
+        now.recent.extend(came.map(|(number, _)| (number, at)));
+        (now.whole, now.enough) = (self.whole, self.enough);
+        now.recent.keys().copied().collect()
+    }
+}
+
+impl InstalledPool {
+    /// What has come in until now, and whose counters are to be read; `None`: all members'.
+    pub(super) fn moved(&self, classifier: Option<&Classifier>) -> (Moved, Option<BTreeSet<u16>>) {
+        let at = Instant::now();
+        let packets = |device: &Device| classifier.and_then(|c| c.counts(device)).map_or(0, |counts| counts.packets);
+        // Of what guests receive the interfaces tell nothing; what waits at a member's own interface comes later; and
+        // flow classes have counters of their own.
+        let can_tell = self.order.len() >= MANY
+            && !self.tenants.is_empty()
+            && self.local.caps.is_none()
+            && self.compiled.leaves.iter().all(|leaf| leaf.flows.is_empty());
+        let packets = if can_tell { self.tenants.keys().map(packets).collect() } else { Vec::new() };
+        let mut now = Moved { packets, recent: BTreeMap::new(), whole: at, enough: Duration::ZERO };
+        let Some(before) = self.counted.as_ref().filter(|_| can_tell) else { return (now, None) };
+        if before.moved.packets.len() != now.packets.len() {
+            return (now, None);
+        }
+        let numbers = self.tenants.values().map(Tenant::number);
+        let mut some = before.moved.since(&mut now, numbers, at);
+        let waiting = self.order.iter().zip(before.counts.iter()).filter(|(_, count)| count.waiting_bytes > 0);
+        some.extend(waiting.map(|(number, _)| *number).chain([HOST_NUMBER, DEFAULT_NUMBER]));
+        let is_due = before.moved.whole.elapsed() >= before.moved.enough;
+        if is_due || some.len() * FEW > self.order.len() { (now, None) } else { (now, Some(some)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds, and packets of three members with the numbers 16 to 18 -> those to be read.
+    #[test]
+    fn members_are_read_while_their_packets_may_be_on_their_way() {
+        let began = Instant::now();
+        let of =
+            |packets: &[u64]| Moved { packets: packets.to_vec(), recent: BTreeMap::new(), whole: began, enough: FRESH };
+        let mut last = of(&[5, 0, 7]);
+        let mut read = |second: u64, packets: &[u64]| {
+            let mut now = of(packets);
+            let some = last.since(&mut now, 16.., began + Duration::from_secs(second));
+            last = now;
+            some.into_iter().collect::<Vec<u16>>()
+        };
+        assert_eq!(read(1, &[5, 0, 7]), [0; 0]);
+        assert_eq!(read(2, &[5, 1, 7]), [17]);
+        assert_eq!(read(3, &[6, 1, 7]), [16, 17], "those of the second, too");
+        assert_eq!(read(4, &[6, 1, 7]), [16]);
+        // A counter that begins again.
+        assert_eq!(read(9, &[6, 1, 0]), [18]);
+    }
+}
