@@ -167,7 +167,7 @@ class = \"rest\"
 fn few_of_many_members_are_counted() {
     apart(|| {
         let mut host = test_host(2);
-        (0..150).for_each(|n| run(&[&format!("ip link add d{n} type dummy")]));
+        (0..150).for_each(|n| run(&[&format!("ip link add d{n} type veth peer name e{n}")]));
         let idle = links::all(&mut host.netlink).unwrap().into_iter().map(|link| link.device);
         let idle = idle.filter(|device| device.name.starts_with('d'));
         let mut all = interfaces(&host);
