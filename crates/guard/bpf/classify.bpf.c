@@ -2,13 +2,13 @@
 /* What a guest sends arrives at the ingress of its interface's host side (tap, veth). There this says which
  * class of the uplink's hierarchy a packet belongs to (HTB takes skb->priority as a classid where its major is
  * the qdisc's handle: net/sched/sch_htb.c, htb_classify), drops what comes under an address that is not the
- * guest's, and counts. An address counts for nothing before that.
+ * guest's, or above a maximum without a queue (bucket.h), and counts. An address counts for nothing before that.
  *
  * Each verdict that lets a packet pass is TC_ACT_UNSPEC: others' programs and filters behind this one run as
  * they did before.
  *
- * src/planes/linux/classifier mirrors struct tenant, struct counts, struct lead, struct leaver, struct receiver and
- * struct destination; a test compares sizes. */
+ * src/planes/linux/classifier mirrors struct tenant, struct counts, struct lead, struct leaver, struct receiver,
+ * struct destination and those of bucket.h; a test compares sizes. */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
@@ -17,6 +17,8 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* Flags of a tenant. */
 #define CHECK_ADDRESS 1
 #define REDIRECT 2
+/* What is above its maximum is dropped here. */
+#define POLICED 4
 
 #define ETH_HEADER 14
 #define ETH_P_8021Q 0x8100
@@ -176,12 +178,15 @@ static __always_inline void count(struct __sk_buff *skb, const struct tenant *te
 #define NUMBERS 0x3fff
 #define IN_INDEX 0x4000
 
+#include "bucket.h"
+
 /* By the number of a class. */
 struct lead {
 	__u32 through;    /* index of the IFB through which its packets are led; 0 where they are not */
 	__u32 counted;    /* its slot in `counters`, and 1; 0 for none */
 	__u16 overhead;   /* as of the tenant */
 	__u16 least;
+	__u32 policed;    /* what is above its maximum is dropped at the uplink */
 };
 
 struct {
@@ -257,8 +262,11 @@ int leave(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	}
 	lead = bpf_map_lookup_elem(&led, &class);
-	if (lead)
+	if (lead) {
 		count_left(skb, lead);
+		if (lead->policed && is_above(skb, class))
+			return TC_ACT_SHOT;
+	}
 	if (!leaver->staged) {
 		skb->priority = (leaver->host & 0xffff0000) | class;
 		return TC_ACT_UNSPEC;
@@ -294,6 +302,8 @@ int classify(struct __sk_buff *skb)
 		}
 	}
 	if (tenant->flags & CHECK_CLAIMS && claims_too_much(skb, tenant))
+		return TC_ACT_SHOT;
+	if (tenant->flags & POLICED && is_above(skb, tenant->priority & NUMBERS))
 		return TC_ACT_SHOT;
 	skb->priority = tenant->priority;
 	skb->tc_index = IN_INDEX | (tenant->priority & NUMBERS);
@@ -361,6 +371,8 @@ int receive(struct __sk_buff *skb)
 		else if (reserved(to.address))
 			skb->priority = receiver->host;
 	}
+	if (is_above(skb, RECEIVED | (skb->priority & NUMBERS)))
+		return TC_ACT_SHOT;
 	if (receiver->redirect)
 		return bpf_redirect(receiver->redirect, 0);
 	return TC_ACT_UNSPEC;

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use vmio_model::holding::{Holding, Queue};
 use vmio_model::policy::assign::{Interface, assign};
 use vmio_model::policy::compile::{Compiled, Refusal, compile};
+use vmio_model::policy::excess::Policers;
 use vmio_model::policy::pool::{MemberKind, Pool};
 use vmio_model::policy::{Abilities, Direction, Entry, OnConflict, Policy, Spoofing, Uplink};
 use vmio_model::rate::BitRate;
@@ -54,8 +55,17 @@ pub struct DesiredMember {
     pub is_bounded: bool,
     /// What all that it sends is held to at its own interface; `None` where its class only counts local traffic.
     pub local_max: Option<BitRate>,
+    /// Token buckets of its maximum and of its flow classes' ones, where what is above is dropped.
+    pub policers: Option<Policers>,
     /// What it may claim to be.
     pub identity: Identity,
+}
+
+impl DesiredMember {
+    /// Whether all that it sends is limited in a queue at its own interface; a bucket there needs none.
+    pub fn is_capped(&self) -> bool {
+        self.local_max.is_some() && self.policers.as_ref().is_none_or(|policers| policers.own.is_none())
+    }
 }
 
 /// What a guest may claim to be, and what becomes of packets that claim something else.
@@ -236,7 +246,7 @@ pub fn desired(
                 let (name, who, class) = (seat.name.clone(), seat.who, seat.class.clone());
                 let number = if who == MemberKind::Host { HOST_NUMBER } else { DEFAULT_NUMBER };
                 let is_bounded = seat.delay.is_some();
-                let (interface, holding, pids, local_max, identity) = Default::default();
+                let (interface, holding, pids, local_max, policers, identity) = Default::default();
                 let member = DesiredMember {
                     name,
                     who,
@@ -247,6 +257,7 @@ pub fn desired(
                     pids,
                     is_bounded,
                     local_max,
+                    policers,
                     identity,
                 };
                 let Some((Matched { found, number, entry }, holding)) = found else { return member };
@@ -256,6 +267,7 @@ pub fn desired(
                     holding: Some(holding),
                     pids: found.pids.clone(),
                     local_max: self::local_max(policy, uplink, direction, &member.class),
+                    policers: vmio_model::policy::compile::policers(seat, plane),
                     identity: self::identity(policy, &listed, entry, found),
                     ..member
                 }

@@ -11,6 +11,7 @@ mod root_crash;
 mod root_dba;
 mod root_debts;
 mod root_delay;
+mod root_excess;
 mod root_flows;
 mod root_gateways;
 mod root_groups;

@@ -62,6 +62,7 @@ fn claims(mode: AttachMode) {
             redirect: None,
             framing: Framing::NONE,
             checks: Some(Checks { addresses: true, drop, router: false }),
+            policed: None,
         };
         let right = "ip neigh replace 10.9.0.102 lladdr 02:00:00:00:01:02 dev u1 nud stale";
         let send = |host: &TestHost, frames: &[Vec<u8>]| {

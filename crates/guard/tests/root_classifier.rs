@@ -30,6 +30,7 @@ fn tenant(host: &TestHost) -> Tenant {
         redirect: None,
         framing: Framing::NONE,
         checks: None,
+        policed: None,
     }
 }
 

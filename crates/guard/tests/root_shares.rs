@@ -43,6 +43,7 @@ fn flooding_tenants_get_their_shares() {
                 redirect: None,
                 framing: Framing::NONE,
                 checks: None,
+                policed: None,
             };
             classifier.attach(&mut host.netlink, &tenant.device, &tenant_settings).unwrap();
         }

@@ -274,10 +274,10 @@ fn round(capacity: BitRate, members: &[Member], program: &Hierarchy, demands: &[
 mod tests {
     use super::*;
     use crate::picos::{MILLISECOND, bits_of};
-    use crate::policy::Direction;
     use crate::policy::compile::compile;
     use crate::policy::pool::{MemberKind, Pool, PoolMember};
     use crate::policy::program::{Framing, Program};
+    use crate::policy::{Direction, Excess};
     use crate::rate::MBIT as M;
 
     const PERIOD: u64 = 10 * MILLISECOND;
@@ -294,6 +294,7 @@ mod tests {
             contract: *contract,
             queue: None,
             delay: None,
+            excess: Excess::default(),
             flows: Vec::new(),
         };
         let seats = contracts.iter().map(seat).collect();

@@ -15,6 +15,7 @@ pub mod compile;
 mod conduct;
 pub mod delay;
 mod effective;
+pub mod excess;
 pub mod flow;
 pub(crate) mod glob;
 pub mod groups;
@@ -42,6 +43,7 @@ use crate::rate::BitRate;
 pub use abilities::{Abilities, Form};
 pub use conduct::{OnConflict, Spoofing};
 pub use effective::effective_minima;
+pub use excess::Excess;
 pub use matcher::{Kind, Matcher, NameError, interface_name, label};
 pub use program::Framing;
 
@@ -120,6 +122,8 @@ pub struct Class {
     pub queue: Option<Duration>,
     /// Targets of delay and jitter.
     pub delay: Option<delay::DelayTarget>,
+    /// What becomes of what is above its maximum.
+    pub excess: Excess,
     /// Its maximum holds for all that a guest sends, also for what does not leave by the uplink.
     pub limit_local: bool,
     /// Limits on each guest's control group.
@@ -139,6 +143,7 @@ impl Default for Class {
             over_max: false,
             queue: None,
             delay: None,
+            excess: Excess::default(),
             limit_local: false,
             group: groups::Limits::default(),
             flows: Vec::new(),

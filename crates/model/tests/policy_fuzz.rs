@@ -39,6 +39,8 @@ const KEYS: &[&str] = &[
     "delay",
     "jitter",
     "local",
+    "excess",
+    "burst",
     "match",
     "class",
     "rx_class",
@@ -155,7 +157,9 @@ fn composed(random: &mut Random) -> String {
         let own: &[&str] = match head {
             h if h.contains("uplink") => &["capacity"],
             h if h.contains("flow") => &["name", "match", "min", "max", "priority"],
-            h if h.contains("class") => &["priority", "min", "max", "weight", "reserve", "over_max", "queue", "local"],
+            h if h.contains("class") => {
+                &["priority", "min", "max", "weight", "reserve", "over_max", "queue", "local", "excess"]
+            }
             h if h.contains("interface") => &["match", "class", "rx_class", "uplink", "addresses", "router"],
             _ => &["period", "allow_unenforced", "on_conflict", "spoofing"],
         };

@@ -176,6 +176,29 @@ fn what_is_written_besides_rates_is_shown() {
     assert!(ends(&state, &["check", "--config", "guard.toml", "--json"], 2).json()["policy"].is_null());
 }
 
+/// What is dropped above a maximum: what it means is said, and what contradicts it refused.
+#[test]
+fn what_drops_is_said() {
+    let flow = "[[class.tin.flow]]\nname = \"dns\"\nmatch = { ports = [53] }\nmax = \"1Mbit\"\nexcess = \"drop\"\n";
+    let text = POLICY.replace("\"600Mbit\"\n", "\"600Mbit\"\nexcess = \"drop\"\nburst = \"20ms\"\n") + flow;
+    let over = text.replace("burst = \"20ms\"", "over_max = true");
+    let state = with_files(&[("guard.toml", &text), ("plain.toml", POLICY), ("over.toml", &over)]);
+    let ended = ends(&state, &["check", "--config", "guard.toml"], 0);
+    is_narrow(&ended.out);
+    ended.says(&[
+        "class gold: excess drop, burst 20 ms",
+        "class tin: flow classes dns (excess drop)",
+        "excess is dropped: what is above a maximum of gold, tin is lost at once",
+    ]);
+    assert!(!ends(&state, &["check", "--config", "plain.toml"], 0).out.contains("dropped"));
+    let said = ends(&state, &["check", "--config", "guard.toml", "--json"], 0).json()["policy"]["classes"].clone();
+    let of = |name: &str| said.as_array().unwrap().iter().find(|class| class["name"] == name).unwrap().clone();
+    let (gold, tin) = (of("gold"), of("tin"));
+    assert_eq!((gold["excess"].as_str(), gold["burst_seconds"].as_f64()), (Some("drop"), Some(0.02)));
+    assert_eq!((tin["excess"].as_str(), tin["flows"][0]["excess"].as_str()), (Some("queue"), Some("drop")));
+    ends(&state, &["check", "--config", "over.toml"], 2).says(&["class.gold.excess: \"drop\" and over_max"]);
+}
+
 /// Targets of delay: what is chosen for them, and why they cannot be met.
 #[test]
 fn what_is_chosen_for_a_delay_is_shown() {

@@ -194,10 +194,12 @@ fn policies(dir: &Path) {
     fs::write(dir.join("guard.toml"), POLICY).unwrap();
     let whole =
         POLICY.replace("\"gold\"\nuplink", "\"gold\"\nrx_class = \"gold\"\naddresses = [\"192.0.2.7\"]\nuplink");
-    let flow = "\n[[class.gold.flow]]\nname = \"voice\"\nmin = \"1Mbit\"\nmax = \"2Mbit\"\n\
+    let flow = "\n[[class.gold.flow]]\nname = \"voice\"\nmin = \"1Mbit\"\nmax = \"2Mbit\"\nexcess = \"drop\"\n\
+        burst = \"20ms\"\n\
         match = { dscp = \"ef\", protocol = \"udp\", ports = [5060], address = \"192.0.2.0/24\" }\n";
     let delay = "\n[class.silver]\nmin = \"20Mbit\"\ndelay = \"500ms\"\njitter = \"400ms\"\n\
         [[interface]]\nmatch = { name = \"vnet2\" }\nclass = \"silver\"\nuplink = \"eth0\"\n";
+    let whole = whole.replace("max = \"50Mbit\"", "max = \"50Mbit\"\nexcess = \"drop\"\nburst = \"50ms\"");
     let whole = whole.replace("cpu_weight", "queue = \"25ms\"\ncpu_weight") + flow + delay;
     fs::write(dir.join("whole.toml"), whole).unwrap();
     fs::write(dir.join("refused.toml"), POLICY.replace("\"gold\"\nuplink", "\"gould\"\nuplink")).unwrap();

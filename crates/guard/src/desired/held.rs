@@ -54,10 +54,13 @@ pub(super) fn plan<'a>(
         held.send_buffer_bytes = held.send_buffer_bytes.map(|bytes| bytes.min(room));
         let strict = strictness == Strictness::Policy && entry.matcher.is_exact() && !policy.guard.allow_unenforced;
         let (flows, delay) = (!policy.class(class).flows.is_empty(), policy.class(class).delay.is_some());
-        if flows {
+        let drops = policy.class(class).excess.drops();
+        if drops {
+            held = dropped(held, direction);
+        } else if flows {
             held = told_apart(held);
         }
-        let parts = [(flows, "flow classes"), (delay, "targets of delay")];
+        let parts = [(flows, "flow classes"), (delay, "targets of delay"), (drops, "excess = \"drop\"")];
         for (_, what) in parts.iter().filter(|(has, _)| *has && held.waits == QueueingPoint::Nic) {
             let (place, name) = (&entry.place, &found.interface.name);
             let why =
@@ -105,6 +108,21 @@ fn told_apart(held: Holding) -> Holding {
     }
     let reason = "its flow classes are told apart on this host, and what finds no room is dropped";
     Holding { waits: QueueingPoint::Queued, send_buffer_bytes: None, reason: reason.into(), ..held }
+}
+
+/// What is above the maximum is dropped before it could wait; less than that waits on this host while others want the
+/// uplink, where that is cheaper: nothing needs to be charged to a tap.
+fn dropped(held: Holding, direction: Direction) -> Holding {
+    if !matches!(held.waits, QueueingPoint::Held | QueueingPoint::Queued) {
+        return held;
+    }
+    let queue = if direction == Direction::GuestTx { Queue::Uplink } else { Queue::Ifb };
+    Holding {
+        waits: QueueingPoint::Queued,
+        queue: Some(queue),
+        send_buffer_bytes: None,
+        reason: "what is above its maximum is dropped, not held back; what others leave it no room for waits".into(),
+    }
 }
 
 /// Half the length of a class's queue, and at least the smallest send buffer: a tap lets one more packet through than its

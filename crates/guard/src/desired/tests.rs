@@ -97,6 +97,23 @@ fn holding_depends_on_card_and_path() {
     assert_eq!(shown(&mut core)[1].2, Some(65_536));
 }
 
+/// What is dropped waits nowhere, so no tap is held, and no queue has to be right behind one.
+#[test]
+fn what_is_dropped_is_not_held_back() {
+    let drops = POLICY.replace("40Mbit\"", "40Mbit\"\nexcess = \"drop\"");
+    let mut core = start(&drops, vec![held(1, FIREWALL)]).unwrap();
+    assert_eq!(shown(&mut core)[1], ("tap1".to_owned(), Some(QueueingPoint::Queued), None));
+    let seat = |core: &Core<Fake>| core.desired().pools[0].seats[1].clone();
+    assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
+    let own = seat(&core).policers.and_then(|policers| policers.own).unwrap();
+    assert_eq!((own.rate_bps.bits(), own.burst_bytes), (40_000_000, 131_072));
+    // All that it sends meets the bucket, and needs no queue of its own.
+    core.reload(policy(&drops.replace("\"drop\"", "\"drop\"\nlocal = \"limit\""))).unwrap();
+    assert!(seat(&core).local_max.is_some() && !seat(&core).is_capped());
+    core.reload(policy(&drops.replace("\"drop\"", "\"queue\"\nlocal = \"limit\""))).unwrap();
+    assert!(seat(&core).policers.is_none() && seat(&core).is_capped());
+}
+
 #[test]
 fn one_staged_interface_stages_the_pool() {
     let mut core = start(POLICY, vec![held(1, OPEN), held(2, FIREWALL)]).unwrap();

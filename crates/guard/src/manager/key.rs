@@ -19,6 +19,10 @@ pub enum Key {
     Queue,
     /// Whether the maximum holds for local traffic.
     Local,
+    /// What becomes of what is above the maximum.
+    Excess,
+    /// How long a full bucket lasts.
+    Burst,
     /// The guest's share of busy processors.
     CpuWeight,
     /// Most processors' worth of time.
@@ -29,13 +33,15 @@ pub enum Key {
 
 impl Key {
     /// All.
-    pub const ALL: [Key; 9] = [
+    pub const ALL: [Key; 11] = [
         Key::Min,
         Key::Max,
         Key::Priority,
         Key::Weight,
         Key::Queue,
         Key::Local,
+        Key::Excess,
+        Key::Burst,
         Key::CpuWeight,
         Key::CpuMax,
         Key::MemoryMax,
@@ -60,6 +66,8 @@ impl Key {
             Key::Weight => "weight",
             Key::Queue => "queue",
             Key::Local => "local",
+            Key::Excess => "excess",
+            Key::Burst => "burst",
             Key::CpuWeight => GroupKey::CpuWeight.word(),
             Key::CpuMax => GroupKey::CpuMax.word(),
             Key::MemoryMax => GroupKey::MemoryMax.word(),

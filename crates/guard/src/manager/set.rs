@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn keys_are_keys_of_a_class() {
-        let values = ["10Mbit", "20Mbit", "2", "3", "25ms", "limit", "400", "150%", "4GiB"];
+        let values = ["10Mbit", "20Mbit", "2", "3", "25ms", "limit", "drop", "50ms", "400", "150%", "4GiB"];
         let keys: Vec<(Key, &str)> = Key::ALL.into_iter().zip(values).collect();
         assert_eq!(keys.len(), values.len());
         let over = set("", "gold", &keys);
@@ -170,7 +170,7 @@ mod tests {
         };
         let gold = read(&over).class("gold").clone();
         assert_ne!(read("").class("gold"), &gold);
-        assert!(gold.queue.is_some() && gold.limit_local);
+        assert!(gold.queue.is_some() && gold.limit_local && gold.excess.burst().is_some());
         for key in GroupKey::ALL {
             assert!(gold.group.value(key).is_some(), "{}", key.word());
         }

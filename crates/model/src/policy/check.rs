@@ -2,6 +2,7 @@
 
 mod addresses;
 mod delay;
+mod excess;
 mod flows;
 mod groups;
 
@@ -121,7 +122,7 @@ impl Check<'_> {
             let what = "\"limit\" would limit nothing: only guests' interfaces have local traffic of their own";
             self.problem(local, &format!("class.{name}.local"), what);
         }
-        let (class, delay) = (Class::named(name), self.delay(name, written));
+        let (class, delay, excess) = (Class::named(name), self.delay(name, written), self.excess(name, written));
         let priority = if delay.is_some() { PRIORITY } else { class.priority };
         Class {
             priority: written.priority.as_ref().map_or(priority, |p| p.value),
@@ -132,6 +133,7 @@ impl Check<'_> {
             over_max: written.over_max.as_ref().map_or(class.over_max, |o| o.value),
             queue: written.queue.as_ref().map(|q| q.value),
             delay,
+            excess,
             limit_local: written.local.as_ref().map_or(class.limit_local, |l| l.value),
             group: written.group.limits(),
             flows: self.flows(name, written),

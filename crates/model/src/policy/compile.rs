@@ -16,6 +16,7 @@
 //! subtracted from the least important of them, and a note says how much.
 
 mod flows;
+mod policers;
 pub mod waits;
 
 use std::time::Duration;
@@ -27,6 +28,8 @@ use super::program::{Framing, Hierarchy, Leaf, Limit, Limits, PoolProgram, Progr
 use super::{Abilities, Direction, Form, effective_minima};
 use crate::allocate::{Demand, Grant, Member, cap, exact};
 use crate::rate::BitRate;
+
+pub use policers::policers;
 
 /// Priorities of a policy, 1 to 8, as many as HTB has (`TC_HTB_NUMPRIO`).
 const PRIORITIES: usize = 8;
@@ -293,13 +296,15 @@ impl<'a> Compiler<'a> {
     fn hierarchy(&self) -> Hierarchy {
         let leaf = |((seat, member), own): ((&PoolMember, &Member), &BitRate)| {
             let ceil_bps = self.ceiling(member, *own);
+            // What a bucket before it lets pass at once is not to wait here.
+            let policed = policers::policer(seat.excess, member.max, self.plane).map_or(0, |p| p.burst_bytes);
             Leaf {
                 name: seat.name.clone(),
                 rate_bps: *own,
                 ceil_bps,
                 priority: rank(member),
                 quantum_bytes: self.quantum(member),
-                burst_bytes: burst(ceil_bps, self.plane),
+                burst_bytes: burst(ceil_bps, self.plane).max(policed),
                 queue_bytes: queue(seat.queue, ceil_bps, self.pool.direction, self.plane),
                 flows: flows::flows(&seat.flows, self.pool.direction, self.plane),
             }

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
+use super::excess::Excess;
 use crate::rate::BitRate;
 
 /// Most flow classes of a class.
@@ -63,6 +64,8 @@ pub struct Flow {
     pub min: BitRate,
     /// Limit; `None` for that of the interface.
     pub max: Option<BitRate>,
+    /// What becomes of what is above it.
+    pub excess: Excess,
 }
 
 /// What a packet must have to belong to a flow class: all that is given.

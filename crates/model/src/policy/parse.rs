@@ -20,7 +20,7 @@ use crate::problem::{Problem, Source};
 use crate::rate::BitRate;
 use crate::toml_reader::{Reader, Section, hint};
 
-use values::{addresses, limit, matcher, rate, text, time};
+use values::{addresses, excess, limit, matcher, rate, text, time};
 
 pub use flows::FlowDraft;
 pub use groups::GroupDraft;
@@ -49,6 +49,9 @@ pub struct ClassDraft {
     pub delay: Option<At<Duration>>,
     pub jitter: Option<At<Duration>>,
     pub local: Option<At<bool>>,
+    /// Whether what is above the maximum is dropped.
+    pub excess: Option<At<bool>>,
+    pub burst: Option<At<Duration>>,
     pub group: GroupDraft,
     pub flows: Option<At<Vec<FlowDraft>>>,
 }
@@ -161,8 +164,22 @@ impl ClassDraft {
     /// Takes over the keys of another one.
     fn overlay(&mut self, over: ClassDraft) {
         // All keys, so that a new one is not forgotten here.
-        let ClassDraft { priority, min, max, weight, reserve, over_max, queue, delay, jitter, local, group, flows } =
-            over;
+        let ClassDraft {
+            priority,
+            min,
+            max,
+            weight,
+            reserve,
+            over_max,
+            queue,
+            delay,
+            jitter,
+            local,
+            excess,
+            burst,
+            group,
+            flows,
+        } = over;
         self.priority = priority.or(self.priority.take());
         self.min = min.or(self.min.take());
         self.max = max.or(self.max.take());
@@ -173,6 +190,8 @@ impl ClassDraft {
         self.delay = delay.or(self.delay.take());
         self.jitter = jitter.or(self.jitter.take());
         self.local = local.or(self.local.take());
+        self.excess = excess.or(self.excess.take());
+        self.burst = burst.or(self.burst.take());
         self.group.overlay(group);
         self.flows = flows.or(self.flows.take());
     }
@@ -180,9 +199,9 @@ impl ClassDraft {
     /// Position of its first key.
     fn first(&self) -> Option<At<()>> {
         let rates = self.min.iter().chain(&self.max).map(At::place);
-        let switches = self.reserve.iter().chain(&self.over_max).chain(&self.local).map(At::place);
+        let switches = self.reserve.iter().chain(&self.over_max).chain(&self.local).chain(&self.excess).map(At::place);
         let numbers = self.priority.iter().map(At::place).chain(self.weight.iter().map(At::place));
-        let times = self.queue.iter().chain(&self.delay).chain(&self.jitter).map(At::place);
+        let times = self.queue.iter().chain(&self.delay).chain(&self.jitter).chain(&self.burst).map(At::place);
         let others = self.group.places().map(|(_, at)| at).chain(self.flows.iter().map(At::place));
         rates.chain(switches).chain(times).chain(numbers).chain(others).min_by_key(|at| at.span.start)
     }
@@ -287,7 +306,8 @@ impl<'a> File<'a, '_> {
             self.reader.problem(&s.span, &s.path, what);
         }
         let of_wire = ["priority", "min", "max", "weight", "reserve", "over_max", "queue", "delay", "jitter"];
-        let known = [&of_wire[..], &["local", "cpu_weight", "cpu_max", "memory_max", "flow"]].concat();
+        let known =
+            [&of_wire[..], &["local", "excess", "burst", "cpu_weight", "cpu_max", "memory_max", "flow"]].concat();
         self.reader.known_keys(s, &known);
         let part = ClassDraft {
             priority: self.optional(s, "priority", |r, v, path| Some(r.whole_value(v, path, 1, 8)? as u8)),
@@ -300,6 +320,8 @@ impl<'a> File<'a, '_> {
             delay: self.optional(s, "delay", time),
             jitter: self.optional(s, "jitter", time),
             local: self.optional(s, "local", |r, v, path| Some(r.word(v, path, &["count", "limit"])? == 1)),
+            excess: self.optional(s, "excess", excess),
+            burst: self.optional(s, "burst", time),
             group: self.group(s),
             flows: self.flows(s),
         };
@@ -315,6 +337,8 @@ impl<'a> File<'a, '_> {
         add(&mut class.delay, part.delay, s, "delay", clashes);
         add(&mut class.jitter, part.jitter, s, "jitter", clashes);
         add(&mut class.local, part.local, s, "local", clashes);
+        add(&mut class.excess, part.excess, s, "excess", clashes);
+        add(&mut class.burst, part.burst, s, "burst", clashes);
         class.group.add(part.group, s, clashes);
         add(&mut class.flows, part.flows, s, "flow", clashes);
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::flow::Flow;
-use super::{DEFAULT, Direction, Entry, Framing, HOST, Policy, Uplink, effective_minima};
+use super::{DEFAULT, Direction, Entry, Excess, Framing, HOST, Policy, Uplink, effective_minima};
 use crate::allocate::Member;
 use crate::rate::BitRate;
 
@@ -35,6 +35,8 @@ pub struct PoolMember {
     pub queue: Option<Duration>,
     /// Longest wait of a packet that its class has as a target.
     pub delay: Option<Duration>,
+    /// What becomes of what is above its maximum.
+    pub excess: Excess,
     /// Flow classes of its class.
     pub flows: Vec<Flow>,
 }
@@ -80,6 +82,7 @@ impl Pool {
             contract: policy.class(class).member(capacity),
             queue: policy.class(class).queue_time(),
             delay: policy.class(class).delay.map(|target| target.strictest()),
+            excess: policy.class(class).excess,
             flows: policy.class(class).flows.clone(),
         };
         let mut seats = vec![seat(HOST, MemberKind::Host, HOST)];

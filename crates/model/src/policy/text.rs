@@ -7,7 +7,7 @@ use super::delay;
 use super::flow::Flow;
 use super::groups::GroupKey;
 use super::units::show_time;
-use super::{Class, DEFAULT_PRIORITY, Framing, Guard, Policy};
+use super::{Class, DEFAULT_PRIORITY, Excess, Framing, Guard, Policy};
 use crate::rate::BitRate;
 
 /// The whole policy as TOML. Every capacity is written, also one known from the kernel.
@@ -96,6 +96,7 @@ fn keys(class: &Class, implicit: &Class) -> String {
             let _ = writeln!(out, "{word} = \"{}\"", show_time(time));
         }
     }
+    out.push_str(&of_excess(class.excess));
     for key in GroupKey::ALL {
         if let Some(value) = class.group.shown(key) {
             let value = if key == GroupKey::CpuWeight { value } else { quoted(&value) };
@@ -115,6 +116,14 @@ fn keys(class: &Class, implicit: &Class) -> String {
     out
 }
 
+fn of_excess(excess: Excess) -> String {
+    if !excess.drops() {
+        return String::new();
+    }
+    let burst = excess.burst().map_or_else(String::new, |burst| format!("burst = \"{}\"\n", show_time(burst)));
+    format!("excess = \"{}\"\n{burst}", excess.word())
+}
+
 fn of_flow(class: &str, flow: &Flow) -> String {
     let (name, matcher) = (&flow.name, &flow.matcher);
     let mut out = format!("[[class.{class}.flow]]\nname = \"{name}\"\nmatch = {{ {matcher} }}\n");
@@ -123,6 +132,7 @@ fn of_flow(class: &str, flow: &Flow) -> String {
             let _ = writeln!(out, "{word} = \"{rate}\"");
         }
     }
+    out.push_str(&of_excess(flow.excess));
     if flow.priority != DEFAULT_PRIORITY {
         let _ = writeln!(out, "priority = {}", flow.priority);
     }
@@ -204,7 +214,12 @@ priority = 1
 [[class."a.b".flow]]
 name = "bulk"
 match = { ports = [873] }
+max = "1Mbit"
+excess = "drop"
+burst = "20ms"
 [class.plain]
+max = "9Mbit"
+excess = "drop"
 [class.prompt]
 min = "500Mbit"
 delay = "20ms"

@@ -9,10 +9,10 @@ use super::bucket::Bucket;
 use super::{Enforcement, Scenario, Settings};
 use crate::control::{AppliedLimits, Control};
 use crate::picos::time_of;
-use crate::policy::Direction;
 use crate::policy::compile::{Refusal, compile};
 use crate::policy::pool::{MemberKind, Pool, PoolMember};
 use crate::policy::program::{Framing, Hierarchy, Leaf as Told, Program};
+use crate::policy::{Direction, Excess};
 
 /// Number of the scheduler's priorities (`TC_HTB_NUMPRIO`).
 const PRIORITIES: usize = 8;
@@ -34,6 +34,7 @@ impl Guarded {
             contract: vif.contract,
             queue: None,
             delay: None,
+            excess: Excess::default(),
             flows: Vec::new(),
         };
         let seats: Vec<PoolMember> = scenario.vifs.iter().map(seat).collect();

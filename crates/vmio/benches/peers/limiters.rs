@@ -48,7 +48,14 @@ pub const ALL: &[Limiter] = &[
     Limiter {
         name: "vmio",
         how: "`vmio guard run`, the daemon, with min and max of each guest; all else as it is by default",
-        set: vmio,
+        set: |bed| vmio(bed, ""),
+        has_cost: true,
+    },
+    Limiter {
+        name: "vmio-drop",
+        how: "the same with `excess = \"drop\"` in each class: a token bucket in the classifier before the queues, burst as \
+              by default (128 KiB)",
+        set: |bed| vmio(bed, "excess = \"drop\"\n"),
         has_cost: true,
     },
     Limiter {
@@ -143,12 +150,13 @@ impl Drop for Daemon {
     }
 }
 
-fn vmio(bed: &Bed) -> Result<Held, String> {
+/// The daemon, with more keys for each class.
+fn vmio(bed: &Bed, more: &str) -> Result<Held, String> {
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     let guest = |guest: &Guest| {
         let (name, contract) = (guest.contract.name, guest.contract);
         format!(
-            "[class.{name}]\nmin = \"{}bit\"\nmax = \"{}bit\"\n[[interface]]\nmatch = {{ name = \"{}\" }}\nclass = \
+            "[class.{name}]\nmin = \"{}bit\"\nmax = \"{}bit\"\n{more}[[interface]]\nmatch = {{ name = \"{}\" }}\nclass = \
              \"{name}\"\n",
             contract.min_bps, contract.max_bps, guest.device
         )

@@ -22,6 +22,8 @@ pub struct SettingsDocument {
     /// Its local traffic, by its class: `count` or `limit`; null of what it receives, as all below (`addresses` is
     /// empty then).
     pub local: Option<String>,
+    /// What becomes of what is above its maximum, by its class: `queue` or `drop`.
+    pub excess: String,
     /// What becomes of packets that claim another's address: `off`, `warn` or `drop`.
     pub spoofing: Option<String>,
     /// IP addresses that no other guest may claim.
@@ -49,6 +51,7 @@ impl SettingsDocument {
             jitter_seconds: seconds(target.jitter),
             longest_wait_seconds: seconds(target.longest),
             local: sends.then(|| class.local_word().to_owned()),
+            excess: class.excess.word().to_owned(),
             spoofing: sends.then(|| identity.spoofing.word().to_owned()),
             addresses: addresses.iter().map(ToString::to_string).collect(),
             addresses_by: by.filter(|_| sends).map(str::to_owned),

@@ -25,6 +25,7 @@ mod local;
 mod moved;
 mod observe;
 mod others;
+mod police;
 mod read_cache;
 mod receive;
 mod stage;
@@ -189,7 +190,8 @@ impl Linux {
             changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, leave)?);
             classifier.own(&uplink, &identity::gateways(pool))?;
             let capped = caps.as_ref().map(|caps| caps.ifb.index);
-            let lead = |seat: &DesiredMember| through.or(capped.filter(|_| seat.local_max.is_some()));
+            let lead = |seat: &DesiredMember| through.or(capped.filter(|_| seat.is_capped()));
+            changes += self.police(&pool.seats, Direction::GuestTx, compiled.framing)?;
             changes += self.classify(&pool.seats, compiled.framing, &lead, &mut tenants)?;
             if stage.is_none() && staged.is_some() {
                 self.remove_stage(&uplink)?;

@@ -2,6 +2,7 @@
 
 use super::{Check, DEFAULT, HOST};
 use crate::policy::DEFAULT_PRIORITY;
+use crate::policy::excess::Excess;
 use crate::policy::flow::Flow;
 use crate::policy::parse::{At, ClassDraft, FlowDraft};
 use crate::rate::BitRate;
@@ -15,6 +16,7 @@ impl Check<'_> {
             self.problem(all, &key, "flow classes are of guests: write a class and an [[interface]] for it");
             return Vec::new();
         }
+        let mut flows = Vec::new();
         for (at, draft) in all.value.iter().enumerate() {
             let same = |other: &&FlowDraft| {
                 other.name.as_ref().zip(draft.name.as_ref()).is_some_and(|(one, two)| one.value == two.value)
@@ -24,6 +26,8 @@ impl Check<'_> {
                 self.problem(name, &format!("{key}.name"), what);
             }
             self.rates(&key, draft, written.max.as_ref());
+            let excess = self.excess_of_flow(&key, &named(draft), draft);
+            flows.extend(flow(draft, excess));
         }
         let minima = || all.value.iter().filter_map(|flow| flow.min.as_ref());
         let sum = BitRate::of_sum(minima().map(|min| u128::from(min.value)).sum());
@@ -36,12 +40,11 @@ impl Check<'_> {
             let what = format!("minima of {sum} in all are more than {of_class}");
             self.problem(first, &format!("{key}.min"), what);
         }
-        all.value.iter().filter_map(flow).collect()
+        flows
     }
 
     fn rates(&mut self, key: &str, draft: &FlowDraft, class_max: Option<&At<BitRate>>) {
-        // A key has no room for it.
-        let flow = draft.name.as_ref().map_or_else(String::new, |name| format!("flow `{}`: ", name.value));
+        let flow = named(draft);
         if let (Some(min), Some(max)) = (&draft.min, &draft.max)
             && min.value > max.value
         {
@@ -62,13 +65,19 @@ impl Check<'_> {
     }
 }
 
+/// How a message begins: a key has no room for its name.
+fn named(draft: &FlowDraft) -> String {
+    draft.name.as_ref().map_or_else(String::new, |name| format!("flow `{}`: ", name.value))
+}
+
 /// A flow class without what is wrong in it.
-fn flow(draft: &FlowDraft) -> Option<Flow> {
+fn flow(draft: &FlowDraft, excess: Excess) -> Option<Flow> {
     Some(Flow {
         name: draft.name.as_ref()?.value.clone(),
         matcher: draft.matcher.as_ref()?.value.clone(),
         priority: draft.priority.as_ref().map_or(DEFAULT_PRIORITY, |p| p.value),
         min: draft.min.as_ref().map_or(BitRate::ZERO, |min| min.value),
         max: draft.max.as_ref().map(|max| max.value),
+        excess,
     })
 }

@@ -13,7 +13,10 @@ const FEW: usize = 8;
 /// What maxima of flow classes cost other members: a leaf in which all waits for one is asked in vain before each packet
 /// of another (`htb_dequeue_tree` of net/sched/sch_htb.c).
 pub(super) fn cost(members: &[PoolMember]) -> Option<String> {
-    let limited = members.iter().filter(|member| member.flows.iter().any(|flow| flow.max.is_some())).count();
+    let limited = members
+        .iter()
+        .filter(|member| member.flows.iter().any(|flow| flow.max.is_some() && !flow.excess.drops()))
+        .count();
     (limited > FEW).then(|| {
         format!(
             "{limited} members have flow classes with a maximum: each that waits for it adds up to half a microsecond \
@@ -22,8 +25,8 @@ pub(super) fn cost(members: &[PoolMember]) -> Option<String> {
     })
 }
 
-/// One for each flow class, in order, and one for the rest; none without flow classes. One without a maximum has the
-/// plane's highest rate: its member's leaf limits it.
+/// One for each flow class, in order, and one for the rest; none without flow classes. One without a maximum, or with a
+/// bucket before the queue, has the plane's highest rate: its member's leaf limits it.
 pub(super) fn flows(flows: &[Flow], direction: Direction, plane: &Abilities) -> Vec<FlowLeaf> {
     if flows.is_empty() {
         return Vec::new();
@@ -42,6 +45,7 @@ pub(super) fn flows(flows: &[Flow], direction: Direction, plane: &Abilities) -> 
             burst_bytes: burst(max.unwrap_or(min), plane),
         }
     };
-    let each = flows.iter().map(|f| leaf(&f.name, f.matcher.clone(), f.priority, f.min, f.max));
+    let ceiling = |flow: &Flow| flow.max.filter(|_| !flow.excess.drops());
+    let each = flows.iter().map(|f| leaf(&f.name, f.matcher.clone(), f.priority, f.min, ceiling(f)));
     each.chain([leaf(REST, FlowMatch::default(), DEFAULT_PRIORITY, BitRate::ZERO, None)]).collect()
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::policy::program::{FlowLeaf, Framing};
-use crate::policy::{Links, Policy};
+use crate::policy::{Excess, Links, Policy};
 use crate::rate::MBIT as M;
 
 /// The pool of a policy's only uplink, with the interfaces named in it.
@@ -307,6 +307,7 @@ fn seats() -> impl Strategy<Value = Vec<PoolMember>> {
         contract: Member { priority, min: BitRate::new(min), max: BitRate::new(min + more), weight, hard, over_max },
         queue: None,
         delay: None,
+        excess: Excess::default(),
         flows: Vec::new(),
     };
     prop::collection::vec(one.prop_map(seat), 1..40)

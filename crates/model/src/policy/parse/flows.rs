@@ -1,9 +1,11 @@
 //! `[[class.NAME.flow]]`.
 
+use std::time::Duration;
+
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::values::{limit, rate, text};
+use super::values::{excess, limit, rate, text, time};
 use super::{At, File};
 use crate::policy::flow::{DSCP, FlowMatch, MOST_FLOWS, MOST_PORTS, Network, PROTOCOLS, REST, WITH_PORTS};
 use crate::rate::BitRate;
@@ -18,6 +20,8 @@ pub struct FlowDraft {
     pub min: Option<At<BitRate>>,
     pub max: Option<At<BitRate>>,
     pub priority: Option<At<u8>>,
+    pub excess: Option<At<bool>>,
+    pub burst: Option<At<Duration>>,
 }
 
 impl File<'_, '_> {
@@ -48,7 +52,7 @@ impl File<'_, '_> {
     }
 
     fn flow(&mut self, s: &Section<'_, '_>) -> FlowDraft {
-        self.reader.known_keys(s, &["name", "match", "min", "max", "priority"]);
+        self.reader.known_keys(s, &["name", "match", "min", "max", "priority", "excess", "burst"]);
         for key in ["name", "match"] {
             if !s.table.contains_key(key) {
                 self.reader.missing(s, key);
@@ -61,6 +65,8 @@ impl File<'_, '_> {
             min: self.optional(s, "min", rate),
             max: self.optional(s, "max", limit),
             priority: self.optional(s, "priority", |r, v, path| Some(r.whole_value(v, path, 1, 8)? as u8)),
+            excess: self.optional(s, "excess", excess),
+            burst: self.optional(s, "burst", time),
         }
     }
 }

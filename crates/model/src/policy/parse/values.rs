@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::Addresses;
 use crate::policy::matcher::{Kind, Matcher};
-use crate::policy::{DEFAULT, HOST, units};
+use crate::policy::{DEFAULT, Excess, HOST, units};
 use crate::rate::BitRate;
 use crate::toml_reader::{Reader, hint};
 
@@ -64,6 +64,11 @@ pub(super) fn quantity<T>(
             None
         }
     }
+}
+
+/// Whether what is above a maximum is dropped.
+pub(super) fn excess(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<bool> {
+    Some(reader.word(value, path, &Excess::WORDS)? == 1)
 }
 
 /// A period, or how long a queue is.

@@ -11,7 +11,7 @@ use vmio_guard::source::Source;
 use vmio_guard::source::guests::Here;
 use vmio_model::control::Allocator;
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::policy::{Class, Direction};
+use vmio_model::policy::{Class, Direction, excess};
 
 use super::{accepted, links, read, settings};
 use crate::context::{Context, Outcome};
@@ -61,7 +61,7 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
         }
     }
     let notes = next.all_notes().cloned().chain(local_note(&next.exceeded_locally(&policy)));
-    let notes = notes.chain(groups::lacking(&policy, &found)?);
+    let notes = notes.chain(excess::note(&policy)).chain(groups::lacking(&policy, &found)?);
     for note in settings::of_guard(&policy).into_iter().chain(notes) {
         text += &fit::paragraph("  ", 2, &note);
     }
@@ -78,6 +78,7 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
 /// What holds for a member besides its rates; what it may claim to be is of what it sends.
 fn besides(pool: &DesiredPool, seat: &DesiredMember, class: &Class) -> String {
     let mut said: Vec<String> = class.queue_time().map(settings::queue).into_iter().collect();
+    said.extend(class.excess.shown());
     said.extend(class.delay.and_then(|target| target.longest).map(settings::longest));
     if pool.key.direction == Direction::GuestTx {
         let local = if pool.is_staged() || seat.local_max.is_some() { "limited" } else { "not limited" };

@@ -54,6 +54,12 @@ pub struct Args {
     /// Local traffic: `count` it, or `limit` it as well
     #[arg(long, value_name = "count|limit", conflicts_with = "clear")]
     local: Option<String>,
+    /// What is above the maximum: let it wait (`queue`) or `drop` it
+    #[arg(long, value_name = "queue|drop", conflicts_with = "clear")]
+    excess: Option<String>,
+    /// How much of the maximum may pass at once with --excess drop, such as 50ms
+    #[arg(long, value_name = "TIME", conflicts_with = "clear")]
+    burst: Option<String>,
     /// The guest's share of busy processors, 1 to 10000
     #[arg(long, value_name = "N", conflicts_with = "clear")]
     cpu_weight: Option<String>,
@@ -110,6 +116,8 @@ pub fn set(args: &Args, context: &Context) -> Outcome {
         (Key::Weight, &args.weight),
         (Key::Queue, &args.queue),
         (Key::Local, &args.local),
+        (Key::Excess, &args.excess),
+        (Key::Burst, &args.burst),
         (Key::CpuWeight, &args.cpu_weight),
         (Key::CpuMax, &args.cpu_max),
         (Key::MemoryMax, &args.memory_max),

@@ -9,7 +9,7 @@ use vmio_guard::manager::document::local_note;
 use vmio_model::policy::delay::{self, DelayTarget};
 use vmio_model::policy::flow::{Flow, FlowMatch};
 use vmio_model::policy::groups::GroupKey;
-use vmio_model::policy::{Class, DEFAULT, Direction, Entry, Framing, HOST, Policy, units};
+use vmio_model::policy::{Class, DEFAULT, Direction, Entry, Framing, HOST, Policy, excess, units};
 use vmio_model::rate::BitRate;
 
 use crate::fit;
@@ -47,6 +47,7 @@ pub fn text(policy: &Policy, exceeded_locally: &[String], refused: bool) -> Stri
     lines.extend(of_guard(policy));
     let exceeded: Vec<&str> = exceeded_locally.iter().map(String::as_str).collect();
     lines.extend(local_note(&exceeded));
+    lines.extend(excess::note(policy));
     let lines = lines.iter().map(|line| fit::paragraph("  ", 4, line));
     fit::paragraph("", 0, &head) + &lines.collect::<String>()
 }
@@ -56,10 +57,12 @@ fn of_class(name: &str, class: &Class) -> Option<String> {
     let targets = class.delay.iter().flat_map(|target| of_target(class, target));
     let queue = class.queue_time().map(queue);
     let local = class.limit_local.then(|| "local limit".to_owned());
+    let above = class.excess.shown();
     let group = GroupKey::ALL.iter().filter_map(|key| Some(format!("{} {}", key.word(), class.group.shown(*key)?)));
-    let flows: Vec<&str> = class.flows.iter().map(|flow| flow.name.as_str()).collect();
+    let flow = |flow: &Flow| flow.name.clone() + if flow.excess.drops() { " (excess drop)" } else { "" };
+    let flows: Vec<String> = class.flows.iter().map(flow).collect();
     let flows = (!flows.is_empty()).then(|| format!("flow classes {}", flows.join(" ")));
-    let said: Vec<String> = targets.chain(queue).chain(local).chain(group).chain(flows).collect();
+    let said: Vec<String> = targets.chain(queue).chain(local).chain(above).chain(group).chain(flows).collect();
     (!said.is_empty()).then(|| format!("class {name}: {}", said.join(", ")))
 }
 
@@ -179,6 +182,10 @@ struct ClassSettings<'a> {
     longest_wait_seconds: Option<f64>,
     /// Local traffic: `count` or `limit`; null of `host` and `default`, which have none of their own.
     local: Option<&'static str>,
+    /// What becomes of what is above its maximum: `queue` or `drop`.
+    excess: &'static str,
+    /// How long a full bucket of what is dropped lasts; null for that of a queue's bucket, and without one.
+    burst_seconds: Option<f64>,
     /// Its flow classes, in the order in which they match.
     flows: Vec<FlowSettings<'a>>,
     /// Weight of the guest's control group on busy processors; null for no change.
@@ -200,6 +207,10 @@ struct FlowSettings<'a> {
     min_bps: BitRate,
     /// Limit; null for that of the interface.
     max_bps: Option<BitRate>,
+    /// What becomes of what is above it: `queue` or `drop`.
+    excess: &'static str,
+    /// As of the class.
+    burst_seconds: Option<f64>,
     /// Differentiated services code point.
     dscp: Option<u8>,
     /// Number of the IP protocol.
@@ -218,6 +229,8 @@ impl<'a> FlowSettings<'a> {
             priority: flow.priority,
             min_bps: flow.min,
             max_bps: flow.max,
+            excess: flow.excess.word(),
+            burst_seconds: flow.excess.burst().map(|time| time.as_secs_f64()),
             dscp: *dscp,
             protocol: *protocol,
             ports,
@@ -274,6 +287,8 @@ impl<'a> Settings<'a> {
             jitter_seconds: class.delay.and_then(|target| target.jitter).map(|time| time.as_secs_f64()),
             longest_wait_seconds: class.delay.and_then(|target| target.longest).map(|time| time.as_secs_f64()),
             local: local(name, class),
+            excess: class.excess.word(),
+            burst_seconds: class.excess.burst().map(|time| time.as_secs_f64()),
             flows: class.flows.iter().map(FlowSettings::of).collect(),
             cpu_weight: class.group.cpu_weight,
             cpu_max_us: class.group.cpu_max,

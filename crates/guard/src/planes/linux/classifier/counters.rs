@@ -7,13 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use super::MOST;
-
-/// Bytes of `struct counts`.
+/// Bytes of `struct counts`, and of others in such maps.
 pub(super) const BYTES: usize = 64;
 const NUMBERS: usize = BYTES / 8;
-/// Entries of the map: one more than interfaces.
-const ENTRIES: usize = MOST + 1;
 
 /// Counters of the ingress of a guest's interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -38,6 +34,7 @@ pub struct Counts {
 /// The mapping.
 pub(super) struct Counters {
     start: NonNull<AtomicU64>,
+    entries: usize,
 }
 
 // SAFETY: the mapping belongs to the value and is only read, by atomic loads.
@@ -46,16 +43,16 @@ unsafe impl Send for Counters {}
 unsafe impl Sync for Counters {}
 
 impl Counters {
-    /// Maps a map of `ENTRIES` times `struct counts`, or others of as many bytes.
-    pub(super) fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
+    /// Maps a map of so many times `struct counts`, or others of as many bytes.
+    pub(super) fn map(map: BorrowedFd<'_>, entries: usize) -> io::Result<Self> {
         // SAFETY: a new mapping of the kernel's choice, which nothing else knows; it is only read.
         let start = unsafe {
-            libc::mmap(ptr::null_mut(), ENTRIES * BYTES, libc::PROT_READ, libc::MAP_SHARED, map.as_raw_fd(), 0)
+            libc::mmap(ptr::null_mut(), entries * BYTES, libc::PROT_READ, libc::MAP_SHARED, map.as_raw_fd(), 0)
         };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        NonNull::new(start.cast()).map(|start| Self { start }).ok_or_else(|| io::Error::other("mapped at 0"))
+        NonNull::new(start.cast()).map(|start| Self { start, entries }).ok_or_else(|| io::Error::other("mapped at 0"))
     }
 
     /// Counters of a slot; each is read at its own moment.
@@ -74,7 +71,7 @@ impl Counters {
 
     /// One number of a slot.
     pub(super) fn number(&self, slot: u32, at: usize) -> u64 {
-        let (slot, at) = ((slot as usize).min(ENTRIES - 1), at.min(NUMBERS - 1));
+        let (slot, at) = ((slot as usize).min(self.entries - 1), at.min(NUMBERS - 1));
         // SAFETY: `slot` and `at` lie in the mapping, which lives as long as `self` and is aligned to a page.
         unsafe { self.start.add(slot * NUMBERS + at).as_ref() }.load(Ordering::Relaxed)
     }
@@ -83,6 +80,6 @@ impl Counters {
 impl Drop for Counters {
     fn drop(&mut self) {
         // SAFETY: this is the mapping of `map`, and nothing points into it any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), ENTRIES * BYTES) };
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.entries * BYTES) };
     }
 }

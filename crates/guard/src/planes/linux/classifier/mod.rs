@@ -27,10 +27,12 @@ use super::undo_log::PlaneLog;
 use super::{Device, Error, Netlink, Result};
 use crate::undo_log::UndoLog;
 use attach::{Attached, loudly};
+use buckets::Policed;
 use counters::Counters;
 use point::Point;
 
 mod attach;
+mod buckets;
 mod claims;
 mod counters;
 mod filters;
@@ -44,6 +46,7 @@ mod uplink;
 mod tests;
 
 pub use attach::Bond;
+pub use buckets::PolicedAt;
 pub use claims::{Checks, as_compared};
 pub use counters::Counts;
 pub(super) use pins::PinDirectory;
@@ -60,12 +63,13 @@ pub const MOST_LINKS: usize = 32;
 
 const CHECK_ADDRESS: u32 = 1;
 const REDIRECT: u32 = 2;
+const POLICED: u32 = 4;
 /// The bits of a classid that hold the number.
 const NUMBERS: u32 = 0x3fff;
 /// Bytes of `struct tenant`.
 const TENANT: usize = 28;
 /// Bytes of `struct lead`.
-const LEAD: usize = 12;
+const LEAD: usize = 16;
 
 /// Treatment of the packets that a guest sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -80,6 +84,8 @@ pub struct Tenant {
     pub framing: Framing,
     /// How ARP and neighbour discovery are checked; `None` where they are not.
     pub checks: Option<Checks>,
+    /// Where what is above its maximum is dropped ([`Classifier::police`]); `None` where it has no bucket.
+    pub policed: Option<PolicedAt>,
 }
 
 impl Tenant {
@@ -95,11 +101,12 @@ impl Tenant {
         flags |= self.checks.map_or(0, Checks::flags);
         // At clsact a filter behind the program redirects (redirect.rs).
         flags |= if self.redirect.is_some() && mode == AttachMode::Tcx { REDIRECT } else { 0 };
+        flags |= if self.policed == Some(PolicedAt::Interface) { POLICED } else { 0 };
         let mut bytes = [0; TENANT];
         for (at, value) in [(0, self.class), (4, flags), (8, self.redirect.unwrap_or(0)), (12, slot)] {
             bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         }
-        bytes[16..20].copy_from_slice(&self.encode_framing());
+        bytes[16..20].copy_from_slice(&encode_framing(self.framing));
         bytes[20..26].copy_from_slice(&self.address.unwrap_or_default());
         bytes
     }
@@ -109,18 +116,19 @@ impl Tenant {
         let mut bytes = [0; LEAD];
         bytes[..4].copy_from_slice(&self.redirect.unwrap_or(0).to_ne_bytes());
         bytes[4..8].copy_from_slice(&(slot + 1).to_ne_bytes());
-        bytes[8..].copy_from_slice(&self.encode_framing());
+        bytes[8..12].copy_from_slice(&encode_framing(self.framing));
+        bytes[12..].copy_from_slice(&u32::from(self.policed == Some(PolicedAt::Uplink)).to_ne_bytes());
         bytes
     }
+}
 
-    /// Overhead and least size.
-    fn encode_framing(&self) -> [u8; 4] {
-        let mut bytes = [0; 4];
-        for (at, value) in [(0, self.framing.overhead_bytes), (2, self.framing.least_bytes)] {
-            bytes[at..at + 2].copy_from_slice(&u16::try_from(value).unwrap_or(u16::MAX).to_ne_bytes());
-        }
-        bytes
+/// Overhead and least size.
+fn encode_framing(framing: Framing) -> [u8; 4] {
+    let mut bytes = [0; 4];
+    for (at, value) in [(0, framing.overhead_bytes), (2, framing.least_bytes)] {
+        bytes[at..at + 2].copy_from_slice(&u16::try_from(value).unwrap_or(u16::MAX).to_ne_bytes());
     }
+    bytes
 }
 
 /// The loaded program, with the interfaces that it is attached to. Dropping it (in the same network namespace) detaches
@@ -135,6 +143,9 @@ pub struct Classifier {
     counters: Counters,
     /// What guests claim, by slot as well.
     claims: Counters,
+    /// Token buckets by index, and what was dropped at them.
+    policed: BTreeMap<u32, Policed>,
+    buckets: Counters,
     /// IP addresses that guests may claim, by the interface's index.
     owned: BTreeMap<u32, BTreeSet<[u8; 16]>>,
     object: Object,
@@ -167,18 +178,19 @@ impl Classifier {
     /// Loads the program; `log` gets the clsact qdiscs that are made for it.
     pub(super) fn bound(bond: Bond, log: PlaneLog) -> Result<Self> {
         let object = loudly("load the classifier", || attach::open()?.load())?;
-        let mapped = |name| {
-            Counters::map(map(&object, name).as_fd()).map_err(|source| Error::Refused {
+        let mapped = |name, entries| {
+            Counters::map(map(&object, name).as_fd(), entries).map_err(|source| Error::Refused {
                 what: format!("map the classifier's {name}"),
                 source,
                 said: String::new(),
             })
         };
-        let (counters, claims) = (mapped("counters")?, mapped("claims")?);
+        let (counters, claims) = (mapped("counters", MOST + 1)?, mapped("claims", MOST + 1)?);
+        let buckets = mapped("buckets", buckets::ENTRIES)?;
         // The lowest first.
         let free = (0..MOST as u32).rev().collect();
-        let (attached, uplinks, received, owned) = Default::default();
-        Ok(Self { attached, uplinks, received, counters, claims, owned, object, free, bond, log })
+        let (attached, uplinks, received, policed, owned) = Default::default();
+        Ok(Self { attached, uplinks, received, counters, claims, policed, buckets, owned, object, free, bond, log })
     }
 
     /// Attaches it to an interface's ingress in the thread's network namespace, if it is not, and sets the treatment of

@@ -6,7 +6,7 @@ use vmio_model::policy::program::Framing;
 
 use super::super::classifier::Tenant;
 use super::super::{Device, Error, htb, links};
-use super::{Linux, identity};
+use super::{Linux, identity, police};
 use crate::desired::DesiredMember;
 
 impl Linux {
@@ -33,6 +33,7 @@ impl Linux {
                 redirect: through(seat),
                 framing,
                 checks: identity::checks(seat),
+                policed: police::place(seat, through(seat).is_some()),
             };
             let (classifier, owned) = (self.past.loaded(&mut self.classifier)?, identity::owned(seat));
             // Where these were all its addresses, the tenant that says so is replaced first.

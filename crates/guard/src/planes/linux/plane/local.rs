@@ -88,7 +88,7 @@ impl Linux {
         uplink: &Device,
         framing: Framing,
     ) -> Result<(Option<Caps>, usize), PlaneError> {
-        if pool.is_staged() || pool.seats.iter().all(|seat| seat.local_max.is_none()) {
+        if pool.is_staged() || !pool.seats.iter().any(DesiredMember::is_capped) {
             return Ok((None, 0));
         }
         let (seats, hierarchy) = hierarchy(pool, framing);
@@ -119,7 +119,7 @@ impl Linux {
             Some(caps) => flows::counted(&mut self.netlink, &caps.ifb, &caps.numbers)?,
             None => ClassCounts::default(),
         };
-        let none = || PlaneError::NoPool(key.clone());
+        let (policed, none) = (self.policed(key), || PlaneError::NoPool(key.clone()));
         let (installed, classifier) = (self.pools.get_mut(key).ok_or_else(none)?, self.classifier.as_ref());
         let seen = installed.tenants.iter().filter_map(|(device, tenant)| {
             let counts = classifier?.counts(device)?;
@@ -127,17 +127,18 @@ impl Linux {
         });
         let seen: BTreeMap<u16, (u64, u64)> = seen.collect();
         installed.local.flows = capped.flows;
-        Ok(installed.sent(&seen, &capped.leaves, counts))
+        Ok(installed.sent(&seen, &capped.leaves, &policed, counts))
     }
 }
 
 impl InstalledPool {
     /// What members sent beside the uplink, with what was counted at their interfaces (all, and what reached the
-    /// uplink) and at their own queues, by number.
+    /// uplink), at their own queues and at their buckets, by number.
     fn sent(
         &mut self,
         seen: &BTreeMap<u16, (u64, u64)>,
         capped: &BTreeMap<u16, Counts>,
+        policed: &BTreeMap<u16, u64>,
         counts: &[Count],
     ) -> BTreeMap<u32, LocalCount> {
         let (framing, staged) = (self.compiled.framing, self.stage.is_some());
@@ -145,17 +146,19 @@ impl InstalledPool {
         let mut all = BTreeMap::new();
         for (seat, count) in self.seats.iter().zip(counts) {
             let (Some(interface), Some((came, left))) = (&seat.interface, seen.get(&seat.number)) else { continue };
-            let own = capped.get(&seat.number).filter(|_| seat.local_max.is_some());
+            let own = capped.get(&seat.number).filter(|_| seat.is_capped());
             let (by, passed) = match own {
                 _ if staged => (CountedBy::Stage, count.passed_bytes),
                 Some(own) => (CountedBy::Caps, framed(framing, own.packets, own.bytes)),
                 None => (CountedBy::Interface, *came),
             };
+            let at_interface = seat.local_max.is_some() && !staged;
+            let policed = policed.get(&seat.number).filter(|_| at_interface).copied().unwrap_or(0);
             let local = LocalCount {
                 bytes: tallies.entry(interface.index).or_default().count(by, passed, *left),
-                limited: by != CountedBy::Interface,
+                limited: by != CountedBy::Interface || seat.local_max.is_some(),
                 waiting_bytes: own.map_or(0, |own| u64::from(own.waiting_bytes)),
-                dropped_packets: own.map_or(0, |own| dropped.entry(seat.number).or_default().count(own)),
+                dropped_packets: own.map_or(0, |own| dropped.entry(seat.number).or_default().count(own)) + policed,
             };
             all.insert(interface.index, local);
         }
@@ -187,7 +190,7 @@ impl InstalledPool {
 /// The members that are held at their own interfaces, with `default`, which each hierarchy has; and their queues.
 fn hierarchy(pool: &DesiredPool, framing: Framing) -> (Vec<DesiredMember>, Hierarchy) {
     let all = pool.seats.iter().zip(&pool.pool.seats);
-    let held = all.filter(|(seat, _)| seat.local_max.is_some() || seat.who == MemberKind::Default);
+    let held = all.filter(|(seat, _)| seat.is_capped() || seat.who == MemberKind::Default);
     let (seats, members): (Vec<DesiredMember>, Vec<_>) =
         held.map(|(seat, member)| (seat.clone(), (member, seat.local_max.unwrap_or(pool.pool.capacity)))).unzip();
     (seats, compile::apart(framing, members, &ENTRY.abilities))

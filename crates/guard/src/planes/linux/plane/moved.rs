@@ -57,11 +57,12 @@ impl InstalledPool {
     pub(super) fn moved(&self, classifier: Option<&Classifier>) -> (Moved, Option<BTreeSet<u16>>) {
         let at = Instant::now();
         let packets = |device: &Device| classifier.and_then(|c| c.counts(device)).map_or(0, |counts| counts.packets);
-        // Of what guests receive the interfaces tell nothing; what waits at a member's own interface comes later; and
-        // flow classes have counters of their own.
+        // Of what guests receive the interfaces tell nothing; what waits at a member's own interface comes later; flow
+        // classes have counters of their own; and what a bucket drops is not counted as come in.
         let can_tell = self.order.len() >= MANY
             && !self.tenants.is_empty()
             && self.local.caps.is_none()
+            && self.seats.iter().all(|seat| seat.policers.is_none())
             && self.compiled.leaves.iter().all(|leaf| leaf.flows.is_empty());
         let packets = if can_tell { self.tenants.keys().map(packets).collect() } else { Vec::new() };
         let mut now = Moved { packets, recent: BTreeMap::new(), whole: at, enough: Duration::ZERO };

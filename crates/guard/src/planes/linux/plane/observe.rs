@@ -50,7 +50,7 @@ impl Linux {
         let some = some.filter(|_| !whole && rest.is_none());
         let before = self.pools.get(pool).and_then(|installed| installed.counted.as_ref());
         let unclaimed = some.is_some() && before.is_some_and(|before| before.claims() == began.claims);
-        let arrived = self.came_in(pool);
+        let (arrived, policed) = (self.came_in(pool), self.policed(pool));
         let claimed = if unclaimed { BTreeMap::new() } else { self.claimed(pool) };
         let all = self.read_classes(pool, some.as_ref())?;
         if some.is_none() {
@@ -65,6 +65,10 @@ impl Linux {
             let there: BTreeSet<u16> = installed.order.iter().copied().collect();
             installed.tallies.retain(|number, _| there.contains(number));
         }
+        // What is dropped of all that a member sends is counted with its local traffic.
+        let staged = installed.stage.is_some();
+        let apart = |seat: &&DesiredMember| !staged && seat.local_max.is_some();
+        let apart: BTreeSet<u16> = installed.seats.iter().filter(apart).map(|seat| seat.number).collect();
         let tallies = &mut installed.tallies;
         let count = |(at, number): (usize, &u16)| {
             let known = before.get(at).copied().unwrap_or_default();
@@ -75,7 +79,8 @@ impl Linux {
             }
             let (counts, tally) =
                 (all.leaves.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
-            let dropped_packets = tally.count(&counts);
+            let policed = policed.get(number).filter(|_| !apart.contains(number)).copied().unwrap_or(0);
+            let dropped_packets = tally.count(&counts) + policed;
             Count {
                 // The class counts frames without their framing.
                 passed_bytes: tally.passed(framing),
@@ -162,6 +167,8 @@ impl Linux {
         let mut all = BTreeMap::new();
         for (seat, leaf) in installed.seats.iter().zip(leaves).filter(|(_, leaf)| !leaf.flows.is_empty()) {
             let Some(interface) = &seat.interface else { continue };
+            let classifier = self.classifier.as_ref();
+            let policed = classifier.map(|c| c.flows_dropped_above(pool.direction, seat.number)).unwrap_or_default();
             let flow = |(at, flow): (usize, &FlowLeaf)| {
                 let of =
                     |all: &BTreeMap<(u16, usize), Counts>| all.get(&(seat.number, at)).copied().unwrap_or_default();
@@ -169,7 +176,7 @@ impl Linux {
                 FlowCount {
                     name: flow.name.clone(),
                     passed_bytes: framed(framing, counts.packets, counts.bytes),
-                    dropped_packets: dropped(&counts) + dropped(&before),
+                    dropped_packets: dropped(&counts) + dropped(&before) + policed.get(at).copied().unwrap_or(0),
                     waiting_bytes: u64::from(counts.waiting_bytes) + u64::from(before.waiting_bytes),
                 }
             };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use vmio_model::policy::Direction;
 use vmio_model::policy::program::Hierarchy;
 
 use super::super::classifier::Receive;
@@ -53,6 +54,7 @@ impl Linux {
         let log = &self.past.log;
         let applied = put(&mut self.netlink, log, &at, &hierarchy, &numbers, Cause::Policy, takeover)?;
         flows::begin_anew(&mut self.installed(&pool.key)?.tallies, &applied.steps, |_| true);
+        let policed = self.police(&pool.seats, Direction::GuestRx, compiled.framing)?;
         let receive = Receive {
             host: htb::classid(HOST_NUMBER),
             other: htb::classid(DEFAULT_NUMBER),
@@ -62,7 +64,7 @@ impl Linux {
         let classifier = self.past.loaded(&mut self.classifier)?;
         self.followed += usize::from(classifier.receives_otherwise(&uplink, &receive));
         let led = classifier.attach_receive(&mut self.netlink, &uplink, &receive)?;
-        Ok(made + applied.steps.len() + usize::from(led))
+        Ok(made + applied.steps.len() + policed + usize::from(led))
     }
 
     /// Removes the program and the IFB, if they exist.
@@ -118,6 +120,7 @@ mod tests {
             pids: Vec::new(),
             is_bounded: false,
             local_max: None,
+            policers: None,
             identity: crate::desired::Identity::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! The pools with their members.
 
 use vmio_guard::manager::document::{FlowDocument, LocalDocument, MemberDocument, PoolDocument, SettingsDocument};
-use vmio_model::policy::Direction;
+use vmio_model::policy::{Direction, Excess};
 use vmio_model::rate::BitRate;
 
 use super::super::table::{figure, unit};
@@ -166,6 +166,9 @@ fn settings(of: &SettingsDocument, local: Option<&LocalDocument>) -> String {
         let word = if staged(word) { "limited by the queues behind the taps" } else { word.as_str() };
         format!("local: {word}")
     }));
+    if of.excess == Excess::WORDS[1] {
+        all.push("excess: drop".to_owned());
+    }
     all.extend(of.spoofing.as_ref().map(|spoofing| format!("spoofing: {spoofing}")));
     all.extend(of.router.map(|is| format!("router: {}", if is { "yes" } else { "no" })));
     all.extend(of.addresses_by.as_ref().map(|by| format!("addresses by the {by}: {}", of.addresses.join(", "))));

@@ -1,0 +1,88 @@
+//! What becomes of traffic above a maximum: it waits in a queue, or a token bucket before the queue drops it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::flow::FlowMatch;
+use super::units::show_time;
+use super::{Class, Policy};
+use crate::rate::BitRate;
+
+/// What becomes of what is above a maximum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Excess {
+    /// It waits, and is dropped where the queue has no room.
+    #[default]
+    Queue,
+    /// It is dropped at once. How long a full bucket lasts at the maximum; `None` for that of a queue's bucket.
+    Drop(Option<Duration>),
+}
+
+impl Excess {
+    /// As the policy has them.
+    pub const WORDS: [&'static str; 2] = ["queue", "drop"];
+    /// Longest burst: more is no limit for what is looked at.
+    pub const MOST_BURST: Duration = Duration::from_secs(1);
+
+    /// As the policy has it.
+    pub fn word(self) -> &'static str {
+        Excess::WORDS[usize::from(self.drops())]
+    }
+
+    /// Whether it is dropped at once.
+    pub fn drops(self) -> bool {
+        matches!(self, Excess::Drop(_))
+    }
+
+    /// How long a full bucket lasts, where that is written.
+    pub fn burst(self) -> Option<Duration> {
+        match self {
+            Excess::Drop(burst) => burst,
+            Excess::Queue => None,
+        }
+    }
+
+    /// As it is shown beside other settings; `None` of a queue.
+    pub fn shown(self) -> Option<String> {
+        let burst = self.burst().map_or_else(String::new, |burst| format!(", burst {}", show_time(burst)));
+        self.drops().then(|| format!("excess drop{burst}"))
+    }
+}
+
+/// A token bucket: what finds it empty is dropped. A packet that is larger than the bucket passes when it is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Policer {
+    /// What passes in the long run.
+    pub rate_bps: BitRate,
+    /// What may pass at once.
+    pub burst_bytes: u32,
+}
+
+/// The buckets of a member.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Policers {
+    /// Of all its traffic.
+    pub own: Option<Policer>,
+    /// Its flow classes in the order in which they match, up to the last that has one, each with its packets.
+    pub flows: Vec<(FlowMatch, Option<Policer>)>,
+}
+
+/// Most classes that the note names.
+const NAMED: usize = 8;
+
+/// What it means that classes drop; `None` where none does.
+pub fn note(policy: &Policy) -> Option<String> {
+    let drops = |class: &Class| class.excess.drops() || class.flows.iter().any(|flow| flow.excess.drops());
+    let all: Vec<&str> =
+        policy.classes.iter().filter(|(_, class)| drops(class)).map(|(name, _)| name.as_str()).collect();
+    let (named, more) = all.split_at(all.len().min(NAMED));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    (!named.is_empty()).then(|| {
+        format!(
+            "excess is dropped: what is above a maximum of {}{more} is lost at once and not held back in the guest. \
+             Senders that do not slow down get the maximum; TCP gets a fraction of it (docs/guard.md, Excess)",
+            named.join(", ")
+        )
+    })
+}
