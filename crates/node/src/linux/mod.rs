@@ -21,6 +21,7 @@
 //! | devices by their bus: PCI, Xen's back ends | [`bus`] |
 //! | counters of NFS mounts (`mountstats`) | [`nfs`] |
 //! | counters of energy (`/sys/class/powercap`) | [`powercap`] |
+//! | sensors of power and energy (`/sys/class/hwmon`) | [`hwmon`] |
 //! | the numbers of devices | [`device`] |
 //! | the type bits of a mode | [`kind`] |
 //!
@@ -54,6 +55,7 @@ pub mod cgroup;
 pub mod conntrack;
 pub mod cpu;
 pub mod device;
+pub mod hwmon;
 pub mod journal;
 pub mod kind;
 pub mod maps;
