@@ -16,6 +16,7 @@ pub mod nodes;
 pub mod ours;
 pub mod probes;
 pub mod qemu;
+pub mod redfish;
 pub mod settings;
 pub mod workloads;
 

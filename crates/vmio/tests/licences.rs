@@ -33,9 +33,10 @@ const SHIPPED: [&str; 2] = ["vmio", "vmio-node"];
 
 /// Crates that build or link code in other languages: what, under which licence, and the file of the crate that
 /// says so with words from it. `docs/licences.md` has the same.
-const NATIVE: [(&str, &str, &str, &str, &str); 3] = [
+const NATIVE: [(&str, &str, &str, &str, &str); 4] = [
     ("libbpf-sys", "libbpf", "BSD-2-Clause", "libbpf/LICENSE", "LGPL-2.1 OR BSD-2-Clause"),
     ("libsqlite3-sys", "SQLite", "public domain", "sqlite3/sqlite3.h", "The author disclaims copyright to this source"),
+    ("ring", "BoringSSL", "Apache-2.0", "LICENSE-BoringSSL", "Apache License"),
     ("vsprintf", "vsprintf", "MIT", "LICENSE", "The MIT License"),
 ];
 
