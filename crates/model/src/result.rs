@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::cell::Cell;
 use crate::modelled::ModelledDisk;
 
+mod energy;
 mod seen;
 mod traits;
 mod work;
 
+pub use energy::{AtRest, DOMAIN, ENERGY, Metered, POWER, metered};
 pub use seen::{
     BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, OWN, PART, ProbeResult, ROLE, SECONDS,
     SHARE, STOLEN, WAY, Watched, seen_around,
@@ -100,6 +102,10 @@ pub struct Environment {
     /// they count against the write budget.
     #[serde(default)]
     pub written_beside_bytes: u64,
+    /// Phases with the machine at rest, measured where there is a power meter: before the guests of each boot, and after
+    /// the last cell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_rest: Vec<AtRest>,
 }
 
 /// An existing machine, as it described itself.
@@ -171,6 +177,8 @@ pub enum Mark {
     Stalled,
     /// The backing device has no readable counters.
     NotVisible,
+    /// A power meter that was asked during the cell reported too little of it, or nothing that is a reading.
+    Unmetered,
 }
 
 /// One execution of one cell.

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+pub mod common;
 pub mod knees;
 pub mod multiple;
 mod outliers;

@@ -6,6 +6,7 @@ mod build;
 mod cell_row;
 pub mod compare;
 pub mod durability;
+pub mod energy;
 pub mod explain;
 pub mod grade;
 mod headline;

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::durability::Durability;
+use super::energy::EnergyRow;
 use super::over_time::OverTime;
 use super::seen::SeenRow;
 use super::wires::Wire;
@@ -14,8 +15,8 @@ use crate::figure::{ACTOR, Better, Compared, Form, Labels, SAME_PERCENTILE, Unit
 use crate::result::Mark;
 use crate::stats::Estimate;
 
-/// A row of the table. `device`, `cpu`, `page_cache` and `wires` are derived from probe results; `seen` has the results
-/// that none of them contains.
+/// A row of the table. `device`, `cpu`, `page_cache`, `wires` and `energy` are derived from probe results; `seen` has
+/// those of probes without a field of their own, as they are, and those of meters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellRow {
     /// Its name: `device/qemu/virtio-blk,none,native/seq-write`, `device/native/seq-write`.
@@ -52,6 +53,9 @@ pub struct CellRow {
     /// Traffic of its paths' interfaces by the host's counters; empty without a network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wires: Vec<Wire>,
+    /// Energy by each power meter; empty without one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub energy: Vec<EnergyRow>,
     /// Further probe results, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen: Vec<SeenRow>,

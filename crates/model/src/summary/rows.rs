@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::durability::{durability, durable};
+use super::energy::energy;
 use super::judge::{Collected, Judge, collect, judge_of};
 use super::over_time::over_time;
 use super::seen::seen;
@@ -51,6 +52,7 @@ pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
         durability: durability(run, cell, &samples),
         page_cache: page_cache(&samples),
         wires: wires(&samples),
+        energy: energy(&samples, |sample| amount(sample, &run.workloads, Unit::Requests), &run.environment),
         seen: seen(&samples),
         over_time: over_time(run, cell, &judge, &samples),
         marks,

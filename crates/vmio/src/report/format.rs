@@ -35,7 +35,7 @@ pub fn figure(unit: Unit, value: f64) -> String {
         Unit::Seconds => time(value),
         Unit::Ratio => percent(value),
         Unit::Count => three(value),
-        Unit::Joules => format!("{} J", three(value)),
+        Unit::Joules => joules(value),
         Unit::Watts => format!("{} W", three(value)),
     }
 }
@@ -154,6 +154,15 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
+/// Energy: `12.1 J`, `3.40 mJ`, `61.0 µJ`. It may be below 0 above that of a machine at rest.
+fn joules(joules: f64) -> String {
+    match joules.abs() {
+        j if j >= 0.9995 || j == 0.0 => format!("{} J", three(joules)),
+        j if j >= 0.9995e-3 => format!("{} mJ", three(joules * 1e3)),
+        _ => format!("{} µJ", three(joules * 1e6)),
+    }
+}
+
 /// A rate, rounded: `4.1 Mbit/s`, `940 Mbit/s`.
 pub fn rate(rate: BitRate) -> String {
     let units = [("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)];
@@ -229,6 +238,7 @@ pub fn mark(mark: Mark) -> &'static str {
         Mark::NotWarm => "not warm",
         Mark::Stalled => "stalled",
         Mark::NotVisible => "not visible here",
+        Mark::Unmetered => "no power",
     }
 }
 
@@ -245,6 +255,7 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
              the disk's speed); the sample is kept"
         }
         Mark::NotVisible => "the back end has no counters that vmio can read",
+        Mark::Unmetered => "a power meter reported too little of the cell; its other figures stand",
     }
 }
 
