@@ -75,7 +75,7 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
             cost: &planned.cost,
             traits: &planned.traits,
             force: job.force,
-            power_command: planned.power_command.as_deref(),
+            power: &planned.power,
             pace: planned.gentle.then_some(job.gentle_share),
             watcher,
             run_dir: job.run_dir.to_owned(),
@@ -97,7 +97,12 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
         }
         let began = Instant::now();
         let seconds = || began.elapsed().as_secs_f64();
-        measure::measure(&planned.study, job.next, run, job.store, &mut runner, &seconds, tell)
+        let ended = measure::measure(&planned.study, job.next, run, job.store, &mut runner, &seconds, tell)?;
+        if matches!(ended, Ended::Done(_)) {
+            runner.end_guests();
+            runner.measure_rest()?;
+        }
+        Ok(ended)
     })();
     tell(Event::Over);
     runner.finish();

@@ -1,4 +1,4 @@
-//! The power that a machine's management controller tells (IPMI, DCMI 1.5, "Get Power Reading"), by ipmitool(1).
+//! The power of a graphics card by nvidia-smi(1), which samples it about ten times a second.
 
 use std::time::Duration;
 
@@ -8,42 +8,47 @@ use vmio_node::Exec;
 
 use super::{ByCommand, Heard, Probe, ProbeMethod, ProbeSubject, Runs, Unseen, energy};
 
-const IPMITOOL: &str = "ipmitool";
-/// A controller measures about once a second.
+const NVIDIA_SMI: &str = "nvidia-smi";
+/// How long after its end it is run again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Entry of the list of probes.
-pub struct Ipmi;
+pub struct Gpu;
 
-impl Probe for Ipmi {
+impl Probe for Gpu {
     fn name(&self) -> &'static str {
-        "ipmi"
+        "gpu"
     }
     fn about(&self) -> &'static str {
-        "energy and mean power of the whole machine by its management controller; blind to what changes within a second"
+        "energy and mean power of the first graphics card; blind to what changes within a second"
     }
     fn figures(&self, _: &ProbeSubject) -> Vec<Figure> {
         energy::figures()
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[Requirement {
-            name: IPMITOOL,
-            why: "asks the management controller for the power of the machine",
-            fix: "apt install ipmitool",
-            check: |reader| program(reader, IPMITOOL),
+            name: NVIDIA_SMI,
+            why: "asks the driver for the power of a graphics card",
+            fix: "apt install nvidia-smi",
+            check: |reader| program(reader, NVIDIA_SMI),
         }]
     }
     fn sees(&self, subject: &ProbeSubject) -> bool {
         matches!(subject, ProbeSubject::Processors)
     }
     fn method(&self) -> ProbeMethod {
-        ProbeMethod::Command(&Ipmi)
+        ProbeMethod::Command(&Gpu)
     }
 }
 
-impl ByCommand for Ipmi {
+impl ByCommand for Gpu {
     fn command(&self, _: &ProbeSubject) -> Result<Exec, Unseen> {
-        Ok(Exec::new(IPMITOOL).args(["dcmi", "power", "reading"]))
+        Ok(Exec::new(NVIDIA_SMI).args([
+            "--id=0",
+            "--query-gpu=power.draw",
+            "--format=csv,noheader,nounits",
+            "--loop=1",
+        ]))
     }
     fn runs(&self) -> Runs {
         Runs::Meanwhile { again: AGAIN }
@@ -55,12 +60,11 @@ impl ByCommand for Ipmi {
             return Err(Unseen::FewReadings);
         }
         let mean = watts.iter().sum::<f64>() / watts.len() as f64;
-        Ok(energy::readings("machine", mean * heard.seconds, heard.seconds).into())
+        Ok(energy::readings("gpu", mean * heard.seconds, heard.seconds).into())
     }
 }
 
-/// `    Instantaneous power reading:                   214 Watts`
+/// `61.45`; `[N/A]` is none.
 fn watts(line: &str) -> Option<f64> {
-    let told = line.trim().strip_prefix("Instantaneous power reading:")?.strip_suffix("Watts")?;
-    told.trim().parse::<u32>().ok().map(f64::from)
+    line.trim().parse().ok().filter(|watts: &f64| watts.is_finite() && *watts >= 0.0)
 }

@@ -17,10 +17,12 @@ use vmio_look::backing::Backing;
 use vmio_look::require::Requirement;
 use vmio_model::figure::{Figure, Reading};
 use vmio_model::result::Watched;
+use vmio_node::linux::hwmon::Sensor;
 use vmio_node::linux::powercap::Zone;
 use vmio_node::{Exec, FileSample, Node};
 
 use crate::guests::{Hypervisor, Processes};
+use crate::redfish::Controller;
 
 pub mod blockstats;
 mod command;
@@ -30,13 +32,17 @@ mod energy;
 #[cfg(test)]
 mod example;
 pub mod foreign;
+pub mod hwmon;
+pub mod ipmi;
 pub mod link;
 pub mod mountstats;
 pub mod others;
 pub mod page_cache;
+mod poll;
 pub mod power;
 pub mod power_command;
 pub mod powercap;
+pub mod redfish;
 mod unseen;
 mod watch;
 
@@ -55,6 +61,9 @@ pub const ALL: &[&dyn Probe] = &[
     &page_cache::PageCache,
     &blockstats::Blockstats,
     &powercap::Powercap,
+    &hwmon::Hwmon,
+    &ipmi::Ipmi,
+    &redfish::Redfish,
     &power_command::PowerCommand,
 ];
 
@@ -206,6 +215,12 @@ pub enum ProbeSubject {
     Container(String, Processes),
     /// What the machine's own counters of energy are of.
     Energy(Vec<Zone>),
+    /// What the machine's sensors of power are of.
+    Sensors(Vec<Sensor>),
+    /// The machine, by its management controller, which this program asks.
+    Controller(ipmi::Dcmi),
+    /// The chassis of a management controller that is asked over the network.
+    Redfish(Arc<Controller>),
     /// What a meter of the user's is put to.
     Meter {
         /// Tells its power, as a shell takes it.
@@ -214,6 +229,12 @@ pub enum ProbeSubject {
 }
 
 impl ProbeSubject {
+    /// Whether its power is metered.
+    pub fn is_metered(&self) -> bool {
+        use ProbeSubject::{Controller, Energy, Meter, Redfish, Sensors};
+        matches!(self, Energy(_) | Sensors(_) | Controller(_) | Redfish(_) | Meter { .. })
+    }
+
     /// As results name it.
     pub fn watched(&self) -> Watched {
         match self {
@@ -226,6 +247,9 @@ impl ProbeSubject {
             ProbeSubject::Hypervisor(guest, _) => Watched::Hypervisor(guest.clone()),
             ProbeSubject::Container(guest, _) => Watched::Container(guest.clone()),
             ProbeSubject::Energy(_) => Watched::Other("powercap".to_owned()),
+            ProbeSubject::Sensors(_) => Watched::Other("hwmon".to_owned()),
+            ProbeSubject::Controller(_) => Watched::Other("ipmi".to_owned()),
+            ProbeSubject::Redfish(_) => Watched::Other("redfish".to_owned()),
             ProbeSubject::Meter { .. } => Watched::Other("power-command".to_owned()),
         }
     }
@@ -252,6 +276,8 @@ impl ProbePoint {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_node::linux::hwmon::{Counts, Covers};
+
     use super::*;
 
     fn disk() -> ProbeSubject {
@@ -276,6 +302,14 @@ mod tests {
                 energy_file: "/sys/class/powercap/intel-rapl:0/energy_uj".into(),
                 range_uj: Some(262_143_328_850),
             }]),
+            ProbeSubject::Sensors(vec![Sensor {
+                domain: "machine".into(),
+                file: "/sys/class/hwmon/hwmon1/power1_average".into(),
+                counts: Counts::Average { interval_ms: Some(1000) },
+                covers: Covers::Machine,
+            }]),
+            ProbeSubject::Controller(ipmi::Dcmi::Ipmitool),
+            ProbeSubject::Redfish(Arc::new(crate::redfish::tests::controller())),
             ProbeSubject::Meter { command: "cat /dev/meter".into() },
         ]
     }
@@ -285,7 +319,7 @@ mod tests {
         for (i, probe) in ALL.iter().enumerate() {
             assert!(ALL[..i].iter().all(|p| p.name() != probe.name()), "{} twice", probe.name());
         }
-        let example: &dyn Probe = &example::Ipmi;
+        let example: &dyn Probe = &example::Gpu;
         for probe in ALL.iter().copied().chain([example]) {
             let name = probe.name();
             assert!(!probe.about().is_empty(), "{name}");
@@ -317,11 +351,11 @@ mod tests {
 
     #[test]
     fn the_example_tells_the_mean_and_the_energy() {
-        let line = |at: f64, watts: u32| (at, format!("    Instantaneous power reading:       {watts} Watts"));
-        let said = vec![line(0.2, 200), (0.3, "    Power reading state is:  activated".to_owned()), line(1.2, 220)];
+        let line = |at: f64, said: &str| (at, said.to_owned());
+        let said = vec![line(0.2, "200.10"), line(0.3, "[N/A]"), line(1.2, "219.90")];
         let heard = Heard { seconds: 2.0, said };
-        let told = ByCommand::conclude(&example::Ipmi, &ProbeSubject::Processors, &heard, &mut Vec::new()).unwrap();
-        assert_eq!(told, energy::readings("machine", 420.0, 2.0));
+        let told = ByCommand::conclude(&example::Gpu, &ProbeSubject::Processors, &heard, &mut Vec::new()).unwrap();
+        assert_eq!(told, energy::readings("gpu", 420.0, 2.0));
     }
 
     fn contract_by_files(name: &str, files: &dyn ByFiles, subject: &ProbeSubject) {

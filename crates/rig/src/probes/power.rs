@@ -1,25 +1,121 @@
 //! Where energy and power of a machine come from here. Nothing is reckoned: where there is no meter there is no figure.
+//!
+//! **Which meter.** Without a name: the kernel's own counters and sensors ([`super::powercap`], [`super::hwmon`]), which
+//! cost little to read; where none is of the processors or the machine, the management controller by IPMI, if it answers. A controller on the
+//! network is asked only by name. Each domain has one meter: packages of processors that power capping counts are not
+//! told by sensors again.
 
 use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use vmio_look::require::{Missing, Requirement};
+use vmio_model::result::{Mark, ProbeResult};
+use vmio_node::linux::hwmon::{Covers, Sensor};
 use vmio_node::linux::powercap::{DIR, Zone, zones};
-use vmio_node::{Node, Reader};
+use vmio_node::{Node, Reader, machine};
 
 use super::command::{self, LIMIT};
+use super::ipmi::{self, Dcmi};
 use super::power_command::PowerCommand;
-use super::{ProbeSubject, Unseen};
+use super::{ProbePoint, ProbeSubject, Unseen, hwmon, redfish};
+use crate::redfish::{Address, Controller, Login};
 
 /// What is needed to tell the energy of a cell, where nobody names a meter.
 pub const METER: Requirement = Requirement {
     name: "power meter",
     why: "energy and power of cells",
-    fix: "name your own meter with --power-command (docs/probes.md)",
+    fix: "use another meter: a sensor or a controller, --power, or your own, --power-command (docs/probes.md)",
     check: |reader| counted(reader).map(drop),
 };
+/// Environment variables with a controller's user and password.
+const LOGIN_VARIABLES: [&str; 2] = ["VMIO_POWER_USER", "VMIO_POWER_PASSWORD"];
+/// Most bytes of a file with them.
+const MOST_LOGIN_BYTES: usize = 4096;
+/// Bits of a mode that let others in.
+const OTHERS: u32 = 0o077;
+/// Readings that a cell has at least of a meter that is asked again and again.
+const LEAST_READINGS: u32 = 3;
+
+/// A meter by its name (`--power`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MeterName {
+    /// No meter, and nothing of the machine at rest.
+    None,
+    /// The kernel's counters of power capping.
+    Powercap,
+    /// The kernel's sensors.
+    Hwmon,
+    /// The management controller, through the kernel's driver.
+    Ipmi,
+    /// A management controller over the network.
+    Redfish(Address),
+}
+
+impl FromStr for MeterName {
+    type Err = Refused;
+
+    fn from_str(text: &str) -> Result<Self, Refused> {
+        match (text, text.strip_prefix("redfish:")) {
+            ("none", _) => Ok(MeterName::None),
+            ("powercap", _) => Ok(MeterName::Powercap),
+            ("hwmon", _) => Ok(MeterName::Hwmon),
+            ("ipmi", _) => Ok(MeterName::Ipmi),
+            (_, Some(address)) => {
+                address.parse().map(MeterName::Redfish).map_err(|why| Refused::Address(Box::new(why)))
+            }
+            _ => Err(Refused::Unknown),
+        }
+    }
+}
+
+impl std::fmt::Display for MeterName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MeterName::None => f.write_str("none"),
+            MeterName::Powercap => f.write_str("powercap"),
+            MeterName::Hwmon => f.write_str("hwmon"),
+            MeterName::Ipmi => f.write_str("ipmi"),
+            MeterName::Redfish(address) => write!(f, "redfish:{address}"),
+        }
+    }
+}
+
+/// Which meters a run is to have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PowerChoice {
+    /// By name; empty for those that are found.
+    pub meters: Vec<MeterName>,
+    /// The command of a meter of the user's.
+    pub command: Option<String>,
+    /// The file with user and password of a controller.
+    pub login: Option<PathBuf>,
+    /// The file of certificates that one is verified with.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// Why a meter that was named cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Refused {
+    #[error("give none, powercap, hwmon, ipmi or redfish:https://HOST")]
+    Unknown,
+    #[error("{0}")]
+    Address(Box<crate::redfish::Error>),
+    #[error("{meter}: {why}; help: {fix}")]
+    Missing { meter: String, why: Missing, fix: String },
+    #[error("{meter}: {why}")]
+    Unseen { meter: String, why: Box<Unseen> },
+    #[error("--power-command: {0}")]
+    Command(Box<Unseen>),
+    #[error("{}: {why}", path.display())]
+    Login { path: PathBuf, why: String },
+    #[error("give both {} and {}, or neither", LOGIN_VARIABLES[0], LOGIN_VARIABLES[1])]
+    HalfLogin,
+}
 
 /// What is counted here and may be read.
 fn counted(reader: &dyn Reader) -> Result<Vec<Zone>, Missing> {
@@ -38,17 +134,129 @@ fn counted(reader: &dyn Reader) -> Result<Vec<Zone>, Missing> {
     }
 }
 
-/// What is watched of the power of this machine: what it counts itself, and what a meter of the user's tells.
+/// What is watched of the power of this machine, by the chosen meters, in cells of so many seconds.
 ///
 /// # Errors
-/// When that meter tells too little of a cell of so many seconds.
-pub fn subjects(node: &Arc<dyn Node>, command: Option<&str>, cell_seconds: f64) -> Result<Vec<ProbeSubject>, Unseen> {
-    let own = counted(node.reader()).ok().map(ProbeSubject::Energy);
-    let meter = command.map(|command| ProbeSubject::Meter { command: command.to_owned() });
-    if let Some(meter) = &meter {
-        tells(node, meter, cell_seconds)?;
+/// When one that was named cannot be used, or tells too little of such a cell.
+pub fn subjects(node: &Arc<dyn Node>, choice: &PowerChoice, cell_seconds: f64) -> Result<Vec<ProbeSubject>, Refused> {
+    let mut all = match choice.meters.as_slice() {
+        [] => found(node, cell_seconds),
+        named if named.contains(&MeterName::None) => Vec::new(),
+        named => {
+            let one = |name| self::named(node, choice, name, cell_seconds);
+            named.iter().map(one).collect::<Result<Vec<_>, Refused>>()?
+        }
+    };
+    if let Some(command) = &choice.command {
+        let meter = ProbeSubject::Meter { command: command.clone() };
+        tells(node, &meter, cell_seconds).map_err(|why| Refused::Command(Box::new(why)))?;
+        all.push(meter);
     }
-    Ok(own.into_iter().chain(meter).collect())
+    Ok(all)
+}
+
+/// The meters of a machine where nobody names one.
+fn found(node: &Arc<dyn Node>, cell_seconds: f64) -> Vec<ProbeSubject> {
+    let counted = counted(node.reader()).ok();
+    let sensors = sensors(node, counted.is_some(), cell_seconds);
+    let enough = counted.is_some() || sensors.iter().any(|sensor| sensor.covers != Covers::Part);
+    let asked = || {
+        let can = ipmi::has_device(node.reader()) && is_long(ipmi::AGAIN, cell_seconds);
+        Dcmi::find(node.reader()).filter(|tool| can && tool.answers(&**node).is_ok())
+    };
+    let controller = if enough { None } else { asked() };
+    let sensors = (!sensors.is_empty()).then_some(ProbeSubject::Sensors(sensors));
+    let all = [counted.map(ProbeSubject::Energy), sensors, controller.map(ProbeSubject::Controller)];
+    all.into_iter().flatten().collect()
+}
+
+/// The usable sensors; none where reading them hangs.
+fn sensors(node: &Arc<dyn Node>, counted: bool, cell_seconds: f64) -> Vec<Sensor> {
+    let node = Arc::clone(node);
+    machine::within(LIMIT, move || hwmon::usable(node.reader(), counted, cell_seconds)).unwrap_or_default()
+}
+
+/// Whether a cell has enough readings of a meter that is asked so often.
+fn is_long(every: Duration, cell_seconds: f64) -> bool {
+    cell_seconds >= f64::from(LEAST_READINGS) * every.as_secs_f64()
+}
+
+fn named(
+    node: &Arc<dyn Node>,
+    choice: &PowerChoice,
+    name: &MeterName,
+    cell_seconds: f64,
+) -> Result<ProbeSubject, Refused> {
+    let reader = node.reader();
+    let missing = |requirement: &Requirement, why: Missing| Refused::Missing {
+        meter: name.to_string(),
+        fix: requirement.fix_for(reader, &why),
+        why,
+    };
+    let unseen = |why: Unseen| Refused::Unseen { meter: name.to_string(), why: Box::new(why) };
+    let long = |every| match is_long(every, cell_seconds) {
+        true => Ok(()),
+        false => Err(unseen(Unseen::ShortCells { seconds: cell_seconds, every: every.as_secs_f64() })),
+    };
+    match name {
+        MeterName::Powercap => counted(reader).map(ProbeSubject::Energy).map_err(|why| missing(&METER, why)),
+        MeterName::Hwmon => {
+            (hwmon::SENSOR.check)(reader).map_err(|why| missing(&hwmon::SENSOR, why))?;
+            let counted = choice.meters.contains(&MeterName::Powercap) && counted(reader).is_ok();
+            match sensors(node, counted, cell_seconds) {
+                none if none.is_empty() => Err(unseen(Unseen::NoSensor { seconds: cell_seconds })),
+                sensors => Ok(ProbeSubject::Sensors(sensors)),
+            }
+        }
+        MeterName::Ipmi => {
+            for requirement in ipmi::REQUIREMENTS {
+                (requirement.check)(reader).map_err(|why| missing(requirement, why))?;
+            }
+            long(ipmi::AGAIN)?;
+            let tool = Dcmi::find(reader).ok_or_else(|| missing(&ipmi::REQUIREMENTS[0], Missing::NotThere))?;
+            tool.answers(&**node).map_err(unseen)?;
+            Ok(ProbeSubject::Controller(tool))
+        }
+        MeterName::Redfish(address) => {
+            long(redfish::EVERY)?;
+            let login = login(choice, reader)?;
+            let controller = Controller::connect(address, login, choice.ca_file.as_deref(), reader);
+            Ok(ProbeSubject::Redfish(Arc::new(controller.map_err(|why| unseen(why.into()))?)))
+        }
+        MeterName::None => Err(Refused::Unknown),
+    }
+}
+
+/// User and password of a controller: of the file that is named, else of the environment. `None` where neither has any.
+fn login(choice: &PowerChoice, reader: &dyn Reader) -> Result<Option<Login>, Refused> {
+    let Some(path) = &choice.login else {
+        let [user, password] = LOGIN_VARIABLES.map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        return match (user, password) {
+            (Some(user), Some(password)) => Ok(Some(Login::new(&user, &password))),
+            (None, None) => Ok(None),
+            _ => Err(Refused::HalfLogin),
+        };
+    };
+    let refused = |why: String| Refused::Login { path: path.clone(), why };
+    let stat = reader.stat(path).map_err(|e| refused(e.to_string()))?;
+    let stat = stat.ok_or_else(|| refused("it is not there".to_owned()))?;
+    if stat.mode & OTHERS != 0 {
+        return Err(refused("others may read it; help: chmod 600 it".to_owned()));
+    }
+    let bytes = reader.read_start(path, MOST_LOGIN_BYTES).map_err(|e| refused(e.to_string()))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    match lines.as_slice() {
+        [user, password] if !user.is_empty() && !user.contains(':') => Ok(Some(Login::new(user, password))),
+        _ => Err(refused("it has to hold two lines, a user and a password".to_owned())),
+    }
+}
+
+/// The mark of a sample in which one of these meters told nothing.
+pub fn unmetered<'a>(watched: impl IntoIterator<Item = &'a ProbePoint>, seen: &[ProbeResult]) -> Option<Mark> {
+    let mut meters = watched.into_iter().filter(|point| point.subject.is_metered());
+    let silent = |point: &ProbePoint| seen.iter().all(|seen| seen.watched != point.subject.watched());
+    meters.any(silent).then_some(Mark::Unmetered)
 }
 
 /// Watches a meter as it is watched in a cell, so that no run ends without what it was to tell.
@@ -78,8 +286,12 @@ fn tells(node: &Arc<dyn Node>, meter: &ProbeSubject, seconds: f64) -> Result<(),
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use vmio_model::result::Watched;
     use vmio_node::Local;
-    use vmio_node::fake::Fake;
+    use vmio_node::fake::{Fake, says};
 
     use super::*;
 
@@ -95,7 +307,7 @@ mod tests {
         let none = found(Fake::new("fake").file(format!("{DIR}/intel-rapl/enabled"), "1\n")).unwrap_err();
         assert!(none.starts_with("no power meter"), "{none}");
         let node: Arc<dyn Node> = Arc::new(Fake::new("fake"));
-        assert_eq!(subjects(&node, None, 1.0).unwrap(), []);
+        assert_eq!(subjects(&node, &PowerChoice::default(), 1.0).unwrap(), []);
     }
 
     #[test]
@@ -103,7 +315,8 @@ mod tests {
         let node: Arc<dyn Node> = Arc::new(Local::new());
         let of = |command: &str, seconds: f64| {
             let meter = ProbeSubject::Meter { command: command.into() };
-            subjects(&node, Some(command), seconds).map(|all| all.contains(&meter))
+            let choice = PowerChoice { command: Some(command.into()), ..PowerChoice::default() };
+            subjects(&node, &choice, seconds).map(|all| all.contains(&meter))
         };
         assert!(of("while :; do echo 12.5; sleep 0.05; done", 1.5).unwrap());
         // It is run again each second.
@@ -111,10 +324,102 @@ mod tests {
         let said = |command: &str, seconds: f64| of(command, seconds).unwrap_err().to_string();
         for slow in ["while :; do sleep 3; echo 12.5; done", "echo 12.5; sleep 60"] {
             let said = said(slow, 1.0);
-            assert!(said.starts_with("it is too slow for cells of 1 s, "), "{said}");
+            assert!(said.contains(": it is too slow for cells of 1 s, "), "{said}");
         }
-        assert_eq!(said("echo no such meter >&2; exit 3", 2.0), "`--power-command` failed: no such meter");
+        assert_eq!(
+            said("echo no such meter >&2; exit 3", 2.0),
+            "--power-command: `--power-command` failed: no such meter"
+        );
         let words = said("echo 12 W", 2.0);
         assert!(words.contains("some lines contain no watts"), "{words}");
+    }
+    fn hwmon() -> Fake {
+        Fake::new("fake").tree(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hwmon")).unwrap()
+    }
+
+    fn dcmi(fake: Fake) -> Fake {
+        let answer = include_str!("../../tests/fixtures/ipmi/ipmitool.txt");
+        fake.installed("ipmitool").program("ipmitool", says(answer)).file("/dev/ipmi0", "")
+    }
+
+    /// What is chosen on such a machine, in cells of 10 s.
+    fn chosen(fake: Fake, meters: &[&str]) -> Result<Vec<String>, String> {
+        let node: Arc<dyn Node> = Arc::new(fake);
+        let meters = meters.iter().map(|name| name.parse().unwrap()).collect();
+        let all = subjects(&node, &PowerChoice { meters, ..PowerChoice::default() }, 10.0);
+        let name = |subject: &ProbeSubject| match subject.watched() {
+            Watched::Other(name) => name,
+            other => format!("{other:?}"),
+        };
+        all.map(|all| all.iter().map(name).collect()).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn the_machines_own_counters_come_before_its_controller() {
+        let powercap = || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/powercap");
+        let both = hwmon().tree(&powercap()).unwrap();
+        assert_eq!(chosen(dcmi(both), &[]).unwrap(), ["powercap", "hwmon"]);
+        assert_eq!(chosen(dcmi(hwmon()), &[]).unwrap(), ["hwmon"]);
+        assert_eq!(chosen(dcmi(Fake::new("fake")), &[]).unwrap(), ["ipmi"]);
+        let card = hwmon();
+        ["name", "power1_average"].iter().for_each(|file| card.remove(format!("/sys/class/hwmon/hwmon1/{file}")));
+        card.remove("/sys/class/hwmon/hwmon2/name");
+        assert_eq!(chosen(dcmi(card), &[]).unwrap(), ["hwmon", "ipmi"], "a card is a part");
+        assert_eq!(chosen(dcmi(hwmon()), &["ipmi", "hwmon"]).unwrap(), ["ipmi", "hwmon"]);
+        assert_eq!(chosen(dcmi(hwmon()), &["none"]).unwrap(), [""; 0]);
+        // A controller that does not measure is no meter.
+        let silent = Fake::new("fake").installed("ipmitool").program("ipmitool", says("\n")).file("/dev/ipmi0", "");
+        assert_eq!(chosen(silent, &[]).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_meter_that_is_named_and_missing_is_told_with_the_remedy() {
+        let why = |meters: &[&str]| {
+            chosen(Fake::new("fake").file("/proc/self/status", "Uid:\t0\t0\t0\t0\n"), meters).unwrap_err()
+        };
+        assert!(
+            why(&["powercap"]).starts_with("powercap: no power meter: nothing in /sys/class/powercap"),
+            "{}",
+            why(&["powercap"])
+        );
+        assert!(why(&["hwmon"]).contains("help: load the driver of the machine's meter"), "{}", why(&["hwmon"]));
+        assert_eq!(why(&["ipmi"]), "ipmi: none of ipmitool, ipmi-dcmi; help: apt install ipmitool (or freeipmi-tools)");
+        let node: Arc<dyn Node> = Arc::new(dcmi(Fake::new("fake")));
+        let short = subjects(&node, &PowerChoice { meters: vec![MeterName::Ipmi], ..PowerChoice::default() }, 1.0);
+        let short = short.unwrap_err().to_string();
+        assert!(
+            short.starts_with("ipmi: a meter that is asked every 1 s needs cells of 3 s or more, and these are of 1 s"),
+            "{short}"
+        );
+        assert!("rapl".parse::<MeterName>().is_err() && "redfish:bmc".parse::<MeterName>().is_err());
+        assert_eq!("redfish:https://bmc".parse::<MeterName>().unwrap().to_string(), "redfish:https://bmc");
+    }
+
+    #[test]
+    fn a_login_is_read_from_a_file_of_the_users_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("login");
+        let of = |text: &str, mode: u32| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let choice = PowerChoice { login: Some(path.clone()), ..PowerChoice::default() };
+            login(&choice, &Local::new()).map_err(|why| why.to_string().replace(&path.display().to_string(), "FILE"))
+        };
+        assert_eq!(of("operator\nsec ret\n", 0o600), Ok(Some(Login::new("operator", "sec ret"))));
+        assert_eq!(of("operator\nsecret\n", 0o640), Err("FILE: others may read it; help: chmod 600 it".into()));
+        for bad in ["", "operator", "a:b\nsecret", "a\nb\nc"] {
+            assert_eq!(of(bad, 0o600), Err("FILE: it has to hold two lines, a user and a password".into()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_sample_without_its_meter_is_marked() {
+        let node: Arc<dyn Node> = Arc::new(Fake::new("fake"));
+        let watched = [ProbeSubject::Processors, ProbeSubject::Controller(Dcmi::Ipmitool)]
+            .map(|s| ProbePoint::here(node.clone(), s));
+        let seen = |probe: &str| ProbeResult::here(Watched::Other(probe.into()), probe, Vec::new());
+        assert_eq!(unmetered(&watched, &[seen("ipmi")]), None);
+        assert_eq!(unmetered(&watched, &[seen("hwmon")]), Some(Mark::Unmetered));
+        assert_eq!(unmetered(&watched[..1], &[]), None, "without a meter nothing is missing");
     }
 }

@@ -1,22 +1,16 @@
 //! The power that a meter of the user's tells (`--power-command`): a plug, a power supply, a management controller.
 //! Only who named it knows what it is put to.
-//!
-//! The mean power is the integral over the readings, by trapezoids, over the time between the first and the last; the
-//! energy is that over the whole time. Where they are of less than half of it, nothing is told.
 
 use std::time::Duration;
 
 use vmio_model::figure::{Figure, Reading};
 use vmio_node::Exec;
 
-use super::{ByCommand, Heard, Probe, ProbeMethod, ProbeSubject, Runs, Unseen, energy};
+use super::energy::{self, Power};
+use super::{ByCommand, Heard, Probe, ProbeMethod, ProbeSubject, Runs, Unseen};
 
 /// How long after its start one that has ended is run again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The part of the time that readings have to be of.
-const LEAST: f64 = 0.5;
-/// Seconds by which they may be of more than the time: a meter tells what was a moment ago.
-const SLACK: f64 = 1.0;
 
 /// Entry of the list of probes.
 pub struct PowerCommand;
@@ -49,52 +43,23 @@ impl ByCommand for PowerCommand {
         Runs::Meanwhile { again: AGAIN }
     }
     fn conclude(&self, _: &ProbeSubject, heard: &Heard, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
-        let seconds = heard.seconds;
-        let readings: Vec<(f64, MeterReading)> =
-            heard.said.iter().filter_map(|(at, line)| Some((*at, parse(line)?))).collect();
+        let readings: Vec<Power> = heard.said.iter().filter_map(|(at, line)| parse(*at, line)).collect();
         if readings.len() < heard.said.len() {
             notes.push("power-command: some lines contain no watts".to_owned());
         }
-        // By the meter's clock where it keeps pace with ours: ours knows when a line came, not when it was measured.
-        let own: Option<Vec<(f64, f64)>> =
-            readings.iter().map(|(_, reading)| Some((reading.seconds?, reading.watts))).collect();
-        let goes_on = |all: &Vec<(f64, f64)>| {
-            all.is_sorted_by(|a, b| a.0 <= b.0) && mean(all).is_some_and(|(_, span)| span <= seconds + SLACK)
-        };
-        let came = || readings.iter().map(|(at, reading)| (*at, reading.watts)).collect();
-        let (watts, span) = mean(&own.filter(goes_on).unwrap_or_else(came)).ok_or(Unseen::FewReadings)?;
-        if span < LEAST * seconds {
-            return Err(Unseen::SeldomTold { told: span, seconds });
-        }
-        Ok(energy::readings("meter", watts * seconds, seconds).into())
+        Ok(energy::of_power("meter", &readings, heard.seconds)?.into())
     }
 }
 
-/// A line of a meter.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct MeterReading {
-    /// By its own clock, whenever that began.
-    seconds: Option<f64>,
-    watts: f64,
-}
-
 /// `WATTS` or `SECONDS WATTS`; `None` for anything else.
-fn parse(line: &str) -> Option<MeterReading> {
+fn parse(at: f64, line: &str) -> Option<Power> {
     let numbers = line.split_ascii_whitespace().map(|word| word.parse::<f64>().ok().filter(|n| n.is_finite()));
     let reading = match numbers.collect::<Option<Vec<f64>>>()?.as_slice() {
-        [watts] => MeterReading { seconds: None, watts: *watts },
-        [seconds, watts] => MeterReading { seconds: Some(*seconds), watts: *watts },
+        [watts] => Power { at, own: None, watts: *watts },
+        [seconds, watts] => Power { at, own: Some(*seconds), watts: *watts },
         _ => return None,
     };
     (reading.watts >= 0.0).then_some(reading)
-}
-
-/// Mean power from the first reading to the last, and the time between them; `None` where there is none.
-fn mean(readings: &[(f64, f64)]) -> Option<(f64, f64)> {
-    let span = readings.last()?.0 - readings.first()?.0;
-    let pairs = readings.iter().zip(readings.iter().skip(1));
-    let joules: f64 = pairs.map(|((from, before), (to, after))| (to - from) * (before + after) / 2.0).sum();
-    (span > 0.0).then(|| (joules / span, span))
 }
 
 #[cfg(test)]
@@ -140,7 +105,7 @@ mod tests {
         assert_eq!(of(2.0, &[(0.1, "0 100"), (0.1, "3600 100")]), few);
         let seldom = of(60.0, &[(1.0, "100"), (2.0, "100")]).unwrap_err();
         assert_eq!(seldom, "the meter reported power for 1.0 s of 60.0 s");
-        assert_eq!((parse("12 W"), parse("inf"), parse("")), (None, None, None));
+        assert_eq!((parse(0.0, "12 W"), parse(0.0, "inf"), parse(0.0, "")), (None, None, None));
     }
 
     /// A made-up meter, for real: 40 W and 60 W by turns.

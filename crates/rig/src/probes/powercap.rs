@@ -100,7 +100,7 @@ mod tests {
     fn seen(fake: Fake, meanwhile: impl Fn(&Fake)) -> Option<Observed> {
         let fake = Arc::new(fake);
         let node: Arc<dyn Node> = fake.clone();
-        let points: Vec<ProbePoint> = power::subjects(&node, None, 1.0)
+        let points: Vec<ProbePoint> = power::subjects(&node, &power::PowerChoice::default(), 1.0)
             .unwrap()
             .into_iter()
             .map(|subject| ProbePoint::here(node.clone(), subject))

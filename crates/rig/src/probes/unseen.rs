@@ -3,7 +3,7 @@
 use vmio_look::backing::NotVisible;
 use vmio_node::linux::nfs;
 
-use crate::guests;
+use crate::{guests, redfish};
 
 /// The kinds of reasons.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +39,25 @@ pub enum Unseen {
          watts often, or measure longer cells (without --quick, or by `repeat.seconds` of a study)"
     )]
     TooSlow { seconds: f64, why: String },
+    #[error(
+        "the meter took over 1 s for {answers} {}, of which none is used",
+        if *answers == 1 { "answer" } else { "answers" }
+    )]
+    Late { answers: u32 },
+    #[error(
+        "a meter that is asked every {every} s needs cells of {} s or more, and these are of {seconds} s: measure \
+         longer cells (without --quick, or by `repeat.seconds` of a study)",
+        every * 3.0
+    )]
+    ShortCells { seconds: f64, every: f64 },
+    #[error("no sensor of power can be read, or all average over more than half of a cell of {seconds} s")]
+    NoSensor { seconds: f64 },
+    #[error("its counter of energy moved {steps} times, which is too coarse for so short a time")]
+    Coarse { steps: usize },
+    #[error("the system gives vmio no thread: {0}")]
+    NoThread(std::io::Error),
+    #[error(transparent)]
+    Redfish(#[from] redfish::Error),
     #[error("the processors of this machine cannot be counted")]
     NoProcessors,
     #[error("{name} (process {pid}) ended during the cell")]

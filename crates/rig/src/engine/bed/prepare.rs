@@ -31,7 +31,7 @@ use crate::engine::watcher::Watcher;
 use crate::image::{Image, OwnKernel};
 use crate::nets::Namespace;
 use crate::nodes::{Machine, Measured, Nodes};
-use crate::probes::power;
+use crate::probes::power::{self, PowerChoice};
 
 /// Key of the read-ahead, in KiB, in what is read back of targets and of guests' disks.
 const READ_AHEAD: &str = "read_ahead_kib";
@@ -56,8 +56,8 @@ pub struct Parts<'a> {
     pub traits: &'a [WorkloadTraits],
     /// Use it whatever it holds.
     pub force: bool,
-    /// The command of a meter that tells this machine's power.
-    pub power_command: Option<&'a str>,
+    /// The meters that tell this machine's power.
+    pub power: &'a PowerChoice,
     /// `--gentle`: share of the time in which writing targets out keeps the disk busy.
     pub pace: Option<f64>,
     /// `--gentle`: the watch over the other guests, where they can be seen. It ends the run, also
@@ -84,11 +84,10 @@ impl<'a> Bed<'a> {
     pub fn prepare(mut parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Bed<'a>> {
         let Parts { study, store, progress, .. } = parts;
         let (local, journal) = (parts.local.clone(), parts.journal.clone());
-        if parts.power_command.is_some() {
+        if parts.power.command.is_some() {
             progress("listening to the meter of --power-command");
         }
-        let meters = power::subjects(&local, parts.power_command, study.repeat.seconds)
-            .context("cannot use the meter of --power-command")?;
+        let meters = power::subjects(&local, parts.power, study.repeat.seconds).context("cannot use a power meter")?;
         let cells = study.cells_but(&Skipped::keys(&run.skipped));
         let sides = sides(&cells);
         // Guests of a study have one kind of processor (`Study::arches`).

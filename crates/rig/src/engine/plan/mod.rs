@@ -26,6 +26,7 @@ use crate::gentle::instance::{self, Unseen};
 use crate::image::{self, OwnKernel};
 use crate::limits::{self, Share};
 use crate::nodes::Nodes;
+use crate::probes::power::PowerChoice;
 use crate::{guests, workloads};
 
 mod elsewhere;
@@ -59,8 +60,8 @@ pub struct PlanOptions {
     pub make_place: bool,
     /// The kernel that guests boot, where the user names one.
     pub kernel: Option<OwnKernel>,
-    /// The command of a meter that tells this machine's power.
-    pub power_command: Option<String>,
+    /// The meters that tell this machine's power.
+    pub power: PowerChoice,
     /// The other machines that take part, which were reached for it.
     pub nodes: Nodes,
     /// What the plan says of the study itself.
@@ -100,8 +101,8 @@ pub struct Planned {
     pub kernel: Option<(OwnKernel, String)>,
     /// What building the guests' image takes, in words, where none is kept.
     pub image_ahead: Option<String>,
-    /// The command of a meter that tells this machine's power.
-    pub power_command: Option<String>,
+    /// The meters that tell this machine's power.
+    pub power: PowerChoice,
     /// Who else runs here.
     pub others: Others,
     /// Whether to spare them.
@@ -201,7 +202,7 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
         accelerator,
         kernel,
         image_ahead,
-        power_command: options.power_command.clone(),
+        power: options.power.clone(),
         others,
         gentle,
         latency_unseen: None,

@@ -34,13 +34,8 @@ fn processors(guest: &dyn Guest) -> anyhow::Result<Option<String>> {
 impl Runner<'_> {
     /// Ends the guests that run, if any, and boots those that the study needs.
     pub fn boot_guests(&mut self, boot: u32) -> anyhow::Result<()> {
-        for (side, running) in std::mem::take(&mut self.guests) {
-            self.bed.nodes.remove(&NodeId::Guest(side));
-            // One that died is no reason to stop; what it left is in the journal.
-            if let Err(e) = running.guest.stop() {
-                (self.bed.progress)(&format!("the guest did not shut down cleanly: {e}"));
-            }
-        }
+        self.end_guests();
+        self.measure_rest()?;
         for (at, (side, keys)) in self.bed.sides.clone().into_iter().enumerate() {
             let kind = guests::find(&side.kind).with_context(|| format!("no guest {}", side.kind))?;
             let running = match launch(&mut self.bed, kind, at, &side, &keys, boot) {
@@ -56,6 +51,17 @@ impl Runner<'_> {
             self.enter(side, running);
         }
         Ok(())
+    }
+
+    /// Ends the guests that run, if any.
+    pub fn end_guests(&mut self) {
+        for (side, running) in std::mem::take(&mut self.guests) {
+            self.bed.nodes.remove(&NodeId::Guest(side));
+            // One that died is no reason to stop; what it left is in the journal.
+            if let Err(e) = running.guest.stop() {
+                (self.bed.progress)(&format!("the guest did not shut down cleanly: {e}"));
+            }
+        }
     }
 
     /// A guest that has booted is one of the run's machines.

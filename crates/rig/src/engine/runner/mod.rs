@@ -19,6 +19,7 @@ use crate::workloads::{self, Gentle};
 mod boot;
 mod links;
 mod observe;
+mod rest;
 #[cfg(test)]
 pub(super) mod tests;
 

@@ -15,7 +15,7 @@ use crate::engine::measure::Impossible;
 use crate::engine::stage::settings::{self, Chosen};
 use crate::engine::stage::warm::not_warm;
 use crate::engine::stage::{PreparedActor, RunLimits};
-use crate::probes::{self, Observed, ProbePoint, ProbeSubject, Watch, foreign};
+use crate::probes::{self, Observed, ProbePoint, ProbeSubject, Watch, foreign, power};
 use crate::workloads::{self, Gentle, Serving};
 
 /// Length of the look at the device before a cell.
@@ -110,6 +110,7 @@ impl Runner<'_> {
             actors.iter().zip(&done).filter_map(|(prepared, result)| prepared.workload.disk()?.longest_seconds(result));
         marks.extend(foreign::stalled(longest, &seen.seen));
         marks.extend(foreign::processors(&seen.seen).into_iter().chain(differs));
+        marks.extend(power::unmetered(actors.iter().flat_map(|prepared| &prepared.probe_points), &seen.seen));
         let not_warm = not_warm(&actors, &done, &seen.seen);
         not_warm.iter().for_each(|why| (self.bed.progress)(why));
         marks.extend((!not_warm.is_empty()).then_some(Mark::NotWarm));

@@ -27,6 +27,7 @@ use crate::settings::{Error, Fit, Setting, Undos, Where};
 use crate::workloads::{At, ResolvedWorkload, Role, Stage, Wants, Workload};
 
 mod hypervisor;
+mod rest;
 mod servers;
 mod settings;
 mod warm;
