@@ -13,6 +13,7 @@ use vmio_model::study::NamedCell;
 use vmio_model::study::plan::{Rates, estimate};
 use vmio_rig::engine::plan::{CgroupPlan, LeftOut, Planned, WhyNot};
 use vmio_rig::gentle::instance::Unseen;
+use vmio_rig::probes::power::PowerChoice;
 
 fn planned(baseline: &str) -> Planned {
     let study = figures::study(baseline);
@@ -46,7 +47,7 @@ fn planned(baseline: &str) -> Planned {
         accelerator: None,
         kernel: None,
         image_ahead: None,
-        power_command: None,
+        power: Default::default(),
         others: Default::default(),
         gentle: false,
         latency_unseen: None,
@@ -97,13 +98,24 @@ fn a_plan_without_disks_names_none() {
     assert!(like.contains("  baseline   the same with mtu=1500, nobody beside\n"), "{like}");
     // A command for a shell is shown.
     assert!(!names.contains(&"power"), "{shown}");
-    let plan = Planned { power_command: Some("cat /dev/meter".into()), ..planned("") };
+    let command = |meters: &[&str]| PowerChoice {
+        meters: meters.iter().map(|name| name.parse().unwrap()).collect(),
+        command: Some("cat /dev/meter".into()),
+        ..PowerChoice::default()
+    };
+    let plan = Planned { power: command(&[]), ..planned("") };
     let metered = unfolded(&report::plan::text(&plan));
     assert!(metered.contains("next to each cell, with vmio's privileges: cat /dev/meter"), "{metered}");
     assert!(metered.contains("energy counters are read, where vmio may read them"), "{metered}");
     let meters = [&plan, &planned("")].map(|plan| serde_json::to_value(report::plan::json(plan)).unwrap());
     assert_eq!(meters[0]["meter"], serde_json::json!({"command": "cat /dev/meter"}));
     assert!(meters[1]["meter"].is_null());
+    let plan = Planned { power: command(&["ipmi", "redfish:https://bmc"]), ..planned("") };
+    let named = unfolded(&report::plan::text(&plan));
+    assert!(named.contains("power by ipmi, redfish:https://bmc, next to each cell and at rest"), "{named}");
+    assert!(!named.contains("energy counters are read"), "{named}");
+    let json = serde_json::to_value(report::plan::json(&plan)).unwrap();
+    assert_eq!(json["meter"]["names"], serde_json::json!(["ipmi", "redfish:https://bmc"]));
     // A native actor beside a guest is limited as native cells are.
     let mut plan = planned(BASELINES[2]);
     plan.study.matrix.clear();

@@ -167,6 +167,8 @@ fn stock(dir: &Path) {
         let there = ProbeResult::here(Watched::Other("powercap".into()), "powercap", figures);
         sample.seen.push(ProbeResult { node: "far".into(), units, ..there });
     }
+    failed.environment.at_rest = [199.0, 201.0].map(common::at_rest).into();
+    failed.samples.iter_mut().for_each(|sample| sample.seen.push(common::metered(300.0)));
     failed.samples[0].marks.push(Mark::Stalled);
     failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());
     failed.samples.truncate(30);
@@ -269,7 +271,7 @@ fn outputs(dir: &Path) -> Printed {
     }
     let plans = [
         "tax --dry-run --json",
-        "tax --dry-run --json --power-command true",
+        "tax --dry-run --json --power-command true --power hwmon",
         "study run durability --dry-run --steady-state --json",
         "study run arm --dry-run --gentle --json",
     ];

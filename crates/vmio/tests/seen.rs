@@ -152,3 +152,33 @@ fn what_else_was_seen_is_in_every_form() {
     assert_eq!((&energy["labels"]["domain"], &energy["unit"]), (&"package-0".into(), &"joules".into()));
     assert_eq!(energy["mean"]["value"], 123.0);
 }
+
+/// The energy of a request is that above rest. Without a meter the column says so, and processor time stands beside it
+/// under its own name.
+#[test]
+fn energy_is_above_rest_and_its_absence_is_told() {
+    let mut run = common::run(Accel::Kvm);
+    for (form, shown) in forms(&run) {
+        assert!(!shown.contains("J/request"), "{form}: {shown}");
+        assert!(shown.contains("no meter"), "{form}: {shown}");
+        assert_eq!(shown.contains("Energy above rest, each request"), form != "text", "{form}: {shown}");
+    }
+    for sample in run.samples.iter_mut().filter(|sample| sample.cell.is_native()) {
+        sample.seen.push(common::metered(300.0));
+    }
+    run.environment.at_rest = [199.0, 201.0, 200.0].map(common::at_rest).into();
+    has(
+        &run,
+        &["Energy above rest", "J/request", "at rest", "CPU/request", "200 W", "300 W", "no meter", "ipmi machine"],
+    );
+    let shown = text(&run);
+    is_narrow(shown.split("Energy above rest").nth(1).unwrap().split("What else was seen").next().unwrap());
+    let summary = serde_json::to_value(&Report::of(&run).summary).unwrap();
+    let cells = summary["cells"].as_array().unwrap();
+    let energy = cells.iter().filter_map(|cell| cell["energy"].get(0)).collect::<Vec<_>>();
+    assert!(!energy.is_empty() && energy.len() < cells.len(), "{cells:?}");
+    assert!(energy.iter().all(|row| row["meter"] == "ipmi" && row["rest_watts"]["value"] == 200.0), "{energy:?}");
+    let per_request = energy.iter().filter_map(|row| row["joules_per_request_above_rest"]["value"].as_f64());
+    let per_request: Vec<f64> = per_request.collect();
+    assert!(!per_request.is_empty() && per_request.iter().all(|joules| *joules > 0.0), "{energy:?}");
+}

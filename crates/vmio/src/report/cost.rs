@@ -8,7 +8,7 @@ use vmio_model::summary::{CellRow, CpuClock};
 
 use super::document::{Align, Block, Cell, Column, Document, In, Layout, Long, Row, Table, aside, heading, say};
 use super::groups::{self, Group};
-use super::{Report, format, view};
+use super::{Report, energy, format, view};
 
 /// What depth, busy and size of requests at the device mean.
 pub const LOAD: &str = "depth: average requests in flight (avgqu-sz). busy: share of time with any in flight (%util); \
@@ -33,7 +33,8 @@ pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
         let device = if groups.iter().any(|group| group.on_disk()) { device } else { String::new() };
         let timed = groups.iter().flat_map(|g| &g.rows).any(|row| view::latencies(row.cell)[0].is_some());
         let times = if timed { format!("{} ", view::TIMES) } else { String::new() };
-        doc.only(In::TERMINAL, say((0, 0), format!("{times}{device}{meaning}")));
+        let unmetered = unmetered(&groups);
+        doc.only(In::TERMINAL, say((0, 0), format!("{times}{device}{meaning}{unmetered}")));
         doc.gap();
     }
     let rows = rows(report);
@@ -46,6 +47,13 @@ pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     let line = format!("CPU seconds of the host, of {hypervisor} by thread role and of the kernel's threads");
     doc.only(In::ROOM, heading(2, "CPU time"));
     doc.only(In::ROOM, Block::Folded(line, folded));
+}
+
+/// That requests have no energy, where they are counted and there is no meter.
+fn unmetered(groups: &[&Group<'_>]) -> &'static str {
+    let cells = || groups.iter().flat_map(|group| &group.rows).map(|row| row.cell);
+    let [_, requests, _] = counted(cells());
+    if requests && cells().all(|cell| cell.energy.is_empty()) { " Energy: no meter (vmio doctor)." } else { "" }
 }
 
 /// The cells that work on one subject.
@@ -89,6 +97,7 @@ fn by_part(rows: &[&CellRow]) -> Table {
     let columns = [
         Column::new("Host, s/GB", 0).only(there(gigabytes)),
         Column::new("Host, each request", 0).only(there(requests)),
+        Column { align: Align::Left, ..Column::new("Energy above rest, each request", 0).only(there(requests)) },
         Column::new("Host idle", 0).only(there(any_idle(rows.iter().copied()))),
         Column {
             align: Align::Left,
@@ -98,7 +107,8 @@ fn by_part(rows: &[&CellRow]) -> Table {
     ];
     let row = |cell: &&CellRow| {
         let [gigabyte, request, roles, threads] = cpu(cell);
-        Row::new(&cell.key, [gigabyte, request, idle(cell), roles, threads])
+        let energy = if request.is_empty() { String::new() } else { energy::of_request(cell) };
+        Row::new(&cell.key, [gigabyte, request, energy, idle(cell), roles, threads])
     };
     Table::new("Cell", Layout::new(0), columns).with(rows.iter().map(row))
 }

@@ -10,6 +10,7 @@ mod config;
 mod cost;
 pub(crate) mod document;
 mod effects;
+mod energy;
 pub mod experiment;
 pub mod export;
 mod figures;

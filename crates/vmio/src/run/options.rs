@@ -10,6 +10,7 @@ use vmio_rig::engine::plan::PlanOptions;
 use vmio_rig::gentle::cap::DEFAULT_SHARE;
 use vmio_rig::image::OwnKernel;
 use vmio_rig::nodes::Nodes;
+use vmio_rig::probes::power::{MeterName, PowerChoice};
 
 use crate::context::Context;
 use crate::{supervisor, transport};
@@ -60,6 +61,17 @@ pub struct RunOptions {
     /// five rounds agree
     #[arg(long)]
     pub steady_state: bool,
+    /// The meter of power and energy: powercap, hwmon, ipmi, redfish:https://HOST, or none; several times for several.
+    /// Without it, those of the kernel, else the management controller by IPMI (docs/probes.md)
+    #[arg(long, value_name = "METER")]
+    pub power: Vec<MeterName>,
+    /// With --power redfish: a file of yours alone with two lines, user and password; else the environment variables
+    /// VMIO_POWER_USER and VMIO_POWER_PASSWORD
+    #[arg(long, value_name = "FILE", requires = "power", value_hint = clap::ValueHint::FilePath)]
+    pub power_login: Option<PathBuf>,
+    /// With --power redfish: the certificates that the controller is verified with, in PEM, instead of this host's
+    #[arg(long, value_name = "FILE", requires = "power", value_hint = clap::ValueHint::FilePath)]
+    pub power_ca: Option<PathBuf>,
     /// Tell the energy of cells by a meter of your own, a command for the shell. It runs beside each cell; each line
     /// that it prints is WATTS or SECONDS WATTS, and one that ends is run again every second (docs/probes.md)
     #[arg(long, value_name = "CMD", value_hint = clap::ValueHint::CommandString)]
@@ -134,7 +146,12 @@ impl RunOptions {
             no_gentle: self.no_gentle,
             make_place: self.make_place,
             kernel,
-            power_command: self.power_command.clone(),
+            power: PowerChoice {
+                meters: self.power.clone(),
+                command: self.power_command.clone(),
+                login: self.power_login.as_deref().map(absolute),
+                ca_file: self.power_ca.as_deref().map(absolute),
+            },
             told: self.notes.clone(),
             form: self.form.clone(),
             state_dir: context.paths.state.clone(),
@@ -164,6 +181,7 @@ impl RunOptions {
             ("--gentle", self.gentle),
             ("--make-place", self.make_place),
             ("--steady-state", self.steady_state),
+            ("--power", !self.power.is_empty()),
             ("--power-command", self.power_command.is_some()),
         ];
         if let Some((name, _)) = not_there.iter().find(|(_, given)| *given && self.is_afar()) {

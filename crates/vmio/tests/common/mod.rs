@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use vmio_model::cell::*;
-use vmio_model::figure::Distribution;
+use vmio_model::figure::{Distribution, Reading, Unit};
 use vmio_model::result::*;
 use vmio_model::run::Run;
 use vmio_model::study::Study;
@@ -59,6 +59,19 @@ pub fn environment(accel: Option<Accel>) -> Environment {
         qemu_limits: Some("cgroup v1: cpuset 0,1, memory 24105 MiB, no swap".into()),
         ..Environment::default()
     }
+}
+
+/// A meter of the machine at so many watts, for two seconds.
+pub fn metered(watts: f64) -> ProbeResult {
+    let of = |figure: &str, value: f64| Reading::scalar(figure, value).with(DOMAIN, "machine");
+    let units = [(ENERGY, Unit::Joules), (POWER, Unit::Watts)].map(|(name, unit)| (name.to_owned(), unit)).into();
+    let figures = vec![of(ENERGY, 2.0 * watts), of(POWER, watts)];
+    ProbeResult { units, ..ProbeResult::here(Watched::Other("ipmi".into()), "ipmi", figures) }
+}
+
+/// The machine at rest, by that meter.
+pub fn at_rest(watts: f64) -> AtRest {
+    AtRest { started_unix: 1_790_000_000.0, seen: vec![metered(watts)], marks: Vec::new() }
 }
 
 fn traits(name: &str, reads: bool, sequential: bool, block_bytes: u64, depth: u32, direct: bool) -> WorkloadTraits {

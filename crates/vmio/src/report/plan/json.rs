@@ -9,6 +9,7 @@ use vmio_model::result::Skipped;
 use vmio_model::study::Plan;
 use vmio_rig::disks::targets;
 use vmio_rig::engine::plan::{CgroupPlan, Planned};
+use vmio_rig::probes::power::PowerChoice;
 
 /// What a run would do and cost; nothing was measured.
 #[derive(Serialize, JsonSchema)]
@@ -54,7 +55,7 @@ pub struct Document<'a> {
     latency_unseen: Option<String>,
     /// How each side is held to its cores and memory, in words.
     held: &'a CgroupPlan,
-    /// The user's own meter (`--power-command`); `None` where none is named.
+    /// The meters that the user names; `None` where none is named.
     meter: Option<Meter<'a>>,
     /// File of the kernel that guests boot, where the user names it.
     guest_kernel: Option<&'a Path>,
@@ -64,11 +65,21 @@ pub struct Document<'a> {
     skipped: Vec<Skipped>,
 }
 
-/// A meter that tells the power of this machine.
+/// Meters that tell the power of this machine.
 #[derive(Serialize, JsonSchema)]
 struct Meter<'a> {
-    /// What a shell runs next to each cell, with the rights of vmio, as it was given.
-    command: &'a str,
+    /// Those of vmio (`--power`): `powercap`, `redfish:https://bmc`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    names: Vec<String>,
+    /// What a shell runs next to each cell, with the rights of vmio, as it was given (`--power-command`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<&'a str>,
+}
+
+fn meter(power: &PowerChoice) -> Option<Meter<'_>> {
+    let names: Vec<String> = power.meters.iter().map(ToString::to_string).collect();
+    let any = !names.is_empty() || power.command.is_some();
+    any.then_some(Meter { names, command: power.command.as_deref() })
 }
 
 /// A device whose data would be lost.
@@ -141,7 +152,7 @@ pub fn json(plan: &Planned) -> Document<'_> {
         guest_kernel: plan.kernel.as_ref().map(|(kernel, _)| kernel.file.as_path()),
         latency_unseen: plan.latency_unseen.as_ref().map(ToString::to_string),
         held: &plan.cgroups,
-        meter: plan.power_command.as_deref().map(|command| Meter { command }),
+        meter: meter(&plan.power),
         other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),
         skipped: plan.skipped(),
     }

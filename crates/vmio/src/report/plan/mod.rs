@@ -249,11 +249,20 @@ impl<'a> PlanContext<'a> {
         rows.put("root", format!("needed {}", needs.join(" and ")));
     }
 
-    /// The meter of the user's.
+    /// The meters that the user names.
     fn power(&self, rows: &mut Rows) {
-        if let Some(command) = &self.plan.power_command {
-            rows.put("power", format!("runs this command next to each cell, with vmio's privileges: {command}"));
-            rows.put("", "and this host's energy counters are read, where vmio may read them");
+        let power = &self.plan.power;
+        let names: Vec<String> = power.meters.iter().map(ToString::to_string).collect();
+        let mut lines: Vec<String> = Vec::new();
+        lines.extend((!names.is_empty()).then(|| format!("by {}, next to each cell and at rest", names.join(", "))));
+        if let Some(command) = &power.command {
+            lines.push(format!("runs this command next to each cell, with vmio's privileges: {command}"));
+            if names.is_empty() {
+                lines.push("and this host's energy counters are read, where vmio may read them".to_owned());
+            }
+        }
+        for (at, line) in lines.into_iter().enumerate() {
+            rows.put(if at == 0 { "power" } else { "" }, line);
         }
     }
 
