@@ -42,6 +42,9 @@ struct counts {
 	__u64 cgroup;
 	struct name name;
 	__u32 latency[BUCKETS];
+	/* The parts of the latency. */
+	__u32 in_queue[BUCKETS];
+	__u32 at_device[BUCKETS];
 };
 
 /* A request under way: one cache line. */
@@ -291,10 +294,20 @@ static __always_inline struct counts *new_flow(struct key *key)
 	return counts;
 }
 
+static __always_inline void add(__u32 *buckets, __u64 ns)
+{
+	__u32 slot = bucket(ns / 1000);
+
+	/* The verifier wants to see the bound that the compiler knows. */
+	barrier_var(slot);
+	if (slot < BUCKETS)
+		buckets[slot]++;
+}
+
 static __always_inline void count(struct request *rq, struct pending *known, char (*work)[24])
 {
 	__u64 now = bpf_ktime_get_ns(), start_ns, issue_ns;
-	__u32 op = operation(rq), slot;
+	__u32 op = operation(rq);
 	struct counts *counts;
 	struct key key = {
 		.pid = known->pid,
@@ -331,11 +344,9 @@ static __always_inline void count(struct request *rq, struct pending *known, cha
 		counts->bytes += known->bytes;
 	counts->device_ns += now - issue_ns;
 	counts->queued_ns += issue_ns - start_ns;
-	slot = bucket((now - start_ns) / 1000);
-	/* The verifier wants to see the bound that the compiler knows. */
-	barrier_var(slot);
-	if (slot < BUCKETS)
-		counts->latency[slot]++;
+	add(counts->latency, now - start_ns);
+	add(counts->in_queue, issue_ns - start_ns);
+	add(counts->at_device, now - issue_ns);
 }
 
 SEC("tp_btf/block_rq_complete")

@@ -33,6 +33,7 @@ pub mod study;
 pub mod summary;
 pub mod top;
 pub mod versions;
+pub mod waterfall;
 pub mod words;
 
 mod schema;

@@ -49,4 +49,8 @@ pub struct Flow {
     pub queued_seconds: f64,
     /// Time from submission to completion, counted.
     pub latency: Latency,
+    /// The part of it in the host's queue.
+    pub in_queue: Latency,
+    /// The part of it at the device.
+    pub at_device: Latency,
 }

@@ -44,6 +44,8 @@ fn flow(pid: u32, comm: &str, requests: u64) -> Flow {
         bytes,
         device_seconds,
         queued_seconds: 0.0,
+        in_queue: Latency::default(),
+        at_device: latency.clone(),
         latency,
     }
 }

@@ -12,10 +12,12 @@ use super::{BUCKETS, Flow, Latency};
 
 /// Bytes of `struct key`.
 pub(super) const KEY: usize = 16;
-/// Offset of the counts in `struct counts`.
+/// Offset of the first of the three counts by bucket in `struct counts`.
 const LATENCY: usize = 76;
+/// Bytes of one of them.
+const COUNTS: usize = 4 * BUCKETS;
 /// Bytes of `struct counts`, aligned to 8 as the kernel's copy for each CPU.
-pub(super) const VALUE: usize = (LATENCY + 4 * BUCKETS).next_multiple_of(8);
+pub(super) const VALUE: usize = (LATENCY + 3 * COUNTS).next_multiple_of(8);
 
 /// Entries of one system call; more than ever share a bucket of the kernel's hash.
 const BATCH: usize = 128;
@@ -81,19 +83,16 @@ impl Buffer {
 /// A flow from a key and its value on every CPU; `None` without counts.
 pub(super) fn flow(key: &[u8], values: &[u8]) -> Option<Flow> {
     let (pid, device, write) = (u32_at(key, 0), u32_at(key, 8), u32_at(key, 12));
-    let mut latency = Latency::default();
+    let (mut latency, mut in_queue, mut at_device) = (Latency::default(), Latency::default(), Latency::default());
     let (mut bytes, mut device_ns, mut queued_ns) = (0, 0, 0);
     let mut named = None;
     for one in values.chunks_exact(VALUE) {
         bytes += u64_at(one, 0);
         device_ns += u64_at(one, 8);
         queued_ns += u64_at(one, 16);
-        let mut counted = false;
-        for (count, at) in latency.counts.iter_mut().zip((LATENCY..).step_by(4)) {
-            let more = u32_at(one, at);
-            *count += u64::from(more);
-            counted |= more > 0;
-        }
+        let counted = add(&mut latency, &one[LATENCY..]);
+        add(&mut in_queue, &one[LATENCY + COUNTS..]);
+        add(&mut at_device, &one[LATENCY + 2 * COUNTS..]);
         // Only CPUs that counted have the name, which a process may have emptied.
         named = named.or(Some(one).filter(|_| counted));
     }
@@ -110,7 +109,20 @@ pub(super) fn flow(key: &[u8], values: &[u8]) -> Option<Flow> {
         device_seconds: device_ns as f64 * 1e-9,
         queued_seconds: queued_ns as f64 * 1e-9,
         latency,
+        in_queue,
+        at_device,
     })
+}
+
+/// Adds the counts by bucket that stand here; whether there were any.
+fn add(to: &mut Latency, counts: &[u8]) -> bool {
+    let mut any = false;
+    for (count, at) in to.counts.iter_mut().zip((0..).step_by(4)) {
+        let more = u32_at(counts, at);
+        *count += u64::from(more);
+        any |= more > 0;
+    }
+    any
 }
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {

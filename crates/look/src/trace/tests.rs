@@ -73,6 +73,12 @@ fn value(bytes: u64, name: &[u8], work: &[u8], kernel: u32, counted: &[(usize, u
     let mut latency = [0u32; BUCKETS];
     counted.iter().for_each(|&(bucket, n)| latency[bucket] = n);
     value.extend(latency.map(u32::to_ne_bytes).concat());
+    // All of them a bucket below in the queue, and none at the device but in the last bucket.
+    let mut in_queue = [0u32; BUCKETS];
+    counted.iter().filter(|(bucket, _)| *bucket > 0).for_each(|&(bucket, n)| in_queue[bucket - 1] = n);
+    let mut at_device = [0u32; BUCKETS];
+    at_device[BUCKETS - 1] = counted.iter().map(|(_, n)| n).sum();
+    value.extend([in_queue, at_device].concat().into_iter().flat_map(u32::to_ne_bytes));
     value.resize(read::VALUE, 0);
     value
 }
@@ -93,6 +99,8 @@ fn cpus_are_added_up_and_kernel_threads_have_no_pid() {
     // Here the first CPU has times without requests; they are added too.
     assert_eq!((flow.requests, flow.bytes, flow.device_seconds, flow.queued_seconds), (6, 12288, 6.0, 3.0));
     assert_eq!((flow.latency.counts[7], flow.latency.counts[BUCKETS - 1], flow.cgroup), (4, 2, 77));
+    let parts = (flow.in_queue.counts[6], flow.in_queue.counts[BUCKETS - 2], flow.at_device.counts[BUCKETS - 1]);
+    assert_eq!(parts, (4, 2, 6));
 
     let worker = value(4096, b"kworker/u8:1", b"flush-254:0", 1, &[(0, 1)]);
     let flow = read::flow(&key(9, (254, 0), 1), &worker).unwrap();

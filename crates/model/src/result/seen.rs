@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::READ;
+use super::{READ, REQUESTS, WRITTEN};
 use crate::figure::{Figure, Reading, Unit, scalar};
 
 /// Subject of a probe.
@@ -46,7 +46,12 @@ impl Watched {
                 amount("dropped", Unit::Packets).by(&[WAY]),
             ],
             Watched::PageCache(_) => [CACHED_BEFORE, CACHED_AFTER].map(|name| amount(name, Unit::Bytes)).into(),
-            Watched::Drive(_) => vec![amount(READ, Unit::Bytes)],
+            Watched::Drive(_) => vec![
+                amount(READ, Unit::Bytes),
+                amount(WRITTEN, Unit::Bytes),
+                amount(REQUESTS, Unit::Requests),
+                amount(REQUEST_SECONDS, Unit::Seconds),
+            ],
             Watched::Processors => [BUSY, STOLEN].map(|name| amount(name, Unit::Seconds)).into(),
             Watched::Others => vec![
                 amount(SECONDS, Unit::Seconds),
@@ -202,6 +207,8 @@ pub const OWN: &str = "own-seconds";
 pub const KERNEL: &str = "kernel-seconds";
 /// Figure of disks: the longest time with requests in flight without a completion, as far as the readings show it.
 pub const LONGEST_WAIT: &str = "longest-wait";
+/// Figure of drives: the times of all requests, flushes included, added up.
+pub const REQUEST_SECONDS: &str = "request-seconds";
 /// Label of a hypervisor's threads: their role.
 pub const ROLE: &str = "role";
 

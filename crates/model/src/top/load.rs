@@ -88,6 +88,12 @@ pub struct Transfer {
     pub queued_seconds: Option<f64>,
     /// Their latencies; `None` where unknown.
     pub latency: Option<Latency>,
+    /// The part of these in the host's queue; `None` where unknown.
+    #[serde(default)]
+    pub in_queue: Option<Latency>,
+    /// The part of these at the device; `None` where unknown.
+    #[serde(default)]
+    pub at_device: Option<Latency>,
 }
 
 impl Transfer {
@@ -102,8 +108,15 @@ impl Transfer {
         self.bytes += more.bytes;
         plus(&mut self.device_seconds, more.device_seconds);
         plus(&mut self.queued_seconds, more.queued_seconds);
-        if let Some(latency) = &more.latency {
-            self.latency.get_or_insert_default().merge(latency);
+        let latencies = [
+            (&mut self.latency, &more.latency),
+            (&mut self.in_queue, &more.in_queue),
+            (&mut self.at_device, &more.at_device),
+        ];
+        for (own, more) in latencies {
+            if let Some(more) = more {
+                own.get_or_insert_default().merge(more);
+            }
         }
     }
 

@@ -257,6 +257,8 @@ fn add(disks: &mut Vec<DiskLoad>, flow: &Flow) {
         device_seconds: Some(flow.device_seconds),
         queued_seconds: Some(flow.queued_seconds),
         latency: Some(flow.latency.clone()),
+        in_queue: Some(flow.in_queue.clone()),
+        at_device: Some(flow.at_device.clone()),
     });
 }
 
@@ -349,6 +351,8 @@ fn scaled(disk: &DiskLoad, by: f64) -> DiskLoad {
         device_seconds: t.device_seconds.map(|s| s * by),
         queued_seconds: t.queued_seconds.map(|s| s * by),
         latency: t.latency.clone(),
+        in_queue: t.in_queue.clone(),
+        at_device: t.at_device.clone(),
     };
     DiskLoad { device: disk.device, reads: side(&disk.reads), writes: side(&disk.writes) }
 }

@@ -170,6 +170,10 @@ pub struct DiskRow {
     pub latency_p99_seconds: Option<f64>,
     /// Mean latency of its requests.
     pub latency_mean_seconds: Option<f64>,
+    /// The part of that mean in the queue of the host's block layer; `None` without tracing.
+    pub queued_mean_seconds: Option<f64>,
+    /// The part of it at the device; `None` without tracing.
+    pub device_mean_seconds: Option<f64>,
     /// Its requests in flight or queued, on average (Little's law).
     pub queue_depth: Option<f64>,
     /// Its share of the time that all requests spent at the disks (of bytes, where times are unknown: see `basis` of
@@ -321,6 +325,9 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
     let idle = !both.any();
     let requests = both.requests.filter(|n| *n > 0).map(|n| n as f64);
     let spent = both.device_seconds.map(|at| at + both.queued_seconds.unwrap_or(0.0));
+    // Without tracing the whole time is told as the device's, and means the hypervisor's.
+    let traced = both.queued_seconds.is_some();
+    let mean = |time: Option<f64>| time.filter(|_| traced).zip(requests).map(|(time, n)| time / n);
     let quantile = |q| both.latency.as_ref().and_then(|l| l.quantile_seconds(q));
     // Where only bytes are counted, no bytes means no requests.
     let iops = |side: &Transfer| match side.requests {
@@ -336,6 +343,8 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
         latency_p50_seconds: quantile(0.5),
         latency_p99_seconds: both.latency.as_ref().and_then(Latency::p99_seconds),
         latency_mean_seconds: spent.zip(requests).map(|(time, n)| time / n),
+        queued_mean_seconds: mean(both.queued_seconds),
+        device_mean_seconds: mean(both.device_seconds),
         queue_depth: spent.map(|time| per_second(time, seconds)).or(idle.then_some(0.0)),
         // Without requests the share is 0, whatever the others do; an unknown share stays unknown.
         device_share_ratio: share.or(idle.then_some(0.0)),

@@ -35,7 +35,7 @@ use error::file_error;
 
 pub use container::Processes;
 pub use error::{Error, Result};
-pub use running::{Disks, Drive, Guest, Hypervisor, Images};
+pub use running::{Disks, Drive, DriveCounts, Guest, Hypervisor, Images};
 pub use ssh::NO_MACHINE;
 pub use unfit::Unfit;
 

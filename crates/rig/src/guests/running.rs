@@ -76,11 +76,36 @@ pub trait Disks {
 
 /// A disk of a guest, as its hypervisor counts it from outside of the guest. Shown by its name, unique in the run.
 pub trait Drive: Debug + Display + Send + Sync {
-    /// Bytes that the guest has read of it so far; `None` where that is not counted, as of what another process serves.
+    /// What the guest has done so far; `None` where that is not counted, as of what another process serves.
     ///
     /// # Errors
     /// When the hypervisor does not say.
-    fn read_bytes(&self) -> Result<Option<u64>>;
+    fn counts(&self) -> Result<Option<DriveCounts>>;
+}
+
+/// What a guest did on a disk since its hypervisor counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DriveCounts {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Reads and writes that were completed.
+    pub requests: u64,
+    /// Nanoseconds from the hypervisor's block layer to completion, added up over reads, writes and flushes.
+    pub nanoseconds: u64,
+}
+
+impl DriveCounts {
+    /// What was done since; `None` where a count went back.
+    pub fn since(&self, old: &Self) -> Option<Self> {
+        Some(Self {
+            read_bytes: self.read_bytes.checked_sub(old.read_bytes)?,
+            written_bytes: self.written_bytes.checked_sub(old.written_bytes)?,
+            requests: self.requests.checked_sub(old.requests)?,
+            nanoseconds: self.nanoseconds.checked_sub(old.nanoseconds)?,
+        })
+    }
 }
 
 /// Disk images that can be exchanged while the guest runs.

@@ -1,14 +1,14 @@
-//! What a guest reads of its disk, as its hypervisor counts it ([`Drive`]): from outside of the guest, and also where
+//! What a guest does on its disk, as its hypervisor counts it ([`Drive`]): from outside of the guest, and also where
 //! the host's page cache serves the hypervisor and no disk of the host is reached.
 
 use std::sync::Arc;
 
 use vmio_model::figure::Reading;
-use vmio_model::result::READ;
+use vmio_model::result::{READ, REQUEST_SECONDS, REQUESTS, WRITTEN};
 use vmio_node::Node;
 
 use super::{ByItself, Looking, Probe, ProbeMethod, ProbeSubject, Unseen};
-use crate::guests::Drive;
+use crate::guests::{Drive, DriveCounts};
 
 /// Entry of the list of probes.
 pub struct Blockstats;
@@ -28,8 +28,8 @@ impl Probe for Blockstats {
         "blockstats"
     }
     fn about(&self) -> &'static str {
-        "what a guest read of its disk, as its hypervisor counts it, where its own page cache is to serve it; blind to \
-         what another process serves in the hypervisor's place"
+        "bytes, requests and their times on a guest's disk, as its hypervisor counts them; blind to what another \
+         process serves in the hypervisor's place"
     }
     fn sees(&self, subject: &ProbeSubject) -> bool {
         matches!(subject, ProbeSubject::Drive { .. })
@@ -50,20 +50,24 @@ impl ByItself for Blockstats {
 
 struct Counted {
     drive: Arc<dyn Drive>,
-    /// Bytes.
-    before: u64,
+    before: DriveCounts,
 }
 
 impl Looking for Counted {
     fn stop(self: Box<Self>, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         let backwards = || Unseen::Backwards(self.drive.to_string());
-        let bytes = read(&*self.drive)?.checked_sub(self.before).ok_or_else(backwards)?;
-        Ok(vec![Reading::scalar(READ, bytes as f64)])
+        let done = read(&*self.drive)?.since(&self.before).ok_or_else(backwards)?;
+        Ok(vec![
+            Reading::scalar(READ, done.read_bytes as f64),
+            Reading::scalar(WRITTEN, done.written_bytes as f64),
+            Reading::scalar(REQUESTS, done.requests as f64),
+            Reading::scalar(REQUEST_SECONDS, done.nanoseconds as f64 * 1e-9),
+        ])
     }
 }
 
-fn read(drive: &dyn Drive) -> Result<u64, Unseen> {
-    drive.read_bytes()?.ok_or_else(|| Unseen::NotCounted(drive.to_string()))
+fn read(drive: &dyn Drive) -> Result<DriveCounts, Unseen> {
+    drive.counts()?.ok_or_else(|| Unseen::NotCounted(drive.to_string()))
 }
 
 #[cfg(test)]
@@ -88,8 +92,10 @@ pub(super) mod tests {
     }
 
     impl Drive for Bochs {
-        fn read_bytes(&self) -> guests::Result<Option<u64>> {
-            Ok(self.0.lock().unwrap().pop())
+        fn counts(&self) -> guests::Result<Option<DriveCounts>> {
+            let read = self.0.lock().unwrap().pop();
+            let counts = |read_bytes| DriveCounts { read_bytes, requests: 5, ..DriveCounts::default() };
+            Ok(read.map(counts))
         }
     }
 
@@ -103,7 +109,8 @@ pub(super) mod tests {
     fn what_any_hypervisor_counts_is_told() {
         let node: Arc<dyn Node> = Arc::new(Fake::new("fake"));
         let seen = |counts: &[u64]| Blockstats.start(&drive(counts), &node)?.stop(&mut Vec::new());
-        assert_eq!(seen(&[5096, 1000]).unwrap(), [Reading::scalar(READ, 4096.0)]);
+        let told = [(READ, 4096.0), (WRITTEN, 0.0), (REQUESTS, 0.0), (REQUEST_SECONDS, 0.0)];
+        assert_eq!(seen(&[5096, 1000]).unwrap(), told.map(|(name, value)| Reading::scalar(name, value)));
         let said = [&[1, 2][..], &[]].map(|counts| seen(counts).unwrap_err().to_string());
         assert!(said[0].contains("disk0 of bochs went backwards") && said[1].contains("does not count"), "{said:?}");
     }

@@ -6,6 +6,7 @@
 
 mod completions;
 mod doctor;
+pub mod explain;
 mod guard;
 mod image;
 mod lab;
@@ -45,6 +46,7 @@ verbs! {
     Scan => scan,
     Tax => tax,
     Top => top,
+    Explain => explain,
     Study => study,
     Guard => guard,
     Doctor => doctor,

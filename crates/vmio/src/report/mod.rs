@@ -12,6 +12,7 @@ pub(crate) mod document;
 mod effects;
 mod energy;
 pub mod experiment;
+pub mod explain;
 pub mod export;
 mod figures;
 mod finding;

@@ -110,6 +110,22 @@ impl Store {
         Ok(whole)
     }
 
+    /// Seconds that the leading actor of each sample took to submit a request (`slat_ns` of fio's output), in the order
+    /// of the samples; `None` where its output does not tell. The outputs stay in the file: they are the greater part of
+    /// it.
+    pub fn submissions(&self, run: i64) -> Result<Vec<Option<f64>>> {
+        let of = |side: &str| format!("coalesce(json_extract(output, '$.jobs[0].{side}.slat_ns.mean'), 0.0)");
+        let told = "json_valid(output) AND json_type(output, '$.jobs[0].read.slat_ns.mean') IS NOT NULL";
+        let sql = format!(
+            "SELECT CASE WHEN {told} THEN max({}, {}) END FROM samples LEFT JOIN raw ON raw.sample = samples.id \
+             AND raw.actor = 0 WHERE run = ? ORDER BY samples.id",
+            of("read"),
+            of("write")
+        );
+        let nanoseconds = self.rows(&sql, params![run], |row| row.get::<_, Option<f64>>(0))?;
+        Ok(nanoseconds.into_iter().map(|ns| ns.map(|ns| ns * 1e-9)).collect())
+    }
+
     /// Refuses a run that would not fit into memory, by the lengths of its texts.
     fn bounded(&self, run: i64) -> Result<()> {
         // Each row takes memory, even when its texts are empty.

@@ -174,6 +174,18 @@ pub const ALL: &[Column] = &[
         |g| g.disk.latency_p99_seconds,
         |_, x| time(x, None),
     ),
+    column(
+        ('Q', "queued", "QUEUE", "mean time of its requests in the queue of the host's block layer"),
+        [6, D, 4],
+        |g| g.disk.queued_mean_seconds,
+        |_, x| time(x, None),
+    ),
+    column(
+        ('D', "device", "DEVICE", "mean time of its requests at the device"),
+        [6, D, 4],
+        |g| g.disk.device_mean_seconds,
+        |_, x| time(x, None),
+    ),
     column(('z', "size", "SIZE", "mean size of its requests"), [5, D, 6], |g| g.disk.request_bytes, |_, x| size(x)),
     column(
         ('e', "depth", "DEPTH", "its requests at once, on average"),

@@ -100,7 +100,7 @@ fn shows_blocks() -> bool {
 }
 
 /// The tracing of the block layer, or why there is none.
-fn tracing(no_ebpf: bool) -> flows::Result<Box<dyn FlowSource>> {
+pub fn tracing(no_ebpf: bool) -> flows::Result<Box<dyn FlowSource>> {
     if no_ebpf {
         return Err(flows::Error::Unwanted("--no-ebpf"));
     }

@@ -29,6 +29,7 @@ fn transfer(requests: u64, bytes_each: u64, seconds_each: f64) -> Transfer {
         device_seconds: Some(requests as f64 * seconds_each),
         queued_seconds: Some(0.0),
         latency: Some(latency),
+        ..Transfer::default()
     }
 }
 

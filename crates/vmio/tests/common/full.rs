@@ -336,7 +336,17 @@ fn transfer(requests: u64, seconds_each: f64) -> Transfer {
     (0..requests).for_each(|_| latency.add((seconds_each * 1e6) as u64));
     let device_seconds = Some(requests as f64 * seconds_each);
     let (requests, bytes) = (Some(requests), requests * 4096);
-    Transfer { requests, bytes, device_seconds, queued_seconds: Some(0.0), latency: Some(latency) }
+    let at_device = Some(latency.clone());
+    let queued_seconds = Some(0.0);
+    Transfer {
+        requests,
+        bytes,
+        device_seconds,
+        queued_seconds,
+        latency: Some(latency),
+        at_device,
+        ..Transfer::default()
+    }
 }
 
 fn packets(packets: u64) -> Packets {

@@ -277,6 +277,8 @@ fn flow(pid: u32, comm: &str, write: bool, requests: u64) -> Flow {
         bytes: requests * 4096,
         device_seconds: requests as f64 * 1e-4,
         queued_seconds: 0.0,
+        in_queue: Latency::default(),
+        at_device: latency.clone(),
         latency,
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_model::cell::{Actor, Side};
-use vmio_model::result::LATENCY;
 use vmio_node::linux::block;
 use vmio_node::{Node, held};
 
@@ -90,13 +89,15 @@ impl Stager<'_, '_> {
                 let opened = opened.map(|path| ProbeSubject::Storage { target: target.to_owned(), path });
                 points.extend(opened.map(here));
                 let path = running.guest.disk_path(id)?;
-                // A program that does not say how long a request took cannot tell a stall: the guest's kernel can.
-                let own_disk = attachment.is_some();
-                if own_disk && workload.traits().figures.iter().all(|figure| figure.name != LATENCY) {
+                // For the layers of a request (`vmio explain`), and for stalls, of which a program that does not say how
+                // long a request took cannot tell.
+                if attachment.is_some() {
                     points.extend(in_guest(running.guest.node(), &actor.side.to_string(), &path));
                 }
                 let drive = running.guest.disks().and_then(|disks| disks.drive(id));
-                points.extend(drive.filter(|_| is_own).map(|drive| ProbePoint {
+                // Where it counts nothing, only what is to be warm has to say so.
+                let counts = drive.filter(|drive| is_own || drive.counts().is_ok_and(|counts| counts.is_some()));
+                points.extend(counts.map(|drive| ProbePoint {
                     name: actor.side.to_string(),
                     ..here(ProbeSubject::Drive { target: target.to_owned(), drive: Counter(drive) })
                 }));

@@ -86,6 +86,7 @@ macro_rules! outputs {
 outputs! {
     "scan": DOCUMENT scan::Document<'_> = "guests that run, and what slows them down" by ["scan --json", "--json"],
     "top": LINES Screen = "one interval: who uses what" by ["top --json"],
+    "explain": DOCUMENT report::explain::Document<'_> = "the time of a request, layer by layer" by ["explain --json"],
     "tax": DOCUMENT report::Document<'_> = "a run with findings and proofs"
         by ["tax --json", "study run --json", "runs show --json"],
     "tax-plan": SORTED plan::Document<'_> = "what a run would do" by ["tax --dry-run --json", "study run --dry-run --json"],

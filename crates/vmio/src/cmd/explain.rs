@@ -1,0 +1,152 @@
+//! `vmio explain`: where the time of one request goes, layer by layer, of a stored run or of a running guest.
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use vmio_look::top::Sampler;
+use vmio_look::{HostView, scan};
+use vmio_model::failure::{Exit, Failure};
+use vmio_model::study::WordError;
+use vmio_model::waterfall::live;
+use vmio_node::Local;
+
+use super::scan::pick;
+use crate::context::{Context, Outcome};
+use crate::report::document;
+use crate::report::explain::{self, Document, GuestLayers, RunLayers, SCHEMA_VERSION, UNSEEN};
+use crate::store::{RunId, Store, StoreError};
+use crate::{files, term, top};
+
+const EXAMPLES: &str = "\
+Examples:
+  vmio explain last            the disk cells of the newest run, from the store
+  vmio explain 7 --cell rand-read-1
+                               a cell of run 7 with all its layers
+  vmio explain web1            a running guest, watched for 10 s from outside
+  vmio explain web1 --for 30s  the same for 30 s
+  vmio explain --guest 101     the guest of this VMID, not the run
+
+Changes no guest and no setting. For a running guest it loads eBPF programs at
+tracepoints of the block layer, as vmio top does; they are removed when it ends.
+More in docs/explain.md.";
+
+/// Show where the time of one disk request goes, layer by layer
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A stored run (its number, or `last`), or a guest that runs here
+    #[arg(value_name = "RUN|GUEST")]
+    what: String,
+    /// Take the word for a guest's, even if a run has that number
+    #[arg(long)]
+    guest: bool,
+    /// Of a run, only the cells with this text in their name
+    #[arg(long, value_name = "TEXT", conflicts_with = "guest")]
+    cell: Option<String>,
+    /// How long to watch a guest, in seconds
+    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds, default_value = "10s")]
+    watch: Duration,
+    /// Show all cells of a run
+    #[arg(long, short)]
+    verbose: bool,
+    /// Also write everything to one HTML file that loads nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Shortest and longest time to watch.
+const SECONDS: std::ops::RangeInclusive<f64> = 1.0..=3600.0;
+
+fn seconds(text: &str) -> Result<Duration, WordError> {
+    let number = text.strip_suffix('s').unwrap_or(text).trim().parse::<f64>().ok();
+    let wrong = || WordError(format!("seconds from {} to {}, for example 10", SECONDS.start(), SECONDS.end()));
+    number.filter(|s| SECONDS.contains(s)).map(Duration::from_secs_f64).ok_or_else(wrong)
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let stored = if args.guest { None } else { stored(&args.what, context)? };
+    match stored {
+        Some((store, id)) => {
+            let layers = RunLayers::of(&store.load(id)?, &store.submissions(id)?, args.cell.as_deref())?;
+            let doc = explain::run(&layers, args.verbose);
+            show(&doc, Document { schema_version: SCHEMA_VERSION, run: Some(layers), guest: None }, args, context)
+        }
+        None => {
+            let layers = watched(args)?;
+            let doc = explain::guest(&layers);
+            show(&doc, Document { schema_version: SCHEMA_VERSION, run: None, guest: Some(&layers) }, args, context)
+        }
+    }
+}
+
+/// The stored run that the word names; `None` where it names none.
+fn stored(word: &str, context: &Context) -> anyhow::Result<Option<(Store, i64)>> {
+    let Ok(run) = word.parse::<RunId>() else { return Ok(None) };
+    let store = match Store::open_reading(&context.paths.db()) {
+        Err(StoreError::Missing { .. }) if run != RunId::Last => return Ok(None),
+        other => other?,
+    };
+    let id = run.find(&store)?;
+    let there = run == RunId::Last || store.list()?.iter().any(|listed| listed.id == id);
+    Ok(there.then_some((store, id)))
+}
+
+fn show(doc: &document::Document, json: Document<'_>, args: &Args, context: &Context) -> Outcome {
+    if let Some(file) = &args.html {
+        files::write(file, &doc.html())?;
+        term::note(&format!("written to {}", file.display()));
+    }
+    if context.json {
+        term::json(&json)?;
+    } else {
+        term::print(&doc.text(context.style, term::width()))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Watches the guest that the word names.
+fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
+    let local = Local::new();
+    let found = scan::scan(&HostView::new(&local)).guests;
+    let named = pick::named(found, true, std::slice::from_ref(&args.what))?;
+    let [guest] = named.as_slice() else {
+        let names: Vec<&str> = named.iter().map(|guest| guest.name.as_str()).collect();
+        let what = format!("{} names several guests: {}", args.what, names.join(", "));
+        return Err(Failure::new(Exit::Usage, what).help("name one").into());
+    };
+    let Some(pid) = guest.pid else {
+        let what = format!("{} has no process on this host", guest.name);
+        return Err(Failure::new(Exit::Precondition, what).help("only guests with a process here are watched").into());
+    };
+    let mut sampler = Sampler::new(&local, true, top::tracing(false));
+    sampler.tick();
+    sleep(args.watch);
+    let gone = || Failure::new(Exit::Failed, format!("{} ended while it was watched", guest.name));
+    let interval = sampler.tick().ok_or_else(gone)?;
+    let load = interval.guests.iter().find(|load| load.pid == Some(pid)).ok_or_else(gone)?;
+    Ok(GuestLayers {
+        name: load.name.clone(),
+        pid: Some(pid),
+        seconds: interval.seconds,
+        disks: live::disks(load, &interval),
+        hypervisor_thread: load.cpu.as_ref().and_then(|cpu| live::thread(cpu, interval.seconds)),
+        unseen: UNSEEN.into(),
+        notes: interval.notes.clone(),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_to_watch() {
+        assert_eq!((seconds("10s").unwrap(), seconds("2").unwrap()), (Duration::from_secs(10), Duration::from_secs(2)));
+        for wrong in ["0", "0.5", "s", "4000", "nan", "-3"] {
+            assert!(seconds(wrong).unwrap_err().to_string().contains("1 to 3600"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! `vmio explain` as a document and as JSON: where the time of one request goes, layer by layer.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use vmio_model::failure::Failure;
+use vmio_model::result::Accel;
+use vmio_model::run::Run;
+use vmio_model::waterfall::cells::{self, Answer, Bound, CellLayers, DeviceView, Times, Untimed, Why};
+use vmio_model::waterfall::live::{LiveDisk, Thread};
+use vmio_model::waterfall::{Layer, Part};
+use vmio_model::words::count;
+
+use super::document::{
+    self, Cell, Column, In, Kind, Layout, Long, Row, Span, Table, Text, heading, list, paragraph, say,
+};
+use super::format::{bytes, percent, three, time};
+
+/// Version of the JSON.
+pub const SCHEMA_VERSION: &str = "1.0";
+/// Most cells in a table of a terminal, so that all has 40 lines.
+const SHOWN: usize = 9;
+/// So few cells are told in full.
+const IN_FULL: usize = 2;
+/// Columns of a cell's name.
+const KEY: usize = 37;
+/// Shown for what is not there or not known.
+const DASH: &str = "-";
+
+/// Where the time of one request goes.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Document<'a> {
+    /// Version of this document.
+    pub schema_version: &'static str,
+    /// A stored run; `None` for a guest.
+    pub run: Option<RunLayers>,
+    /// A running guest; `None` for a run.
+    pub guest: Option<&'a GuestLayers>,
+}
+
+/// A stored run, explained.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RunLayers {
+    /// Its number.
+    pub run: i64,
+    /// Its disk cells with one actor on this host.
+    pub cells: Vec<CellLayers>,
+    /// Cells that are not told: of networks, of the processor, of several actors, of another machine.
+    pub cells_left_out: usize,
+    /// Whether its guests ran under software emulation: then sizes say nothing about hardware virtualisation.
+    pub emulated: bool,
+    /// What to change; `None` where no guest's request could be split.
+    pub answer: Option<Answer>,
+}
+
+impl RunLayers {
+    /// Of a run; with `only` the cells whose key has this text.
+    ///
+    /// # Errors
+    /// When no cell has it.
+    pub fn of(run: &Run, submissions: &[Option<f64>], only: Option<&str>) -> Result<Self, Failure> {
+        let mut cells = cells::of_run(run, submissions);
+        let all: std::collections::BTreeSet<String> = run.samples.iter().map(|s| s.cell.key()).collect();
+        let cells_left_out = all.len().saturating_sub(cells.len());
+        if let Some(text) = only {
+            cells.retain(|cell| cell.key.contains(text));
+            if cells.is_empty() {
+                let what = format!("no disk cell of run {} has {text:?} in its name", run.id);
+                let help = "`vmio explain RUN --verbose` lists them";
+                return Err(Failure::new(vmio_model::failure::Exit::Usage, what).help(help));
+            }
+        }
+        let emulated = run.environment.accel == Some(Accel::Tcg);
+        let answer = cells::answer(&cells);
+        Ok(Self { run: run.id, cells, cells_left_out, emulated, answer })
+    }
+}
+
+/// A running guest, explained from outside.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct GuestLayers {
+    /// Its name.
+    pub name: String,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// Seconds that it was watched.
+    pub seconds: f64,
+    /// The disks of the host that it used, that with most requests at once first. Empty if it used none, or without
+    /// tracing.
+    pub disks: Vec<LiveDisk>,
+    /// The busiest thread of its hypervisor that moves its I/O alone; `None` where its threads are not told apart.
+    pub hypervisor_thread: Option<Thread>,
+    /// Layers that nothing times from outside.
+    pub unseen: Vec<Layer>,
+    /// What could not be seen, in words.
+    pub notes: Vec<String>,
+}
+
+/// The layers that nothing times from outside of a guest.
+pub const UNSEEN: [Layer; 4] = [Layer::Application, Layer::GuestBlock, Layer::Virtual, Layer::Hypervisor];
+
+/// The parts of the table: a column of layers each.
+const COLUMNS: [(&str, &[Layer]); 4] = [
+    ("program", &[Layer::Application]),
+    ("virtual\nI/O", &[Layer::GuestBlock, Layer::Virtual]),
+    ("hyper-\nvisor", &[Layer::Hypervisor]),
+    ("host and\ndevice", &[Layer::HostBlock, Layer::Device]),
+];
+
+/// A run as a document. With `verbose` a terminal shows all cells.
+pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
+    let mut doc = document::Document::new(format!("Run {}: where the time of one request goes", of.run));
+    doc.only(In::TERMINAL, heading(2, &doc.title));
+    if of.cells.is_empty() {
+        doc.put(say((0, 0), "It has no disk cell with one actor on this host: networks are not explained yet."));
+        return doc;
+    }
+    let timed: Vec<&CellLayers> = of.cells.iter().filter(|cell| cell.waterfall.is_some()).collect();
+    if of.cells.len() <= IN_FULL {
+        of.cells.iter().for_each(|cell| in_full(&mut doc, cell));
+    } else {
+        tables(&mut doc, &timed, times_table, verbose);
+        not_told(&mut doc, &of.cells);
+        let seen: Vec<&CellLayers> = of.cells.iter().filter(|cell| cell.device.is_some()).collect();
+        if !seen.is_empty() {
+            doc.gap();
+            tables(&mut doc, &seen, device_table, verbose);
+        }
+    }
+    if of.cells_left_out > 0 {
+        let what = count(of.cells_left_out, "cell");
+        doc.put(paragraph(
+            Kind::Dim,
+            (0, 0),
+            format!("Not explained: {what} without a disk here, or of several actors."),
+        ));
+    }
+    if of.emulated {
+        let emulated = "Guests ran under software emulation (TCG): rely on directions, not on sizes.";
+        doc.put(paragraph(Kind::Warning, (0, 2), emulated));
+    }
+    doc.put(say((0, 0), Text::from(Span::Bold(in_words(of.answer.as_ref())))));
+    doc
+}
+
+/// A table on a terminal with at most [`SHOWN`] cells, those of guests first, and with all elsewhere.
+fn tables(doc: &mut document::Document, cells: &[&CellLayers], table: fn(&[&CellLayers]) -> Table, verbose: bool) {
+    if cells.is_empty() {
+        return;
+    }
+    let few = !verbose && cells.len() > SHOWN;
+    doc.only(if few { In::ROOM } else { In::ALL }, table(cells).into());
+    if few {
+        let mut first = cells.to_vec();
+        first.sort_by_key(|cell| !cell.in_guest);
+        first.truncate(SHOWN);
+        doc.only(In::TERMINAL, table(&first).into());
+        let more = format!("{} more: --verbose", cells.len() - SHOWN);
+        doc.only(In::TERMINAL, paragraph(Kind::Dim, (0, 0), more));
+    }
+}
+
+fn times_table(cells: &[&CellLayers]) -> Table {
+    let mut columns = vec![Column::new("request", 8).gap(1)];
+    columns.extend(COLUMNS.map(|(head, _)| Column::new(head.replace('\n', " "), 8).narrow(head).gap(1)));
+    let rows = cells.iter().map(|cell| {
+        let mut texts = vec![Cell::from(DASH); COLUMNS.len() + 1];
+        let parts = cell.waterfall.iter().flat_map(|waterfall| &waterfall.parts);
+        if let Some(waterfall) = &cell.waterfall {
+            texts[0] = short(waterfall.total_seconds).into();
+        }
+        for part in parts {
+            let own = |at: &usize| COLUMNS[*at].1.iter().any(|layer| part.layers.contains(layer));
+            let places: Vec<usize> = (0..COLUMNS.len()).filter(own).collect();
+            let (Some(first), Some(last)) = (places.first(), places.last()) else { continue };
+            // What was not told apart stands in its last column, behind arrows.
+            (*first..*last).for_each(|at| texts[at + 1] = Cell::from(">"));
+            texts[last + 1] = short(part.seconds).into();
+        }
+        Row { cells: texts, ..Row::new::<Cell>(&cell.key, []) }
+    });
+    let layout = Layout { indents: [0, 2], long: Long::Shortened, ..Layout::new(KEY - 4) };
+    Table::new("Cell", layout, columns).with(rows)
+}
+
+fn device_table(cells: &[&CellLayers]) -> Table {
+    let columns = [
+        Column::new("requests of", 11).gap(1),
+        Column::new("at once", 8).gap(1),
+        Column::new("idle", 6).gap(1),
+        Column::new("limit", 18).left().gap(2),
+    ];
+    let row = |cell: &&CellLayers| {
+        let device = cell.device.as_ref().map(device_cells).unwrap_or_default();
+        Row { cells: device, ..Row::new::<Cell>(&cell.key, []) }
+    };
+    let layout = Layout { indents: [0, 2], long: Long::Shortened, ..Layout::new(KEY - 4) };
+    Table::new("The host's device in", layout, columns).with(cells.iter().map(row))
+}
+
+fn device_cells(device: &DeviceView) -> Vec<Cell> {
+    let DeviceView { request_bytes, queue_depth, idle_ratio, bound } = device;
+    let idle = idle_ratio.map_or(DASH.to_owned(), percent);
+    [bytes(request_bytes.round() as u64), three(*queue_depth), idle, limit(*bound).to_owned()].map(Cell::from).into()
+}
+
+/// What limits the bandwidth, in a few words.
+fn limit(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Device => "device",
+        Bound::Processors => "guest's processors",
+        Bound::HypervisorThread => "hypervisor thread",
+        Bound::Requests => "requests at once",
+    }
+}
+
+fn short(seconds: f64) -> String {
+    if seconds < 0.0 { format!("-{}", time(-seconds)) } else { time(seconds) }
+}
+
+/// What was not told apart, a line for each layer and reason; and where clocks contradict each other.
+fn not_told(doc: &mut document::Document, cells: &[CellLayers]) {
+    let mut lines: Vec<(Layer, Why, Option<String>, usize)> = Vec::new();
+    for Untimed { layer, why, probe } in cells.iter().flat_map(|cell| &cell.untimed) {
+        if *why == Why::NoProbe {
+            continue;
+        }
+        match lines.iter_mut().find(|(l, w, ..)| l == layer && w == why) {
+            Some((.., cells)) => *cells += 1,
+            None => lines.push((*layer, *why, probe.clone(), 1)),
+        }
+    }
+    lines.sort();
+    let line = |(layer, why, probe, cells): &(Layer, Why, Option<String>, usize)| {
+        format!("{} not told apart in {}: {}", layer.words(), count(*cells, "cell"), reason(*why, probe.as_deref()))
+    };
+    doc.put(list((0, 2), lines.iter().map(line)));
+    let contradict = |cell: &&CellLayers| cell.waterfall.as_ref().is_some_and(|w| w.contradictions().next().is_some());
+    let wrong = cells.iter().filter(contradict).count();
+    if wrong > 0 {
+        let what = format!("Clocks differ in {}: a part there is below zero.", count(wrong, "cell"));
+        doc.put(paragraph(Kind::Doubt, (0, 2), what));
+    }
+}
+
+fn reason(why: Why, probe: Option<&str>) -> String {
+    let probe = probe.unwrap_or("a probe");
+    match why {
+        Why::NoProbe => "nothing in a run times it".to_owned(),
+        Why::NotSeen => format!("the probe {probe} would time it, and saw nothing; a new run may have it"),
+        Why::OtherSize => "requests have another size there".to_owned(),
+        Why::MoreRequests => "requests of others are among them".to_owned(),
+    }
+}
+
+/// One cell with all that is known of it.
+fn in_full(doc: &mut document::Document, cell: &CellLayers) {
+    doc.gap();
+    doc.put(heading(3, format!("{} ({})", cell.key, count(cell.samples, "sample"))));
+    let Some(waterfall) = &cell.waterfall else {
+        doc.put(say((0, 0), "Its workload times no requests."));
+        return device_line(doc, cell);
+    };
+    let columns = [Column::new("mean", 10).gap(1), Column::new("share", 7).gap(1)];
+    let share =
+        |seconds: f64| percent(if waterfall.total_seconds > 0.0 { seconds / waterfall.total_seconds } else { 0.0 });
+    let row = |part: &Part| Row::new(part.words(), [short(part.seconds), share(part.seconds)]);
+    let whole = Row::new("what the application saw", [time(waterfall.total_seconds), percent(1.0)]);
+    let rows = waterfall.parts.iter().map(row).chain([whole]);
+    doc.put(Table::new("Layer", Layout::new(54), columns).with(rows).into());
+    if let Some(Times { p50_seconds, p99_seconds, .. }) = cell.latency {
+        let told = |seconds: Option<f64>| seconds.map_or(DASH.to_owned(), time);
+        let mut text = format!("Latency by the workload: p50 {}, p99 {}", told(p50_seconds), told(p99_seconds));
+        text += &cell.submission_seconds.map_or(String::new(), |s| format!("; {} before it to submit", time(s)));
+        doc.put(say((0, 0), text + "."));
+    }
+    let remainder = waterfall.remainder_seconds();
+    let what = format!("Not told apart: {} of it.", share(remainder));
+    doc.put(say((0, 0), what));
+    let line = |u: &Untimed| format!("{}: {}", u.layer.words(), reason(u.why, u.probe.as_deref()));
+    doc.put(list((0, 2), cell.untimed.iter().map(line)));
+    for part in waterfall.contradictions() {
+        let what = format!("Clocks differ: {} is below zero.", part.words());
+        doc.put(paragraph(Kind::Doubt, (0, 2), what));
+    }
+    device_line(doc, cell);
+}
+
+fn device_line(doc: &mut document::Document, cell: &CellLayers) {
+    let Some(DeviceView { request_bytes, queue_depth, idle_ratio, bound }) = &cell.device else { return };
+    let idle = idle_ratio.map_or(String::new(), |idle| format!(", idle {}", percent(idle)));
+    let (size, depth) = (bytes(request_bytes.round() as u64), three(*queue_depth));
+    let what =
+        format!("The device had requests of {size}, {depth} at once{idle}. Limit of bandwidth: {}.", limit(*bound));
+    doc.put(say((0, 0), what));
+}
+
+/// What to change, in words.
+fn in_words(answer: Option<&Answer>) -> String {
+    let Some(Answer { layers, cells, of_cells, least_ratio, most_ratio }) = answer else {
+        return "No layer can be named: no guest's request could be split.".to_owned();
+    };
+    let name = Part { layers: layers.clone(), seconds: 0.0 }.words();
+    let (least, most) = (percent(*least_ratio), percent(*most_ratio));
+    let range = if least == most { most } else { format!("{least} to {most}") };
+    let of = if *of_cells == 1 { String::new() } else { format!(" in {cells} of {of_cells} cells") };
+    format!("Change first: {name}, longest{of}. It is {range} of a request, the most that a change there saves.")
+}
+
+/// A guest as a document.
+pub fn guest(of: &GuestLayers) -> document::Document {
+    let GuestLayers { name, pid, seconds, disks, hypervisor_thread, unseen, notes } = of;
+    let mut doc = document::Document::new(format!("{name}: where the time of one request goes"));
+    doc.only(In::TERMINAL, heading(2, &doc.title));
+    let process = pid.map_or(String::new(), |pid| format!("Process {pid}, watched"));
+    doc.put(say((0, 0), format!("{process} for {} from outside. The guest is not touched.", time(*seconds))));
+    let none = || vec![DASH.to_owned(); 3];
+    for disk in disks {
+        doc.gap();
+        let rate = format!("{} requests/s of {}", three(disk.iops), bytes(disk.request_bytes.round() as u64));
+        doc.put(heading(3, format!("{}: {rate}, {} at once", disk.name, three(disk.queue_depth))));
+        let columns = ["mean", "p50", "p99"].map(|head| Column::new(head, 9).gap(1));
+        let hidden = Part { layers: unseen.clone(), seconds: 0.0 }.words();
+        let row = |name: &str, times: &Times| Row::new(name, three_times(times));
+        let rows = [
+            Row::new("inside the guest and its hypervisor", none()),
+            row("host's block layer, queue (QAVG)", &disk.queue),
+            row("device (DAVG)", &disk.device),
+            row("both", &disk.host),
+        ];
+        doc.put(Table::new("Layer", Layout::new(38), columns).with(rows).into());
+        doc.put(paragraph(Kind::Dim, (0, 2), format!("Not seen from outside: {hidden}.")));
+    }
+    if let Some(thread) = hypervisor_thread {
+        doc.put(say((0, 0), format!("Its thread {} uses {} of a processor.", thread.name, percent(thread.cpu_ratio))));
+    }
+    doc.put(list((0, 2), notes.iter().map(String::as_str)));
+    doc.gap();
+    doc.put(say((0, 0), Text::from(Span::Bold(live_answer(of)))));
+    doc
+}
+
+fn three_times(times: &Times) -> Vec<String> {
+    let told = |seconds: Option<f64>| seconds.map_or(DASH.to_owned(), time);
+    vec![time(times.mean_seconds), told(times.p50_seconds), told(times.p99_seconds)]
+}
+
+fn live_answer(of: &GuestLayers) -> String {
+    if let Some(thread) = of.hypervisor_thread.as_ref().filter(|thread| thread.is_full()) {
+        let used = percent(thread.cpu_ratio);
+        return format!("Change first: hypervisor. Its thread {} is full ({used} of a processor).", thread.name);
+    }
+    match of.disks.first() {
+        Some(disk) => {
+            let (layer, ratio) = disk.longest();
+            let (layer, ratio) = (layer.words(), percent(ratio));
+            format!("Change first: {layer} of {}. It is {ratio} of what the host sees of a request.", disk.name)
+        }
+        None => "No request of this guest was seen at a disk of the host.".to_owned(),
+    }
+}
