@@ -9,6 +9,7 @@ mod guest_boot;
 mod guest_cells;
 mod guest_drivers;
 mod guest_images;
+mod guest_layers;
 mod guest_nbd;
 mod guest_networks;
 mod guest_served;

@@ -6,6 +6,7 @@
 mod help;
 
 mod guest_arm;
+mod guest_explain;
 mod guest_guard;
 mod guest_guard_host;
 mod guest_guard_hostile;

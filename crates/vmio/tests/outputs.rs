@@ -38,6 +38,8 @@ const VERBS: &[&[&str]] = &[
     &["top", "--once", "--interval", "0.1", "--no-ebpf"],
     &["top", "--json", "--count", "1", "--interval", "0.1", "--no-ebpf"],
     &["top", "--json", "--interval", "0.1", "--no-ebpf"],
+    &["explain", "1"],
+    &["explain", "1", "--json"],
     &["scan", "--diff"],
     &["scan", "--diff", "--json"],
     &["doctor"],

@@ -19,6 +19,7 @@ use schema::{fits, named, seen};
 use serde_json::Value;
 use stand_in::StandIn;
 use vmio::cmd::schema::ALL;
+use vmio::report::explain::{Document, GuestLayers, RunLayers, UNSEEN};
 use vmio::report::export::{Format, export};
 use vmio::report::{self, Report};
 use vmio::store::Store;
@@ -26,6 +27,9 @@ use vmio_model::cell::{Arch, Millis, Subject};
 use vmio_model::figure::{Reading, Unit};
 use vmio_model::modelled::{ModelAccuracy, ModelledDisk};
 use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, CpuUse, Mark, ProbeResult, READ, RunState, Watched};
+use vmio_model::waterfall::cells::{self, Bound, CellLayers, DeviceView, Times, Untimed, Why};
+use vmio_model::waterfall::live::{LiveDisk, Thread};
+use vmio_model::waterfall::{Layer, Waterfall};
 
 /// A guest of QEMU's, with two disks and two network cards.
 fn qemu(dir: &Path, name: &str) -> StandIn {
@@ -223,6 +227,48 @@ fn blind_plan() -> String {
     state.finish(state.command(&args).arg(kernel)).with(3).out
 }
 
+/// What is said of a guest's layers and of a run's with all probes, as it is printed.
+fn explained() -> String {
+    let times = || Times { mean_seconds: 1e-3, p50_seconds: Some(9e-4), p99_seconds: Some(4e-3) };
+    let disk = LiveDisk {
+        name: "vda".into(),
+        iops: 100.0,
+        request_bytes: 4096.0,
+        queue_depth: 0.1,
+        queue: times(),
+        device: times(),
+        host: times(),
+    };
+    let guest = GuestLayers {
+        name: "web1".into(),
+        pid: Some(7),
+        seconds: 10.0,
+        disks: vec![disk],
+        hypervisor_thread: Some(Thread { name: "main loop".into(), cpu_ratio: 0.5 }),
+        unseen: UNSEEN.into(),
+        notes: vec!["FIXTURE".into()],
+    };
+    let waterfall = Waterfall::of(Layer::GUEST, 1e-3, &BTreeMap::from([(Layer::Hypervisor, 5e-4)]));
+    let cell = CellLayers {
+        key: "FIXTURE".into(),
+        in_guest: true,
+        samples: 1,
+        latency: Some(times()),
+        submission_seconds: Some(1e-6),
+        waterfall: Some(waterfall),
+        untimed: vec![Untimed { layer: Layer::HostBlock, why: Why::NotSeen, probe: Some("diskstats".into()) }],
+        device: Some(DeviceView {
+            request_bytes: 4096.0,
+            queue_depth: 0.3,
+            idle_ratio: Some(0.7),
+            bound: Bound::Device,
+        }),
+    };
+    let answer = cells::answer(std::slice::from_ref(&cell));
+    let run = RunLayers { run: 1, cells: vec![cell], cells_left_out: 0, emulated: true, answer };
+    vmio::document::text(&Document { schema_version: "1.0", run: Some(run), guest: Some(&guest) })
+}
+
 /// Every output that a test can have without root and without a guest.
 fn outputs(dir: &Path) -> Printed {
     stock(dir);
@@ -249,6 +295,10 @@ fn outputs(dir: &Path) -> Printed {
     all.add("scan", report::scan::json(&full::scan()));
     all.add("top", full::top().json());
     all.add("top", full::quiet().json());
+    for run in [1, 5] {
+        all.run("explain", dir, &format!("explain {run} --json"));
+    }
+    all.add("explain", explained());
     for run in (1..=10).chain([13, 15]) {
         all.run("tax", dir, &format!("runs show {run} --json"));
     }

@@ -8,7 +8,7 @@ use crate::help::state_dir;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use state_dir::StateDir;
+use state_dir::{StateDir, is_narrow};
 use vmio::store::{Imported, Store};
 use vmio::studies;
 use vmio_model::result::{BANDWIDTH, IOPS};
@@ -67,6 +67,41 @@ fn summaries_findings_and_comparisons_are_what_they_were() {
     }
     let now = state.vmio(&["study", "compare", "shafer2010-storage", "paper", "--json"]).with(0).out;
     same("compare", &String::from_utf8(recorded::bytes("compare-paper.json")).unwrap(), &now);
+    state.is_clean();
+}
+
+/// From what was stored before these probes timed anything: what is not there is told, with its probe, and all adds up.
+#[test]
+fn the_layers_of_an_old_run_are_told_as_far_as_it_has_them() {
+    let state = imported();
+    for (n, name) in RUNS.iter().enumerate() {
+        let id = (n + 1).to_string();
+        let text = state.vmio(&["explain", &id]).with(0).out;
+        is_narrow(&text);
+        assert!(text.lines().count() <= vmio::report::LINES, "{name}: {text}");
+        assert!(text.trim_end().lines().next_back().is_some_and(|line| !line.is_empty()), "{text}");
+        let told: Value = serde_json::from_str(&state.vmio(&["explain", &id, "--json"]).with(0).out).unwrap();
+        let cells = told["run"]["cells"].as_array().unwrap();
+        assert!(!cells.is_empty(), "{name}");
+        for cell in cells.iter().filter(|cell| !cell["waterfall"].is_null()) {
+            let parts = cell["waterfall"]["parts"].as_array().unwrap();
+            let sum: f64 = parts.iter().map(|part| part["seconds"].as_f64().unwrap()).sum();
+            let total = cell["waterfall"]["total_seconds"].as_f64().unwrap();
+            assert!((sum / total - 1.0).abs() < 1e-9, "{cell}");
+            let untimed = cell["untimed"].as_array().unwrap();
+            let lacks = untimed.iter().any(|u| u["layer"] == "hypervisor" && u["probe"] == "blockstats");
+            assert_eq!(lacks, cell["in_guest"] == true, "{cell}");
+        }
+    }
+    let one = state.vmio(&["explain", "1", "--cell", "device/native/rand-read-1"]).with(0).out;
+    assert!(one.contains("application") && one.contains("host's block layer + device"), "{one}");
+    let page = state.path().join("layers.html");
+    state.vmio(&["explain", "1", "--html", page.to_str().unwrap()]).with(0);
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("device/qemu/virtio-blk,none,native/rand-read-1"), "all cells are on the page");
+    std::fs::remove_file(page).unwrap();
+    state.vmio(&["explain", "1", "--cell", "no-such"]).with(2).says(&["no disk cell of run 1"]);
+    state.vmio(&["explain", "no-such-guest"]).with(2).says(&["no guest no-such-guest runs here"]);
     state.is_clean();
 }
 

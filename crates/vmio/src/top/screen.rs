@@ -85,7 +85,7 @@ impl Screen {
         let verdicts = verdicts(interval, history);
         waits::fill(&mut all.guests, interval, &verdicts);
         Screen {
-            schema_version: "1.1",
+            schema_version: "1.2",
             at_unix_seconds: 0.0,
             seconds: interval.seconds,
             source: source.to_owned(),

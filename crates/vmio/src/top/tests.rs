@@ -262,7 +262,7 @@ fn text_and_json_say_the_same() {
     let text = screen.text(Set::Overview, Style::PLAIN, 120);
     compare(&text.lines().map(str::to_owned).collect::<Vec<_>>(), include_str!("../../tests/fixtures/top/once.txt"));
     let json: serde_json::Value = serde_json::from_str(&screen.json()).unwrap();
-    assert_eq!(json["schema_version"], "1.1");
+    assert_eq!(json["schema_version"], "1.2");
     assert_eq!(json["verdicts"][0]["culprits"][0]["guest"], "flood");
     assert_eq!(json["verdicts"][0]["resource"], "disk");
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

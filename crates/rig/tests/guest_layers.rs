@@ -1,0 +1,86 @@
+//! The layers of a guest's request (`vmio explain`) against delays that are planted in one of them.
+//! Run with `cargo test -- --ignored`; the agent must have been built (`make agent`).
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use crate::common::{Bed, cells, guest};
+use serde_json::json;
+use vmio_model::run::Run;
+use vmio_model::waterfall::Layer;
+use vmio_model::waterfall::cells::{CellLayers, of_run};
+use vmio_node::linux::process;
+use vmio_node::machine;
+use vmio_node::qmp::Qmp;
+use vmio_rig::engine::measure::Event;
+
+/// Requests a second that QEMU lets pass: with one in flight each takes 5 ms.
+const LIMIT: u32 = 200;
+
+/// Seconds of the part that has this layer.
+fn part(cell: &CellLayers, layer: Layer) -> f64 {
+    let waterfall = cell.waterfall.as_ref().unwrap();
+    let part = waterfall.parts.iter().find(|part| part.layers.contains(&layer)).unwrap();
+    part.seconds
+}
+
+fn explained(run: &Run) -> CellLayers {
+    assert_eq!(run.skipped, []);
+    let cell = of_run(run, &[]).into_iter().find(|cell| cell.in_guest).unwrap();
+    let parts = &cell.waterfall.as_ref().unwrap().parts;
+    let told: Vec<String> = parts.iter().map(|part| format!("{} {:.0} us", part.words(), part.seconds * 1e6)).collect();
+    println!("{}: {told:?}, {:?}", cell.key, cell.untimed);
+    assert_eq!(parts.len(), 4, "application, virtual I/O, hypervisor, host: {told:?}, {:?}", cell.untimed);
+    cell
+}
+
+/// The monitor for whoever watches, of the only guest that this owner has.
+fn monitor(bed: &Bed, cookie: &str) -> PathBuf {
+    let words = machine::marked_processes(|owner| owner == cookie).into_iter().find_map(|process| {
+        process::command_line(&bed.node, process.pid).filter(|words| words.contains(&"-smp".into()))
+    });
+    let words = words.expect("a guest runs");
+    let path = words.iter().find_map(|word| word.strip_prefix("socket,id=watch,path=")).unwrap();
+    path.split(',').next().unwrap().into()
+}
+
+/// A limit of QEMU's own holds requests back in its block layer: they take longer there, and nowhere else.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn what_the_hypervisor_holds_back_is_in_its_layer_alone() {
+    let bed = Bed::new();
+    let state = guest::state();
+    let text = "baseline = 'none'\n[[matrix]]\nsides = ['qemu']\n\
+                disks = { targets = ['device'], drivers = ['virtio-blk'], caches = ['none'], aios = ['threads'] }\n\
+                workloads = ['rand-read-4k-d1']\n";
+    let planned = cells::planned(text, &bed.dir(), &state);
+    assert_eq!(planned.skipped(), []);
+    let run = |told: &mut dyn FnMut(&Event<'_>)| {
+        explained(&cells::measure_by(cells::one_round, &planned, &state, &bed.journal, told))
+    };
+    let free = run(&mut |_| {});
+    let cookie = bed.journal.cookie().to_owned();
+    let held = run(&mut |event| {
+        let Event::Cell(..) = event else { return };
+        let mut qmp = Qmp::over("held", UnixStream::connect(monitor(&bed, &cookie)).unwrap()).unwrap();
+        let block = qmp.execute("query-block", json!({})).unwrap();
+        let disks = block.as_array().unwrap().iter().filter_map(|disk| disk["qdev"].as_str());
+        // All but the disk of the tools.
+        for disk in disks.filter(|disk| !disk.contains("/tools/")) {
+            let limit =
+                json!({"id": disk, "bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": LIMIT, "iops_rd": 0, "iops_wr": 0});
+            qmp.execute("block_set_io_throttle", limit).unwrap();
+        }
+    });
+    let more = |layer| part(&held, layer) - part(&free, layer);
+    let whole = held.waterfall.as_ref().unwrap().total_seconds - free.waterfall.as_ref().unwrap().total_seconds;
+    assert!(whole > 2e-3, "the limit was not in force: {whole}");
+    let planted = more(Layer::Hypervisor);
+    assert!((0.75..1.25).contains(&(planted / whole)), "{planted} of {whole}");
+    for layer in [Layer::Application, Layer::GuestBlock, Layer::HostBlock] {
+        assert!(more(layer) < 0.25 * whole, "{layer:?}: {} of {whole}", more(layer));
+    }
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+}
