@@ -18,7 +18,7 @@ pub const VMIO: &str = env!("CARGO_BIN_EXE_vmio");
 /// A sector that computes for ever: `jmp $`.
 pub const SPIN: &[u8] = &[0xeb, 0xfe];
 /// A sector that reads the first 32 KiB of its disk for ever: `int 13h` with AH = 42h, and what it reads and where to.
-const READ: &[u8] = &[
+pub const READ: &[u8] = &[
     0x31, 0xc0, 0x8e, 0xd8, // xor ax, ax; mov ds, ax
     0xbe, 0x12, 0x7c, 0xb4, 0x42, 0xb2, 0x80, 0xcd, 0x13, // mov si, 7c12h; mov ah, 42h; mov dl, 80h; int 13h
     0xeb, 0xf5, 0x90, 0x90, 0x90, // jmp to mov si

@@ -12,6 +12,7 @@ mod root_container;
 mod root_device;
 mod root_doctor;
 mod root_experiment;
+mod root_explain;
 mod root_faults;
 mod root_guard;
 mod root_guard_asked;

@@ -22,7 +22,9 @@ const SHOWN: usize = 9;
 /// So few cells are told in full.
 const IN_FULL: usize = 2;
 /// Columns of a cell's name.
-const KEY: usize = 37;
+const KEY: usize = 31;
+/// Shown for a column that is told together with one to its right.
+const JOINED: &str = ">";
 /// Shown for what is not there or not known.
 const DASH: &str = "-";
 
@@ -119,6 +121,13 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
         of.cells.iter().for_each(|cell| in_full(&mut doc, cell));
     } else {
         tables(&mut doc, &timed, times_table, verbose);
+        let columns =
+            |part: &Part| COLUMNS.iter().filter(|(_, own)| own.iter().any(|l| part.layers.contains(l))).count();
+        if timed.iter().filter_map(|cell| cell.waterfall.as_ref()).flat_map(|w| &w.parts).any(|part| columns(part) > 1)
+        {
+            let what = format!("{JOINED} is told together with the next figure to its right.");
+            doc.put(paragraph(Kind::Dim, (0, 0), what));
+        }
         not_told(&mut doc, &of.cells);
         let seen: Vec<&CellLayers> = of.cells.iter().filter(|cell| cell.device.is_some()).collect();
         if !seen.is_empty() {
@@ -171,14 +180,14 @@ fn times_table(cells: &[&CellLayers]) -> Table {
         for part in parts {
             let own = |at: &usize| COLUMNS[*at].1.iter().any(|layer| part.layers.contains(layer));
             let places: Vec<usize> = (0..COLUMNS.len()).filter(own).collect();
-            let (Some(first), Some(last)) = (places.first(), places.last()) else { continue };
-            // What was not told apart stands in its last column, behind arrows.
-            (*first..*last).for_each(|at| texts[at + 1] = Cell::from(">"));
+            let Some((last, others)) = places.split_last() else { continue };
+            // What was not told apart stands in its last column.
+            others.iter().for_each(|at| texts[at + 1] = Cell::from(JOINED));
             texts[last + 1] = short(part.seconds).into();
         }
         Row { cells: texts, ..Row::new::<Cell>(&cell.key, []) }
     });
-    let layout = Layout { indents: [0, 2], long: Long::Shortened, ..Layout::new(KEY - 4) };
+    let layout = Layout { indents: [0, 2], long: Long::Shortened, ..Layout::new(KEY) };
     Table::new("Cell", layout, columns).with(rows)
 }
 
@@ -193,7 +202,7 @@ fn device_table(cells: &[&CellLayers]) -> Table {
         let device = cell.device.as_ref().map(device_cells).unwrap_or_default();
         Row { cells: device, ..Row::new::<Cell>(&cell.key, []) }
     };
-    let layout = Layout { indents: [0, 2], long: Long::Shortened, ..Layout::new(KEY - 4) };
+    let layout = Layout { indents: [0, 2], long: Long::Shortened, ..Layout::new(KEY) };
     Table::new("The host's device in", layout, columns).with(cells.iter().map(row))
 }
 

@@ -1,0 +1,54 @@
+//! `vmio explain` of a guest that runs: a bare QEMU whose boot sector reads its disk for ever.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use vmio_testbed::{poll_for, scratch, skip};
+
+use crate::help::schema::fits;
+use crate::root_top_load::{READ, VMIO, guest, name, traces};
+
+/// What is said of this guest, as text or as JSON.
+fn explain(dir: &std::path::Path, name: &str, more: &[&str]) -> String {
+    let mut command = Command::new(VMIO);
+    command.args(["explain", name, "--for", "1s"]).args(more).env("VMIO_STATE", dir.join("state"));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "root"]
+fn the_host_side_of_a_running_guests_requests_is_told() {
+    let dir = scratch();
+    if !traces(dir.path()) {
+        return skip("the block layer cannot be traced here");
+    }
+    let name = name("layers");
+    let _guest = guest(dir.path(), &name, READ, true);
+    let told = poll_for("the guest reads its disk", || {
+        let text = explain(dir.path(), &name, &["--json"]);
+        fits("explain", &text);
+        let told: Value = serde_json::from_str(&text).unwrap();
+        Some(told).filter(|told| told["guest"]["disks"][0]["iops"].as_f64() > Some(100.0)).ok_or("no requests yet")
+    });
+    let disk = &told["guest"]["disks"][0];
+    let mean = |part: &str| disk[part]["mean_seconds"].as_f64().unwrap();
+    let percentiles =
+        |part: &str| [&disk[part]["p50_seconds"], &disk[part]["p99_seconds"]].map(|p| p.as_f64().unwrap());
+    println!("{disk}");
+    assert!(mean("device") > 0.0 && mean("queue") >= 0.0, "{disk}");
+    assert!(((mean("queue") + mean("device")) / mean("host") - 1.0).abs() < 1e-9, "{disk}");
+    for part in ["queue", "device", "host"] {
+        let [p50, p99] = percentiles(part);
+        assert!(p50 <= p99, "{part}: {disk}");
+    }
+    // A percentile is known to a quarter, and the whole takes as long as its longest part at least.
+    assert!(percentiles("host")[0] * 1.3 >= percentiles("device")[0], "{disk}");
+    assert_eq!(told["guest"]["unseen"].as_array().unwrap().len(), 4, "{told}");
+    let text = explain(dir.path(), &name, &[]);
+    let last = text.trim_end().lines().next_back().unwrap();
+    assert!(text.contains("device (DAVG)") && text.lines().count() <= 40, "{text}");
+    assert!(text.contains("Change first: ") && last.ends_with('.'), "{text}");
+}
