@@ -120,7 +120,12 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
     if of.cells.len() <= IN_FULL {
         of.cells.iter().for_each(|cell| in_full(&mut doc, cell));
     } else {
-        tables(&mut doc, &timed, times_table, verbose);
+        let same = same_attachment(&of.cells);
+        if let Some(same) = &same {
+            doc.put(paragraph(Kind::Dim, (0, 0), format!("All disks of guests: {}", same.trim_start_matches(','))));
+        }
+        let same = same.as_deref();
+        tables(&mut doc, &timed, |cells| times_table(cells, same), verbose);
         let columns =
             |part: &Part| COLUMNS.iter().filter(|(_, own)| own.iter().any(|l| part.layers.contains(l))).count();
         if timed.iter().filter_map(|cell| cell.waterfall.as_ref()).flat_map(|w| &w.parts).any(|part| columns(part) > 1)
@@ -132,7 +137,7 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
         let seen: Vec<&CellLayers> = of.cells.iter().filter(|cell| cell.device.is_some()).collect();
         if !seen.is_empty() {
             doc.gap();
-            tables(&mut doc, &seen, device_table, verbose);
+            tables(&mut doc, &seen, |cells| device_table(cells, same), verbose);
         }
     }
     if of.cells_left_out > 0 {
@@ -147,12 +152,12 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
         let emulated = "Guests ran under software emulation (TCG): rely on directions, not on sizes.";
         doc.put(paragraph(Kind::Warning, (0, 2), emulated));
     }
-    doc.put(say((0, 0), Text::from(Span::Bold(in_words(of.answer.as_ref())))));
+    doc.put(say((0, 0), Text::from(Span::Bold(in_words(of)))));
     doc
 }
 
 /// A table on a terminal with at most [`SHOWN`] cells, those of guests first, and with all elsewhere.
-fn tables(doc: &mut document::Document, cells: &[&CellLayers], table: fn(&[&CellLayers]) -> Table, verbose: bool) {
+fn tables(doc: &mut document::Document, cells: &[&CellLayers], table: impl Fn(&[&CellLayers]) -> Table, verbose: bool) {
     if cells.is_empty() {
         return;
     }
@@ -168,7 +173,23 @@ fn tables(doc: &mut document::Document, cells: &[&CellLayers], table: fn(&[&Cell
     }
 }
 
-fn times_table(cells: &[&CellLayers]) -> Table {
+/// What stands behind the driver in the names of all guests' cells, `,none,native`: it need not be told in each line.
+fn same_attachment(cells: &[CellLayers]) -> Option<String> {
+    let of = |cell: &CellLayers| {
+        let place = &cell.key[..cell.key.rfind('/')?];
+        Some(place[place.find(',')?..].to_owned()).filter(|rest| !rest.contains(['/', ' ']))
+    };
+    let mut all = cells.iter().filter(|cell| cell.in_guest).map(of);
+    let first = all.next()??;
+    all.all(|other| other.as_ref() == Some(&first)).then_some(first)
+}
+
+/// The name of a cell in a table.
+fn named(cell: &CellLayers, same: Option<&str>) -> String {
+    same.map_or(cell.key.clone(), |same| cell.key.replacen(same, "", 1))
+}
+
+fn times_table(cells: &[&CellLayers], same: Option<&str>) -> Table {
     let mut columns = vec![Column::new("request", 8).gap(1)];
     columns.extend(COLUMNS.map(|(head, _)| Column::new(head.replace('\n', " "), 8).narrow(head).gap(1)));
     let rows = cells.iter().map(|cell| {
@@ -185,13 +206,13 @@ fn times_table(cells: &[&CellLayers]) -> Table {
             others.iter().for_each(|at| texts[at + 1] = Cell::from(JOINED));
             texts[last + 1] = short(part.seconds).into();
         }
-        Row { cells: texts, ..Row::new::<Cell>(&cell.key, []) }
+        Row { cells: texts, ..Row::new::<Cell>(named(cell, same), []) }
     });
     let layout = Layout { indents: [0, 2], long: Long::Shortened, ..Layout::new(KEY) };
     Table::new("Cell", layout, columns).with(rows)
 }
 
-fn device_table(cells: &[&CellLayers]) -> Table {
+fn device_table(cells: &[&CellLayers], same: Option<&str>) -> Table {
     let columns = [
         Column::new("requests of", 11).gap(1),
         Column::new("at once", 8).gap(1),
@@ -200,7 +221,7 @@ fn device_table(cells: &[&CellLayers]) -> Table {
     ];
     let row = |cell: &&CellLayers| {
         let device = cell.device.as_ref().map(device_cells).unwrap_or_default();
-        Row { cells: device, ..Row::new::<Cell>(&cell.key, []) }
+        Row { cells: device, ..Row::new::<Cell>(named(cell, same), []) }
     };
     let layout = Layout { indents: [0, 2], long: Long::Shortened, ..Layout::new(KEY) };
     Table::new("The host's device in", layout, columns).with(cells.iter().map(row))
@@ -275,7 +296,7 @@ fn in_full(doc: &mut document::Document, cell: &CellLayers) {
     let row = |part: &Part| Row::new(part.words(), [short(part.seconds), share(part.seconds)]);
     let whole = Row::new("what the application saw", [time(waterfall.total_seconds), percent(1.0)]);
     let rows = waterfall.parts.iter().map(row).chain([whole]);
-    doc.put(Table::new("Layer", Layout::new(54), columns).with(rows).into());
+    doc.put(Table::new("Layer", Layout::new(60), columns).with(rows).into());
     if let Some(Times { p50_seconds, p99_seconds, .. }) = cell.latency {
         let told = |seconds: Option<f64>| seconds.map_or(DASH.to_owned(), time);
         let mut text = format!("Latency by the workload: p50 {}, p99 {}", told(p50_seconds), told(p99_seconds));
@@ -304,15 +325,28 @@ fn device_line(doc: &mut document::Document, cell: &CellLayers) {
 }
 
 /// What to change, in words.
-fn in_words(answer: Option<&Answer>) -> String {
-    let Some(Answer { layers, cells, of_cells, least_ratio, most_ratio }) = answer else {
-        return "No layer can be named: no guest's request could be split.".to_owned();
+fn in_words(of: &RunLayers) -> String {
+    let Some(Answer { layers, cells, of_cells, least_ratio, most_ratio }) = &of.answer else {
+        return most_common_limit(&of.cells);
     };
     let name = Part { layers: layers.clone(), seconds: 0.0 }.words();
     let (least, most) = (percent(*least_ratio), percent(*most_ratio));
     let range = if least == most { most } else { format!("{least} to {most}") };
     let of = if *of_cells == 1 { String::new() } else { format!(" in {cells} of {of_cells} cells") };
     format!("Change first: {name}, longest{of}. It is {range} of a request, the most that a change there saves.")
+}
+
+/// What limits most of the guests' cells, where no request could be split.
+fn most_common_limit(cells: &[CellLayers]) -> String {
+    let bounds: Vec<Bound> =
+        cells.iter().filter(|cell| cell.in_guest).filter_map(|cell| cell.device.as_ref().map(|d| d.bound)).collect();
+    let times = |bound: &Bound| bounds.iter().filter(|other| *other == bound).count();
+    let Some(most) = bounds.iter().max_by_key(|bound| times(bound)) else {
+        return "No layer can be named: no guest's request was seen.".to_owned();
+    };
+    let cells = count(bounds.len(), "cell");
+    let limit = limit(*most);
+    format!("No request could be split. Limit of bandwidth in {} of {cells} of guests: {limit}.", times(most))
 }
 
 /// A guest as a document.
