@@ -39,7 +39,7 @@ fn explained(run: &Run) -> CellLayers {
 /// The monitor for whoever watches, of the only guest that this owner has.
 fn monitor(bed: &Bed, cookie: &str) -> PathBuf {
     let words = machine::marked_processes(|owner| owner == cookie).into_iter().find_map(|process| {
-        process::command_line(&bed.node, process.pid).filter(|words| words.contains(&"-smp".into()))
+        process::command_line(&bed.node, process.pid).ok().filter(|words| words.contains(&"-smp".into()))
     });
     let words = words.expect("a guest runs");
     let path = words.iter().find_map(|word| word.strip_prefix("socket,id=watch,path=")).unwrap();
