@@ -100,6 +100,9 @@ pub struct GuestLayers {
 /// The layers that nothing times from outside of a guest.
 pub const UNSEEN: [Layer; 4] = [Layer::Application, Layer::GuestBlock, Layer::Virtual, Layer::Hypervisor];
 
+/// Makes a table of cells, without this text in their names.
+type TableOf = fn(&[&CellLayers], Option<&str>) -> Table;
+
 /// The parts of the table: a column of layers each.
 const COLUMNS: [(&str, &[Layer]); 4] = [
     ("program", &[Layer::Application]),
@@ -122,10 +125,11 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
     } else {
         let same = same_attachment(&of.cells);
         if let Some(same) = &same {
-            doc.put(paragraph(Kind::Dim, (0, 0), format!("All disks of guests: {}", same.trim_start_matches(','))));
+            let what = format!("All disks of guests: {}", same.trim_start_matches(','));
+            doc.only(In::TERMINAL, paragraph(Kind::Dim, (0, 0), what));
         }
         let same = same.as_deref();
-        tables(&mut doc, &timed, |cells| times_table(cells, same), verbose);
+        tables(&mut doc, &timed, times_table, same, verbose);
         let columns =
             |part: &Part| COLUMNS.iter().filter(|(_, own)| own.iter().any(|l| part.layers.contains(l))).count();
         if timed.iter().filter_map(|cell| cell.waterfall.as_ref()).flat_map(|w| &w.parts).any(|part| columns(part) > 1)
@@ -137,7 +141,7 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
         let seen: Vec<&CellLayers> = of.cells.iter().filter(|cell| cell.device.is_some()).collect();
         if !seen.is_empty() {
             doc.gap();
-            tables(&mut doc, &seen, |cells| device_table(cells, same), verbose);
+            tables(&mut doc, &seen, device_table, same, verbose);
         }
     }
     if of.cells_left_out > 0 {
@@ -156,19 +160,20 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
     doc
 }
 
-/// A table on a terminal with at most [`SHOWN`] cells, those of guests first, and with all elsewhere.
-fn tables(doc: &mut document::Document, cells: &[&CellLayers], table: impl Fn(&[&CellLayers]) -> Table, verbose: bool) {
+/// A table, on a terminal with at most [`SHOWN`] cells, those of guests first, and without what all have in their names.
+fn tables(doc: &mut document::Document, cells: &[&CellLayers], table: TableOf, same: Option<&str>, verbose: bool) {
     if cells.is_empty() {
         return;
     }
-    let few = !verbose && cells.len() > SHOWN;
-    doc.only(if few { In::ROOM } else { In::ALL }, table(cells).into());
-    if few {
-        let mut first = cells.to_vec();
-        first.sort_by_key(|cell| !cell.in_guest);
-        first.truncate(SHOWN);
-        doc.only(In::TERMINAL, table(&first).into());
-        let more = format!("{} more: --verbose", cells.len() - SHOWN);
+    doc.only(In::ROOM, table(cells, None).into());
+    let mut shown = cells.to_vec();
+    if !verbose && cells.len() > SHOWN {
+        shown.sort_by_key(|cell| !cell.in_guest);
+        shown.truncate(SHOWN);
+    }
+    doc.only(In::TERMINAL, table(&shown, same).into());
+    if shown.len() < cells.len() {
+        let more = format!("{} more: --verbose", cells.len() - shown.len());
         doc.only(In::TERMINAL, paragraph(Kind::Dim, (0, 0), more));
     }
 }
