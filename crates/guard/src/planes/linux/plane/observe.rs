@@ -204,6 +204,8 @@ impl InstalledPool {
     fn loses_held(&self, before: &[Count], now: &[Count]) -> bool {
         let loses = |((seat, before), now): ((&DesiredMember, &Count), &Count)| {
             now.dropped_packets > before.dropped_packets
+                // What a bucket drops does not wait.
+                && seat.policers.is_none()
                 && seat.holding.as_ref().is_some_and(|holding| holding.send_buffer_bytes.is_some())
         };
         self.seats.iter().zip(before).zip(now).any(loses)
