@@ -10,6 +10,8 @@ mod sure;
 mod tables;
 mod transfers;
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +64,9 @@ pub struct Paper {
     /// Its tables of a program that ran repeatedly.
     #[serde(default)]
     pub series: Vec<Series>,
+    /// Its figures that nothing here measures.
+    #[serde(default)]
+    pub unmeasured: Vec<Unmeasured>,
 }
 
 /// A guest's share of the host in a group of workloads, as published.
@@ -181,6 +186,10 @@ pub struct Row {
 pub enum Measure {
     /// The workload's bandwidth.
     Bandwidth,
+    /// Mean time of a request.
+    Latency,
+    /// Processor time of the host for a request, guests included.
+    CpuPerRequest,
     /// Requests in flight at the disk.
     QueueDepth,
     /// Bytes of a request at the disk.
@@ -209,11 +218,14 @@ pub struct Effect {
     pub text: String,
     /// Where it is printed.
     pub citation: String,
-    /// The paper's numerator.
-    pub published_numerator: f64,
+    /// The paper's numerator; `None` where it prints no number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_numerator: Option<f64>,
     /// The paper's denominator.
-    pub published_denominator: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_denominator: Option<f64>,
     /// Unit of both.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub unit: String,
     /// The workload of both cells.
     pub workload: String,
@@ -230,12 +242,53 @@ pub struct Effect {
     pub relation: Relation,
     /// The bound.
     pub bound: f64,
+    /// A second ratio, of the same cells with other workloads, that the first is divided by: how the effect changes with
+    /// the size of a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub than: Option<Than>,
     /// Our reading in this test, where the paper's words or figures leave it open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
 }
 
+/// The workloads of a second ratio.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Than {
+    /// The numerator's.
+    pub workload: String,
+    /// The denominator's.
+    pub denominator_workload: String,
+}
+
+/// Printed figures that nothing here measures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Unmeasured {
+    /// What they are.
+    pub word: String,
+    /// Where they are printed.
+    pub citation: String,
+    /// Their unit.
+    pub unit: String,
+    /// The figures, by the paper's words.
+    pub printed: BTreeMap<String, f64>,
+    /// Why they are not compared.
+    pub why: String,
+}
+
 impl Effect {
+    /// The paper's numerator and denominator, where it prints them.
+    pub fn published(&self) -> Option<(f64, f64)> {
+        self.published_numerator.zip(self.published_denominator)
+    }
+
+    /// The second ratio by itself.
+    fn second(&self) -> Option<Effect> {
+        let Than { workload, denominator_workload } = self.than.clone()?;
+        Some(Effect { workload, denominator_workload: Some(denominator_workload), than: None, ..self.clone() })
+    }
+
     /// Workload of the denominator.
     pub fn below(&self) -> &str {
         self.denominator_workload.as_deref().unwrap_or(&self.workload)
@@ -303,7 +356,14 @@ impl Paper {
             if ![Some(&effect.numerator), effect.denominator.as_ref()].into_iter().flatten().all(Pattern::is_whole) {
                 return refused(PLACE);
             }
-            if effect.bound <= 0.0 || effect.published_numerator <= 0.0 || effect.published_denominator <= 0.0 {
+            if effect.published_numerator.is_some() != effect.published_denominator.is_some() {
+                return refused("a printed ratio has two figures");
+            }
+            if effect.than.is_some() && effect.denominator.is_none() {
+                return refused("two ratios have a denominator each");
+            }
+            let printed = [effect.published_numerator, effect.published_denominator];
+            if printed.into_iter().flatten().chain([effect.bound]).any(|figure| figure <= 0.0) {
                 return refused("its figures are positive");
             }
         }

@@ -20,7 +20,8 @@ pub use seen::{
     REQUEST_SECONDS, ROLE, SECONDS, SHARE, STOLEN, WAY, Watched, seen_around,
 };
 pub use traits::{
-    BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, Unjudged, WRITTEN, WorkloadTraits, amounts_of, figures_of,
+    BANDWIDTH, DiskTraits, IOPS, LATE, LATENCY, READ, REQUESTS, Unjudged, WRITTEN, WorkloadTraits, amounts_of,
+    figures_of,
 };
 pub use work::{DiskWork, WorkloadResult};
 
@@ -175,6 +176,8 @@ pub enum Mark {
     NotWarm,
     /// A request at the disk took 10 s or more, or none of the requests in flight completed for that long.
     Stalled,
+    /// Fewer than 95 % of the requests of its rate were sent, and fewer than chance explains.
+    Saturated,
     /// The backing device has no readable counters.
     NotVisible,
     /// A power meter that was asked during the cell reported too little of it, or nothing that is a reading.

@@ -14,6 +14,7 @@ const FILES: &[(&str, &str)] = &[
     ("papers/rasmusson2013.toml", include_str!("../../../papers/rasmusson2013.toml")),
     ("papers/rasmusson2013_network.toml", include_str!("../../../papers/rasmusson2013_network.toml")),
     ("papers/rasmusson2013_disk.toml", include_str!("../../../papers/rasmusson2013_disk.toml")),
+    ("papers/lu2016.toml", include_str!("../../../papers/lu2016.toml")),
 ];
 
 /// Experiments over time: files of published figures, each the scenario for simulation and measurement, too.
@@ -134,7 +135,12 @@ mod tests {
             }
             for effect in &paper.effects {
                 let below = effect.denominator.as_ref().map(|p| (p, effect.below()));
-                has(&[Some((&effect.numerator, &*effect.workload)), below].into_iter().flatten().collect::<Vec<_>>());
+                let than = effect.than.iter().flat_map(|than| {
+                    let below = effect.denominator.as_ref().map(|p| (p, &*than.denominator_workload));
+                    [Some((&effect.numerator, &*than.workload)), below]
+                });
+                let both = [Some((&effect.numerator, &*effect.workload)), below].into_iter().chain(than);
+                has(&both.flatten().collect::<Vec<_>>());
             }
         }
     }

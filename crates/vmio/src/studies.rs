@@ -25,6 +25,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("hdparm-nfs", include_str!("../../../studies/hdparm-nfs.toml")),
     ("page-cache", include_str!("../../../studies/page-cache.toml")),
     ("page-cache-beside", include_str!("../../../studies/page-cache-beside.toml")),
+    ("lu2016", include_str!("../../../studies/lu2016.toml")),
+    ("lu2016-quick", include_str!("../../../studies/lu2016-quick.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
     ("neighbours", include_str!("../../../studies/neighbours.toml")),
     ("network-settings", include_str!("../../../studies/network-settings.toml")),

@@ -21,4 +21,5 @@ mod guest_scan_faults;
 mod guest_schema;
 mod guest_study_cpu;
 mod guest_study_networks;
+mod guest_study_places;
 mod guest_tax;

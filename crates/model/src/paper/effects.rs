@@ -6,13 +6,15 @@
 //! Under software emulation the guest's processor is many times slower, the host's is not. Therefore:
 //!
 //! - Guest against native: emulation alone lowers the ratio. A ratio certainly above the bound is decided, one below is
-//!   not.
+//!   not. Where less is better (times) it raises the ratio, and the other way round.
 //! - Guest against guest: emulation slows both and moves their ratio towards 1. It can hide a difference but not create
 //!   one, so a ratio is decided when it lies beyond the bound and beyond 1.
+//! - How a ratio of guests changes with the size of requests is not decided: emulation slows what is done for a byte and
+//!   for a request by different factors.
 //! - Native against native: nothing is emulated.
 //! - The size of requests depends on drivers and controllers only, not on the processor's speed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,13 +22,13 @@ use serde::{Deserialize, Serialize};
 use super::sure::{EffectCells, Sides, Undecided, Verdict, beyond, decide, figure, noise, sure};
 use super::tables::missing;
 use super::transfers::{Transferred, transferred};
-use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, SeriesTable, scores, series};
+use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, SeriesTable, Unmeasured, scores, series};
 use crate::cell::Cache;
 use crate::kind::RunKind;
 use crate::result::{Accel, Mark, Sample};
 use crate::run::Run;
 use crate::stats::multiple::{holm, p_value};
-use crate::stats::{Ratio, paired_ratio};
+use crate::stats::{Pair, Ratio, paired_ratio};
 use crate::summary::{SCHEMA_VERSION, Summary, pairs};
 
 /// An effect with its verdict.
@@ -34,8 +36,9 @@ use crate::summary::{SCHEMA_VERSION, Summary, pairs};
 pub struct Judged {
     /// The effect with the published figures.
     pub effect: Effect,
-    /// Published numerator over published denominator.
-    pub published_ratio: f64,
+    /// Published numerator over published denominator, where they are printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_ratio: Option<f64>,
     /// Keys of the numerator's and the denominator's cell.
     pub cells: Option<(String, String)>,
     /// Our ratio, paired by round.
@@ -103,6 +106,9 @@ pub struct Compared {
     /// Its figures of repeated runs, beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesTable>,
+    /// Its figures that nothing here measures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmeasured: Vec<Unmeasured>,
 }
 
 /// Judges all effects of a paper by a run.
@@ -129,6 +135,7 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
         scores: scores(paper, summary),
         transfers: transferred(paper, summary),
         series: series(paper, summary),
+        unmeasured: paper.unmeasured.clone(),
         effects: trials.into_iter().map(|trial| trial.judged(summary.emulated, together.len())).collect(),
     }
 }
@@ -161,7 +168,7 @@ impl Trial<'_> {
         };
         Judged {
             effect: self.effect.clone(),
-            published_ratio: self.effect.published_numerator / self.effect.published_denominator,
+            published_ratio: self.effect.published().map(|(above, below)| above / below),
             cells: self.found.map(|f| (f.numerator.key(), f.denominator.key())),
             ratio: self.ratio,
             p_value: self.p_value,
@@ -185,17 +192,31 @@ fn fill(trial: &mut Trial<'_>, run: &Run, summary: &Summary) -> Result<(), Undec
     let found = trial.found.insert(find(effect, summary)?);
     let of = |s: &Sample| figure(effect.measure, s);
     let (cells, rule) = ((&found.denominator, &found.numerator), &summary.convergence);
-    let all: Vec<_> = pairs(&run.samples, cells, rule, of).into_iter().map(|(_, p)| p).collect();
+    let mut rounds = pairs(&run.samples, cells, rule, of);
+    let second = effect.second().map(|second| find(&second, summary)).transpose()?;
+    let mut cells = vec![&found.numerator, &found.denominator];
+    if let Some(second) = &second {
+        let by_round: BTreeMap<u32, Pair> =
+            pairs(&run.samples, (&second.denominator, &second.numerator), rule, of).into_iter().collect();
+        rounds =
+            rounds.into_iter().filter_map(|(round, pair)| Some((round, over(pair, *by_round.get(&round)?)))).collect();
+        cells.extend([&second.numerator, &second.denominator]);
+    }
+    let all: Vec<_> = rounds.into_iter().map(|(_, p)| p).collect();
     let ratio = paired_ratio(&all).ok_or(Undecided::NoPair)?;
     trial.ratio = Some(ratio);
     let least = (rule.min_pairs, rule.min_boots);
     if ratio.pairs < least.0 || ratio.boots < least.1 {
         return Err(Undecided::TooFew { pairs: ratio.pairs, boots: ratio.boots, least });
     }
-    for cell in [&found.numerator, &found.denominator] {
-        let cached = summary.cell(&cell.key()).is_some_and(|c| c.marks.get(&Mark::Cached) == Some(&c.samples));
-        if cached {
+    for cell in cells {
+        let row = summary.cell(&cell.key());
+        let marked = |mark: Mark| row.and_then(|row| Some((*row.marks.get(&mark)?, row.samples)));
+        if marked(Mark::Cached).is_some_and(|(marked, all)| marked == all) {
             return Err(Undecided::Cached(cell.key()));
+        }
+        if marked(Mark::Saturated).is_some_and(|(marked, all)| 2 * marked > all) {
+            return Err(Undecided::Saturated(cell.key()));
         }
     }
     if run.environment.cap_ratio.is_some() {
@@ -207,6 +228,11 @@ fn fill(trial: &mut Trial<'_>, run: &Run, summary: &Summary) -> Result<(), Undec
     trial.p_value = p_value(&all, bound).map(|p| if there { p } else { 1.0 });
     trial.noise = noise(effect, found, run, ratio.pairs);
     Ok(())
+}
+
+/// A ratio divided by another.
+fn over(first: Pair, second: Pair) -> Pair {
+    Pair { boot: first.boot, base: first.base * second.test, test: first.test * second.base }
 }
 
 fn find(effect: &Effect, summary: &Summary) -> Result<EffectCells, Undecided> {

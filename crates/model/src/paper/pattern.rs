@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Actor, Aio, Attachment, Cache, Cell, Settings, Subject};
+use crate::cell::{Actor, Aio, Attachment, Cache, Cell, Settings, State, Subject};
 
 /// Message for an incomplete pattern.
 pub(super) const PLACE: &str =
@@ -34,6 +34,12 @@ pub struct Pattern {
     /// The cache mode; `none` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<Cache>,
+    /// What is found on the target; none named by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// How many guests do the same at the same time; 1 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<usize>,
     /// Entry of `nets/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
@@ -59,7 +65,9 @@ impl Pattern {
     pub fn find<'a>(&self, workload: &str, cells: impl IntoIterator<Item = &'a Cell>) -> Option<&'a Cell> {
         let fits = |s: &&Cell| {
             let beside = match (&self.beside, &s.beside[..]) {
-                (None, []) => true,
+                (None, others) => {
+                    others.len() + 1 == self.count.unwrap_or(1) && others.iter().all(|a| self.is_of(a, workload))
+                }
                 (Some(pattern), [actor]) => pattern.is_of(actor, workload),
                 _ => false,
             };
@@ -78,9 +86,8 @@ impl Pattern {
         let held = self.pins.is_empty() || actor.side.shape.pins == self.pins;
         let same = actor.side.kind == self.guest && actor.workload == workload && held;
         same && match &actor.subject {
-            // A paper's disk has no state of ours.
-            Subject::Disk { state: Some(_), .. } => false,
-            Subject::Disk { target, attachment, state: None } => {
+            Subject::Disk { state, .. } if *state != self.state => false,
+            Subject::Disk { target, attachment, .. } => {
                 let driver = attachment.as_ref().map(|a| &a.driver);
                 let cached = attachment.as_ref().is_none_or(|a| a.cache == self.cache.unwrap_or(Cache::None));
                 self.target.as_ref() == Some(target) && cached && driver == self.driver.as_ref()
@@ -101,7 +108,9 @@ impl Pattern {
         self.beside.as_deref().is_none_or(alone)
             && match (&self.target, &self.network) {
                 (Some(_), None) => self.peer.is_none() && self.nic.is_none() && self.settings.is_empty(),
-                (None, Some(_)) => self.peer.is_some() && self.driver.is_none() && self.cache.is_none(),
+                (None, Some(_)) => {
+                    self.peer.is_some() && self.driver.is_none() && self.cache.is_none() && self.state.is_none()
+                }
                 _ => false,
             }
     }
@@ -118,9 +127,11 @@ impl Pattern {
         let set: String = self.settings.iter().map(|(name, value)| format!(", {name}={value}")).collect();
         let path = self.network.as_deref().zip(self.peer.as_deref()).map(|(net, peer)| format!("{net}.{peer}"));
         let place = self.target.clone().or(path).unwrap_or_default();
+        let place = self.state.map_or_else(|| place.clone(), |state| format!("{place}+{state}"));
+        let many = self.count.map_or_else(String::new, |count| format!("{count} "));
         let pins = if self.pins.is_empty() { String::new() } else { format!(":pins={}", listed(&self.pins)) };
         let beside = self.beside.as_ref().map_or_else(String::new, |beside| format!(", beside {}", beside.label()));
-        format!("{}{pins} on {place}{by}{cache}{set}{beside}", self.guest)
+        format!("{many}{}{pins} on {place}{by}{cache}{set}{beside}", self.guest)
     }
 }
 

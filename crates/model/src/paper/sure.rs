@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, Measure, Relation};
 use crate::cell::Cell;
-use crate::result::{BANDWIDTH, Sample};
+use crate::result::{BANDWIDTH, CpuUse, Sample};
 use crate::run::Run;
 use crate::stats::Ratio;
 use crate::stats::multiple::LEVEL;
@@ -63,6 +63,8 @@ pub(super) enum Undecided {
     TooFew { pairs: u32, boots: u32, least: (u32, u32) },
     #[error("{0} never reached the disk: a cache was measured")]
     Cached(String),
+    #[error("{0} did not reach the rate that it was to keep, so other loads would be compared")]
+    Saturated(String),
     #[error("bandwidth was capped on both sides (--gentle), so the caps would be compared")]
     Capped,
     #[error("the interval has {bound} in it")]
@@ -92,6 +94,11 @@ pub(super) struct EffectCells {
 pub(super) fn figure(measure: Measure, s: &Sample) -> Option<f64> {
     match measure {
         Measure::Bandwidth | Measure::SmallRequests => s.result.figure(BANDWIDTH),
+        Measure::Latency => s.result.latency().map(|latency| latency.mean),
+        Measure::CpuPerRequest => {
+            let (cpu, ios) = (CpuUse::of(&s.seen).host_seconds, s.work().ios);
+            (cpu > 0.0 && ios > 0).then(|| cpu / ios as f64)
+        }
         Measure::QueueDepth => s.device().map(|d| d.queue_depth),
         Measure::RequestSize => s.device().map(|d| d.request_bytes),
     }
@@ -172,11 +179,16 @@ pub(super) fn decide(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: boo
     if effect.measure == Measure::RequestSize {
         return (verdict, format!("{side}; request sizes do not depend on the processor's speed"));
     }
+    // Emulation makes times longer, and rates lower.
+    let against = above != matches!(effect.measure, Measure::Latency | Measure::CpuPerRequest);
     let doubt = |why: &str| (Verdict::NotDecidable, format!("not decidable here: emulation; {side}, but {why}"));
     match sides {
         Sides::NativeToNative => (verdict, format!("{side}; both cells are native, so nothing was emulated")),
-        Sides::GuestToNative if above => (verdict, format!("{side}, although emulation slows only the guest")),
+        Sides::GuestToNative if against => (verdict, format!("{side}, although emulation slows only the guest")),
         Sides::GuestToNative => doubt("emulation slows only the guest and would itself cause that"),
+        Sides::GuestToGuest if effect.than.is_some() => {
+            doubt("emulation slows what is done for each byte and for each request by different factors")
+        }
         Sides::GuestToGuest if shows(effect, ratio, sides, emulated) => {
             (verdict, format!("{side}; both guests were emulated, so the direction counts and not the size"))
         }

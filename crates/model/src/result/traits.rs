@@ -11,6 +11,8 @@ use crate::figure::{ACTOR, Compared, Figure, Form, Unit};
 
 /// The latency figure of disk workloads.
 pub const LATENCY: &str = "latency";
+/// The share of requests that were sent late, of disk workloads with a rate.
+pub const LATE: &str = "late";
 /// The bandwidth figure of disk workloads.
 pub const BANDWIDTH: &str = "bandwidth";
 /// The figure of requests a second of disk workloads.

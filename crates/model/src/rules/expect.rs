@@ -79,10 +79,11 @@ pub fn by_papers(finding: &Finding, disk: &Disk, papers: &[Paper]) -> Option<Exp
     let class = class(disk.driver.as_deref()?);
     let alike = |e: &Effect| e.numerator.driver.as_deref().is_some_and(|driver| self::class(driver) == class);
     let stated = papers.iter().flat_map(|p| p.effects.iter().map(move |e| (p, e)));
-    let times = |e: &Effect| e.published_denominator / e.published_numerator;
+    let times = |e: &Effect| e.published().map_or(0.0, |(slow, fast)| fast / slow);
     let (paper, effect) = stated
         .filter(|(_, e)| rule_of(e) == Some(finding.rule.as_str()) && alike(e))
         .max_by(|a, b| times(a.1).total_cmp(&times(b.1)))?;
+    let (slow, fast) = effect.published()?;
     let of = |cell: &Pattern| {
         let driver = cell.driver.as_deref().unwrap_or_default();
         format!("{} on {}", driver_words(driver), target_words(cell.target.as_deref().unwrap_or_default()))
@@ -90,10 +91,10 @@ pub fn by_papers(finding: &Finding, disk: &Disk, papers: &[Paper]) -> Option<Exp
     Some(Expected {
         text: format!(
             "published: {} {} by {}, {} by {}",
-            effect.published_numerator,
+            slow,
             effect.unit,
             of(&effect.numerator),
-            effect.published_denominator,
+            fast,
             effect.denominator.as_ref().map(of)?
         ),
         times: Some(times(effect)),

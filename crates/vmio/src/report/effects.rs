@@ -38,14 +38,15 @@ pub fn effects(c: &Compared, style: Style) -> String {
             Verdict::NotDecidable => style.yellow(&word),
         };
         let e = &judged.effect;
-        let published = format!(
-            "published: {} against {} {}, ratio {} ({})",
-            e.published_numerator,
-            e.published_denominator,
-            e.unit,
-            format::three(judged.published_ratio),
-            e.citation
-        );
+        let published = match e.published() {
+            Some((above, below)) => format!(
+                "published: {above} against {below} {}, ratio {} ({})",
+                e.unit,
+                format::three(above / below),
+                e.citation
+            ),
+            None => format!("published without a number ({})", e.citation),
+        };
         out.paragraph(&word, 14, &style.bold(&format!("{} ({})", e.text, e.id)));
         out.paragraph(BELOW, 16, &published);
         if let (Some(ratio), Some((above, below))) = (&judged.ratio, &judged.cells) {
@@ -72,6 +73,12 @@ pub fn effects(c: &Compared, style: Style) -> String {
             out.paragraph(BELOW, 16, &format!("here: {}", format::share(ratio)));
         }
         out.paragraph(BELOW, 16, &format!("why: {}", judged.reason));
+    }
+    for of in &c.unmeasured {
+        out.paragraph(&style.yellow("not measured  "), 14, &style.bold(&of.word));
+        let printed: Vec<String> = of.printed.iter().map(|(word, figure)| format!("{word} {figure}")).collect();
+        out.paragraph(BELOW, 16, &format!("published: {} {} ({})", printed.join(", "), of.unit, of.citation));
+        out.paragraph(BELOW, 16, &format!("why: {}", of.why));
     }
     if c.effects.is_empty() {
         return out.text;

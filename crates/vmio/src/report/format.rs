@@ -237,6 +237,7 @@ pub fn mark(mark: Mark) -> &'static str {
         Mark::ReadAhead => "other read-ahead",
         Mark::NotWarm => "not warm",
         Mark::Stalled => "stalled",
+        Mark::Saturated => "saturated",
         Mark::NotVisible => "not visible here",
         Mark::Unmetered => "no power",
     }
@@ -254,6 +255,7 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
             "a request took 10 s or more, or none finished for that long (a lost interrupt or a broken device, not \
              the disk's speed); the sample is kept"
         }
+        Mark::Saturated => "fewer than 95 % of the requests of its rate were sent (less what chance explains)",
         Mark::NotVisible => "the back end has no counters that vmio can read",
         Mark::Unmetered => "a power meter reported too little of the cell; its other figures stand",
     }

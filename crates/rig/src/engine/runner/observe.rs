@@ -111,6 +111,10 @@ impl Runner<'_> {
         marks.extend(foreign::stalled(longest, &seen.seen));
         marks.extend(foreign::processors(&seen.seen).into_iter().chain(differs));
         marks.extend(power::unmetered(actors.iter().flat_map(|prepared| &prepared.probe_points), &seen.seen));
+        let lags = |(prepared, result): (&PreparedActor, &WorkloadResult)| {
+            prepared.workload.disk().is_some_and(|disk| disk.is_saturated(result))
+        };
+        marks.extend(actors.iter().zip(&done).any(lags).then_some(Mark::Saturated));
         let not_warm = not_warm(&actors, &done, &seen.seen);
         not_warm.iter().for_each(|why| (self.bed.progress)(why));
         marks.extend((!not_warm.is_empty()).then_some(Mark::NotWarm));

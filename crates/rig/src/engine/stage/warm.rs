@@ -1,7 +1,7 @@
 //! What page caches are to hold before a cell: it is read once through them, as far as there is memory for it. And what
 //! shows after the cell that they served it. What nothing shows counts as not shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,8 +94,13 @@ impl Stager<'_, '_> {
     fn steps(&self, actors: &[PreparedActor]) -> anyhow::Result<Vec<Step>> {
         let mut steps = Vec::new();
         let mut needed: BTreeMap<String, u64> = BTreeMap::new();
+        let mut known = BTreeSet::new();
         for (prepared, warm) in actors.iter().filter_map(|prepared| Some((prepared, prepared.warm.as_ref()?))) {
             let step = self.step(prepared, warm)?;
+            // What several guests read of one file is once in the host's page cache.
+            if !known.insert((step.node.name().to_owned(), step.read.args.clone())) {
+                continue;
+            }
             let bytes = needed.entry(step.node.name().to_owned()).or_default();
             *bytes += warm.bytes;
             let free = system::memory_bytes(step.node.reader(), "MemAvailable").unwrap_or(u64::MAX);
@@ -150,7 +155,8 @@ pub fn not_warm(actors: &[PreparedActor], done: &[WorkloadResult], seen: &[Probe
     let alone = actors.iter().filter(|prepared| prepared.disk.is_some()).count() == 1;
     let one = |(prepared, result): (&PreparedActor, &WorkloadResult)| {
         let warm = prepared.warm.as_ref()?;
-        let why = Shown::of(prepared, warm, alone, seen).lacks(warm.bytes, result.disk_work().read_bytes)?;
+        let read = result.disk_work().read_bytes;
+        let why = Shown::of(prepared, warm, alone, seen).lacks(warm.bytes, read)?;
         Some(format!("{} was to be warm: {why}", prepared.actor.key()))
     };
     actors.iter().zip(done).filter_map(one).collect()
@@ -161,8 +167,12 @@ pub fn not_warm(actors: &[PreparedActor], done: &[WorkloadResult], seen: &[Probe
 struct Shown {
     /// Read below it.
     read_below: Option<f64>,
+    /// Whether others at work in the cell may have read that, too.
+    shared: bool,
     /// What it held of the target, before or after the work, whichever is less.
     held: Option<f64>,
+    /// What came to it past the guest's own page cache, where it is the host's below a guest.
+    reached: Option<f64>,
 }
 
 impl Shown {
@@ -179,28 +189,34 @@ impl Shown {
             Some(of(CACHED_BEFORE)?.min(of(CACHED_AFTER)?))
         };
         let held = of(&node, &Watched::PageCache(target.clone())).iter().filter_map(held).reduce(f64::min);
-        let read_below = if own && !side.shares_kernel() {
-            of(&node, &Watched::Drive(target)).iter().find_map(|s| scalar(&s.figures, READ))
-        } else {
-            let mut disks = seen.iter().filter(|s| alone && s.node.is_empty()).filter_map(DeviceUse::of);
-            disks.next().map(|disk| disk.read_bytes as f64)
-        };
-        Self { read_below, held }
+        let drive = of(&side.to_string(), &Watched::Drive(target)).iter().find_map(|s| scalar(&s.figures, READ));
+        if own && !side.shares_kernel() {
+            return Self { read_below: drive, held, ..Self::default() };
+        }
+        let mut disks = seen.iter().filter(|s| s.node.is_empty()).filter_map(DeviceUse::of);
+        let read_below = disks.next().map(|disk| disk.read_bytes as f64);
+        Self { read_below, shared: !alone, held, reached: drive }
     }
 
     /// Why it does not show that so many bytes were warm, of which so many were read; `None` where it does.
     fn lacks(self, bytes: u64, read: u64) -> Option<String> {
         let mib = |bytes: f64| format!("{:.1} MiB", bytes / MIB as f64);
         // What is gone over again and again is read from below once.
-        let read = bytes.min(read) as f64;
-        match self {
-            Self { read_below: Some(below), .. } if below > SMALL * read => {
-                Some(format!("below its page cache {} were read, and {} by itself", mib(below), mib(read)))
+        let once = bytes.min(read) as f64;
+        // Of several actors much may be another's, but little is enough for all.
+        let read_below = self.read_below.filter(|below| !self.shared || *below <= SMALL * once);
+        match (Self { read_below, ..self }) {
+            Self { reached: Some(reached), .. } if reached < (1.0 - SMALL) * read as f64 => {
+                let (reached, read) = (mib(reached), mib(read as f64));
+                Some(format!("{reached} of {read} came to it: the rest was in the guest's own page cache"))
+            }
+            Self { read_below: Some(below), .. } if below > SMALL * once => {
+                Some(format!("below its page cache {} were read, and {} by itself", mib(below), mib(once)))
             }
             Self { held: Some(held), .. } if held < (1.0 - SMALL) * bytes as f64 => {
                 Some(format!("its page cache held {} of {}", mib(held), mib(bytes as f64)))
             }
-            Self { read_below: None, held: None } => {
+            Self { read_below: None, held: None, .. } => {
                 Some("nothing shows what its page cache held or what was read below it".to_owned())
             }
             _ => None,
@@ -237,7 +253,7 @@ mod tests {
     fn what_is_read_below_or_missing_shows_that_it_was_not_warm() {
         let shown = |read_below: Option<u64>, held: Option<u64>| {
             let bytes = |mib: Option<u64>| mib.map(|mib| (mib * MIB) as f64);
-            Shown { read_below: bytes(read_below), held: bytes(held) }
+            Shown { read_below: bytes(read_below), held: bytes(held), ..Shown::default() }
         };
         let lacks = |of: Shown| of.lacks(64 * MIB, 640 * MIB).unwrap_or_default();
         for warm in [shown(Some(0), Some(64)), shown(Some(3), None), shown(None, Some(61)), shown(Some(0), Some(768))] {
@@ -251,5 +267,20 @@ mod tests {
         // A little that was read of much is judged by itself.
         assert!(shown(Some(3), Some(640)).lacks(640 * MIB, 40 * MIB).is_some());
         assert!(shown(Some(2), Some(640)).lacks(640 * MIB, 40 * MIB).is_none());
+        // Beside others: little below shows it, much leaves it to what was held.
+        let beside = |of: Shown| Shown { shared: true, ..of }.lacks(64 * MIB, 640 * MIB).unwrap_or_default();
+        assert_eq!(beside(shown(Some(3), None)), "");
+        assert_eq!(beside(shown(Some(64), Some(64))), "");
+        assert!(beside(shown(Some(64), None)).starts_with("nothing shows"));
+    }
+
+    #[test]
+    fn the_hosts_page_cache_is_proved_by_what_comes_to_it() {
+        let reached = |mib: u64| Shown { reached: Some((mib * MIB) as f64), ..Shown::default() };
+        let shown = |mib: u64| Shown { read_below: Some(0.0), held: Some((64 * MIB) as f64), ..reached(mib) };
+        let lacks = |of: Shown| of.lacks(64 * MIB, 640 * MIB).unwrap_or_default();
+        assert_eq!(lacks(shown(640)), "");
+        assert_eq!(lacks(shown(700)), "", "the guest reads ahead");
+        assert_eq!(lacks(shown(64)), "64.0 MiB of 640.0 MiB came to it: the rest was in the guest's own page cache");
     }
 }

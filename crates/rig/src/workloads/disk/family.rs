@@ -15,7 +15,7 @@ use vmio_model::study::{Family, SubjectKind, WordError};
 use super::fio::{Engine, FioJob, Rw};
 
 /// How the names are made.
-pub const GRAMMAR: &str = "<seq|rand>-<read|write>-<size>-d<depth>[-uring][-buffered]";
+pub const GRAMMAR: &str = "<seq|rand>-<read|write>-<size>-d<depth>[-uring|-<n>iops][-buffered]";
 
 /// The family as the reader of studies needs it.
 pub const FAMILY: Family = Family {
@@ -37,6 +37,12 @@ pub const KINDS: &[(&str, &str, &[Requirement])] = &[
         "the same with io_uring, such as seq-read-64k-d8-uring",
         &[super::FIO, super::IO_URING],
     ),
+    (
+        "rand-read-<size>-d<depth>-<n>iops[-buffered]",
+        "fio: n requests a second at random intervals (open loop, Poisson) by as many threads as the depth, such as \
+         rand-read-4k-d10-2000iops",
+        &[super::FIO],
+    ),
 ];
 
 /// Smallest request: a sector.
@@ -45,6 +51,8 @@ const SIZE_LEAST: u64 = 512;
 const SIZE_MOST: u64 = 4 << 20;
 /// Most bytes in flight, for the same reason: half of the smallest guest's memory is fio's own.
 const FLIGHT_MOST: u64 = 64 << 20;
+/// Greatest rate: above it a thread sleeps less than its timer is exact.
+const RATE_MOST: u32 = 1_000_000;
 /// Greatest depth.
 const DEPTH_MOST: u32 = 1024;
 
@@ -59,6 +67,8 @@ pub struct Member {
     pub depth: u32,
     /// io_uring instead of libaio.
     pub uring: bool,
+    /// Requests a second, in an open loop.
+    pub rate: Option<u32>,
     /// Through the page cache instead of past it.
     pub buffered: bool,
 }
@@ -66,8 +76,9 @@ pub struct Member {
 impl Member {
     /// Its name: what [`super::find`] takes.
     pub fn name(&self) -> String {
+        let rate = self.rate.map_or_else(String::new, |rate| format!("-{rate}iops"));
         format!(
-            "{}-{}-{}-d{}{}{}",
+            "{}-{}-{}-d{}{}{rate}{}",
             if self.rw.sequential() { "seq" } else { "rand" },
             if self.rw.reads() { "read" } else { "write" },
             size(self.block_bytes),
@@ -88,25 +99,44 @@ impl Member {
             format!("the depth is out of range: 1 to {DEPTH_MOST}")
         } else if bytes * u64::from(depth) > FLIGHT_MOST {
             format!("{depth} times {} in flight are more than {}", size(bytes), size(FLIGHT_MOST))
+        } else if let Some(wrong) = self.rate.and_then(|rate| self.not_at(rate)) {
+            wrong
         } else {
             return Ok(());
         };
         Err(WordError(wrong))
     }
 
+    /// Why it cannot have a rate. fio's is a whole number for each thread.
+    fn not_at(&self, rate: u32) -> Option<String> {
+        let depth = self.depth;
+        if self.rw != Rw::RandRead || self.uring {
+            Some("only random reads have a rate, by threads instead of io_uring".to_owned())
+        } else if !(1..=RATE_MOST).contains(&rate) {
+            Some(format!("the rate is out of range: 1iops to {RATE_MOST}iops"))
+        } else if rate % depth != 0 {
+            Some(format!("{rate} requests a second are not the same for each of {depth} threads: use a multiple of it"))
+        } else {
+            None
+        }
+    }
+
     /// The job.
     pub fn job(&self) -> FioJob {
+        let (way, engine) = match (self.rate, self.uring, self.buffered) {
+            (Some(_), _, false) => ("direct by threads", Engine::Threads),
+            (Some(_), _, true) => ("through the page cache by threads", Engine::Threads),
+            (None, false, false) => ("direct", Engine::Libaio),
+            (None, true, false) => ("direct by io_uring", Engine::IoUring),
+            (None, false, true) => ("through the page cache by libaio (synchronous)", Engine::Libaio),
+            (None, true, true) => ("through the page cache by io_uring", Engine::IoUring),
+        };
+        let rate = self.rate.map_or_else(String::new, |rate| format!(" at most, {rate} a second (Poisson)"));
         let about = format!(
-            "fio: {} {} {}, {}, {} in flight",
+            "fio: {} {} {}, {way}, {} in flight{rate}",
             shown(self.block_bytes),
             if self.rw.sequential() { "sequential" } else { "random" },
             if self.rw.reads() { "reads" } else { "writes" },
-            match (self.uring, self.buffered) {
-                (false, false) => "direct",
-                (true, false) => "direct by io_uring",
-                (false, true) => "through the page cache by libaio (synchronous)",
-                (true, true) => "through the page cache by io_uring",
-            },
             self.depth,
         );
         FioJob {
@@ -115,8 +145,9 @@ impl Member {
             rw: self.rw,
             block_bytes: self.block_bytes,
             depth: self.depth,
-            engine: if self.uring { Engine::IoUring } else { Engine::Libaio },
+            engine,
             buffered: self.buffered,
+            rate: self.rate,
         }
     }
 }
@@ -153,12 +184,18 @@ fn member(rw: Rw, rest: &[&str]) -> Result<Member, WordError> {
     let depth = rest.get(1).ok_or_else(|| WordError("the depth is missing, for example -d8".to_owned()))?;
     let no_depth = || WordError(format!("`{depth}` is not a depth: d and a whole number, for example d8"));
     let depth = depth.strip_prefix('d').and_then(|d| d.parse().ok()).ok_or_else(no_depth)?;
-    let mut member = Member { rw, block_bytes, depth, uring: false, buffered: false };
+    let mut member = Member { rw, block_bytes, depth, uring: false, rate: None, buffered: false };
     for word in &rest[2..] {
         match *word {
             "uring" => member.uring = true,
             "buffered" => member.buffered = true,
-            other => return Err(WordError(format!("`{other}` is neither `uring` nor `buffered`"))),
+            other => match other.strip_suffix("iops").and_then(|rate| rate.parse().ok()) {
+                Some(rate) => member.rate = Some(rate),
+                None => {
+                    let wrong = format!("`{other}` is neither `uring` nor `buffered`, nor a rate as in `2000iops`");
+                    return Err(WordError(wrong));
+                }
+            },
         }
     }
     Ok(member)
@@ -203,7 +240,10 @@ mod tests {
     #[test]
     fn names_say_it_all() {
         let job = parse("seq-read-64k-d8-uring-buffered").unwrap().unwrap();
-        assert_eq!(job, Member { rw: Rw::Read, block_bytes: 64 << 10, depth: 8, uring: true, buffered: true });
+        assert_eq!(
+            job,
+            Member { rw: Rw::Read, block_bytes: 64 << 10, depth: 8, uring: true, rate: None, buffered: true }
+        );
         let t = job.job().traits().disk.unwrap();
         assert_eq!((t.engine.as_str(), t.direct, t.depth, t.sequential, t.reads), ("io_uring", false, 8, true, true));
         let traits = find("rand-write-7680-d1").unwrap().traits();
@@ -220,12 +260,32 @@ mod tests {
             for block_bytes in [512, 4096, 7680, 65536, 1 << 20] {
                 for depth in [1, 8, 64] {
                     for (uring, buffered) in [(false, false), (true, false), (false, true), (true, true)] {
-                        let m = Member { rw, block_bytes, depth, uring, buffered };
+                        let m = Member { rw, block_bytes, depth, uring, rate: None, buffered };
                         assert_eq!(parse(&m.name()), Some(Ok(m)), "{}", m.name());
                         assert_eq!(find(&m.name()).unwrap().traits().name, m.name());
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_rate_is_a_part_of_the_name() {
+        let word = "rand-read-4k-d10-2000iops-buffered";
+        let job = parse(word).unwrap().unwrap();
+        assert_eq!((job.rate, job.depth, job.buffered, job.name().as_str()), (Some(2000), 10, true, word));
+        let traits = find(word).unwrap().traits();
+        assert_eq!((traits.check(), traits.judged_by.as_str()), (Ok(()), "latency"));
+        for (word, says) in [
+            ("seq-read-4k-d10-2000iops", "only random reads"),
+            ("rand-write-4k-d10-2000iops", "only random reads"),
+            ("rand-read-4k-d10-uring-2000iops", "instead of io_uring"),
+            ("rand-read-4k-d16-500iops", "use a multiple"),
+            ("rand-read-4k-d1-0iops", "out of range"),
+            ("rand-read-4k-d10-02000iops", "write it as `rand-read-4k-d10-2000iops`"),
+        ] {
+            let WordError(said) = parse(word).unwrap().unwrap_err();
+            assert!(said.contains(says), "{word}: {said}");
         }
     }
 

@@ -9,14 +9,17 @@
 //! - buffered reads would find the page cache of the job before: fio drops the file's own pages
 //!   first (`invalidate=1`, its default), the machine's other caches are left alone; what is to be warm
 //!   is kept, and gone over again and again, since memory is through with it in a moment;
-//! - buffered writes end in memory: `end_fsync=1`, whose time fio counts.
+//! - buffered writes end in memory: `end_fsync=1`, whose time fio counts;
+//! - an open loop by `io_submit_mode=offload` does not begin half of the time with 16 workers (`workqueue_init` waits for
+//!   a signal that was sent before), and without it fio waits for what is in flight before it sleeps to the next request
+//!   (`rate_ddir` of io_u.c). So a job with a rate is threads with a Poisson process each, whose sum is one, too.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::Value;
-use vmio_model::figure::Distribution;
-use vmio_model::result::{DiskTraits, DiskWork, WorkloadResult, WorkloadTraits};
+use vmio_model::figure::{Distribution, Figure, Reading};
+use vmio_model::result::{DiskTraits, DiskWork, LATE, LATENCY, WorkloadResult, WorkloadTraits};
 use vmio_model::study::SubjectKind;
 use vmio_node::{Exec, Output};
 
@@ -40,6 +43,9 @@ pub struct FioJob {
     pub engine: Engine,
     /// Through the page cache of its own kernel.
     pub buffered: bool,
+    /// Requests a second that are asked for, at random intervals (Poisson) and whether or not earlier ones have ended
+    /// (open loop); `None`: as fast as they go.
+    pub rate: Option<u32>,
 }
 
 /// How requests are submitted (fio's `ioengine=`).
@@ -51,6 +57,8 @@ pub enum Engine {
     IoUring,
     /// pwrite and `fdatasync` after each write, synchronous.
     Durable,
+    /// A thread for each request in flight, each with pread.
+    Threads,
 }
 
 impl Engine {
@@ -58,7 +66,7 @@ impl Engine {
         match self {
             Engine::Libaio => "libaio",
             Engine::IoUring => "io_uring",
-            Engine::Durable => "psync",
+            Engine::Durable | Engine::Threads => "psync",
         }
     }
 }
@@ -102,6 +110,10 @@ const MIB: u64 = 1 << 20;
 /// fio measures its clock 50 times for more than 1.2 ms (`gettime.c`, `calibrate_cpu_clock`), and sleeps 100 ms between
 /// making its threads and letting them run (`backend.c`, `run_threads`). Seen here: the first request after 0.26 s.
 const QUIET_START: Duration = Duration::from_millis(160);
+/// What of its rate a job reaches that is not saturated.
+const REACHED: f64 = 0.95;
+/// How far chance may take a Poisson count from its mean, in standard deviations.
+const CHANCE: f64 = 2.0;
 /// Where values are missed.
 const IN_RESULT: &str = "in its result";
 
@@ -122,7 +134,7 @@ impl FioJob {
             format!("--bs={}", self.block_bytes),
             format!("--size={span}"),
             format!("--runtime={}ms", (ctx.seconds * 1000.0).round()),
-            format!("--iodepth={}", self.depth),
+            format!("--iodepth={}", if self.rate.is_some() { 1 } else { self.depth }),
             "--thread".into(),
             "--allow_file_create=0".into(),
             "--fallocate=none".into(),
@@ -140,7 +152,14 @@ impl FioJob {
             args.push("--readonly".into());
         }
         if ctx.warm {
-            args.extend(["--invalidate=0", "--time_based=1"].map(String::from));
+            args.push("--invalidate=0".into());
+        }
+        if ctx.warm || self.rate.is_some() {
+            args.push("--time_based=1".into());
+        }
+        if let Some(rate) = self.rate {
+            let (threads, each) = (format!("--numjobs={}", self.depth), format!("--rate_iops={}", rate / self.depth));
+            args.extend([threads, "--group_reporting=1".into(), each, "--rate_process=poisson".into()]);
         }
         if let Some(gentle) = ctx.gentle {
             args.push(format!("--rate={}", gentle.cap.bytes()));
@@ -188,7 +207,19 @@ impl FioJob {
         let (read_bytes, write_bytes) = if self.rw.reads() { (bytes, 0) } else { (0, bytes) };
         let seconds = millis as f64 / 1000.0;
         let work = DiskWork { read_bytes, write_bytes, ios, seconds, latency: Some(latency) };
-        Ok(work.result(doc, command))
+        let late = self.rate.map(|_| self.late(side, seconds, ios).map_err(&unusable)).transpose()?;
+        let mut result = work.result(doc, command);
+        result.figures.extend(late.map(|late| Reading::scalar(LATE, late)));
+        Ok(result)
+    }
+
+    /// The share of requests that came due while their thread was still at the one before: as large as the share of
+    /// the time in which a thread is at work, since Poisson arrivals see time averages (Wolff, Operations Research
+    /// 30(2), 1982).
+    fn late(&self, side: &Value, seconds: f64, ios: u64) -> Result<f64, Unusable> {
+        let lacks = Unusable::NoValue { key: "lat_ns.mean", place: IN_RESULT };
+        let each = side["lat_ns"]["mean"].as_f64().ok_or(lacks)? * 1e-9;
+        Ok((each * ios as f64 / (seconds * f64::from(self.depth))).min(1.0))
     }
 }
 
@@ -206,7 +237,11 @@ impl Workload for FioJob {
             direct: !self.buffered,
             engine: self.engine.word().into(),
         };
-        let (figures, judged_by) = disk.figures(true);
+        let (mut figures, mut judged_by) = disk.figures(true);
+        if self.rate.is_some() {
+            figures.push(Figure::loss(LATE));
+            judged_by = LATENCY;
+        }
         WorkloadTraits {
             name: self.name.to_string(),
             figures,
@@ -221,14 +256,14 @@ impl Workload for FioJob {
     fn roles(&self) -> &'static [Role] {
         match self.engine {
             Engine::IoUring => const { &super::worker(&["fio"], &[super::FIO, super::IO_URING]) },
-            Engine::Libaio | Engine::Durable => const { &super::worker(&["fio"], &[super::FIO]) },
+            Engine::Libaio | Engine::Durable | Engine::Threads => const { &super::worker(&["fio"], &[super::FIO]) },
         }
     }
     fn disk(&self) -> Option<&dyn DiskWorkload> {
         Some(self)
     }
     fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
-        Ok(())
+        if self.rate.is_some() { Err("it keeps a rate of its own") } else { Ok(()) }
     }
     fn quiet_start(&self) -> Duration {
         QUIET_START
@@ -252,6 +287,14 @@ impl Workload for FioJob {
 impl DiskWorkload for FioJob {
     fn bytes_needed(&self, _memory_bytes: u64) -> u64 {
         SPAN_LEAST
+    }
+    /// What chance alone does to so few requests is no lack.
+    fn is_saturated(&self, result: &WorkloadResult) -> bool {
+        let work = result.disk_work();
+        self.rate.is_some_and(|rate| {
+            let asked = f64::from(rate) * work.seconds;
+            (work.ios as f64) < REACHED * asked - CHANCE * asked.sqrt()
+        })
     }
     /// Of the completion latencies, and of the flushes between.
     fn longest_seconds(&self, result: &WorkloadResult) -> Option<f64> {
@@ -318,6 +361,25 @@ mod tests {
         assert!((latency.at(99.0).unwrap() - p99 * 1e-9).abs() < 1e-12);
         assert!(latency.percentiles.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1));
         assert_eq!(got.raw, doc, "the document is kept whole");
+    }
+
+    #[test]
+    fn a_job_with_a_rate_tells_what_came_late_and_whether_it_lags() {
+        let text = fixture("paced.json");
+        let job = |word: &str| crate::workloads::disk::family::parse(word).unwrap().unwrap().job();
+        let paced = job("rand-read-4k-d10-2000iops-buffered");
+        let args = paced.args(&ctx());
+        for arg in ["--numjobs=10", "--iodepth=1", "--rate_iops=200", "--rate_process=poisson", "--time_based=1"] {
+            assert_eq!(args.iter().filter(|own| *own == arg).count(), 1, "{arg}: {args:?}");
+        }
+        let got = paced.result("local", "fio".into(), &output(&text, "", 0)).unwrap();
+        assert_eq!(vmio_model::figure::check(&paced.traits().figures, &got.figures), Ok(()));
+        // 2,081 requests of 11.3 us each in 1.003 s by 10 threads.
+        assert!((got.figure(LATE).unwrap() - 0.002_343).abs() < 1e-6, "{:?}", got.figure(LATE));
+        assert!(!paced.is_saturated(&got));
+        assert!(!job("rand-read-4k-d10-2250iops-buffered").is_saturated(&got), "chance explains so few");
+        assert!(job("rand-read-4k-d10-2500iops-buffered").is_saturated(&got));
+        assert!(paced.can_be_gentle().is_err() && !RAND_READ_32.is_saturated(&got));
     }
 
     #[test]

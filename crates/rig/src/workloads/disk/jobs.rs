@@ -13,6 +13,7 @@ pub const SEQ_READ: FioJob = FioJob {
     depth: 8,
     engine: Engine::Libaio,
     buffered: false,
+    rate: None,
 };
 
 /// `seq-write`: sequential writes past the page cache, eight in flight, so that bandwidth is measured and not the round
@@ -25,6 +26,7 @@ pub const SEQ_WRITE: FioJob = FioJob {
     depth: 8,
     engine: Engine::Libaio,
     buffered: false,
+    rate: None,
 };
 
 /// `rand-read-1`: random reads one at a time: the cost of one request's round trip.
@@ -36,6 +38,7 @@ pub const RAND_READ_1: FioJob = FioJob {
     depth: 1,
     engine: Engine::Libaio,
     buffered: false,
+    rate: None,
 };
 
 /// `rand-read-32`: random reads, 32 in flight: how well a path carries many requests at once.
@@ -47,6 +50,7 @@ pub const RAND_READ_32: FioJob = FioJob {
     depth: 32,
     engine: Engine::Libaio,
     buffered: false,
+    rate: None,
 };
 
 /// `rand-write-1`: random writes one at a time: the cost of one request's round trip.
@@ -58,6 +62,7 @@ pub const RAND_WRITE_1: FioJob = FioJob {
     depth: 1,
     engine: Engine::Libaio,
     buffered: false,
+    rate: None,
 };
 
 /// `rand-write-32`: random writes, 32 in flight: how well a path carries many requests at once.
@@ -69,6 +74,7 @@ pub const RAND_WRITE_32: FioJob = FioJob {
     depth: 32,
     engine: Engine::Libaio,
     buffered: false,
+    rate: None,
 };
 
 /// `durable-append`: what the log of a database or of etcd does: append 4 KiB, make it durable, then the next.
@@ -80,4 +86,5 @@ pub const DURABLE_APPEND: FioJob = FioJob {
     depth: 1,
     engine: Engine::Durable,
     buffered: true,
+    rate: None,
 };

@@ -39,6 +39,10 @@ pub trait DiskWorkload: Workload {
     }
     /// Smallest span in bytes for a side with this much memory.
     fn bytes_needed(&self, memory_bytes: u64) -> u64;
+    /// Whether it had a rate to keep, and lagged behind it.
+    fn is_saturated(&self, _: &vmio_model::result::WorkloadResult) -> bool {
+        false
+    }
     /// Seconds of the request that took longest, as its program says; `None` where it does not say.
     fn longest_seconds(&self, _: &vmio_model::result::WorkloadResult) -> Option<f64> {
         None

@@ -50,10 +50,22 @@ fn what_is_to_be_warm_is_read_once_before_the_work() {
 fn nothing_is_half_warm() {
     let house = house();
     let mut runner = house.runner();
-    let actors = vec![prepared(&house, &mut runner, 100), prepared(&house, &mut runner, 100)];
+    let mut other = prepared(&house, &mut runner, 100);
+    other.stage.ends.get_mut("client").unwrap().at = At::Path("/dev/vdy".into());
+    let actors = vec![prepared(&house, &mut runner, 100), other];
     let error = run(&mut runner, actors, &[]).unwrap_err();
     assert!(error.is::<Impossible>(), "it would not fit another time: {error:#}");
     let said = format!("{error:#}");
     assert!(said.contains("takes 200 MiB of page cache, and fake has 128 MiB of memory left"), "{said}");
     assert_eq!(house.told(), [""; 0], "nothing was begun");
+}
+
+#[test]
+fn what_several_read_of_one_file_is_cached_once() {
+    let house = house();
+    let mut runner = house.runner();
+    let actors = vec![prepared(&house, &mut runner, 100), prepared(&house, &mut runner, 100)];
+    run(&mut runner, actors, &[]).unwrap();
+    let read = house.told().iter().filter(|line| line.starts_with("dd ")).count();
+    assert_eq!(read, 1);
 }
