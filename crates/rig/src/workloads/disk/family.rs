@@ -114,7 +114,7 @@ impl Member {
             Some("only random reads have a rate, by threads instead of io_uring".to_owned())
         } else if !(1..=RATE_MOST).contains(&rate) {
             Some(format!("the rate is out of range: 1iops to {RATE_MOST}iops"))
-        } else if rate % depth != 0 {
+        } else if !rate.is_multiple_of(depth) {
             Some(format!("{rate} requests a second are not the same for each of {depth} threads: use a multiple of it"))
         } else {
             None
