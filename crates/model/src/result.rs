@@ -16,8 +16,8 @@ mod work;
 
 pub use energy::{AtRest, DOMAIN, ENERGY, Metered, POWER, metered};
 pub use seen::{
-    BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, OWN, PART, ProbeResult,
-    REQUEST_SECONDS, ROLE, SECONDS, SHARE, STOLEN, WAY, Watched, seen_around,
+    BUSY, CACHED_AFTER, CACHED_BEFORE, COMPONENT, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, LOST, OWN, PART,
+    ProbeResult, REQUEST_SECONDS, ROLE, SAMPLED, SAMPLES, SECONDS, SHARE, SOURCE, STOLEN, WAY, Watched, seen_around,
 };
 pub use traits::{
     BANDWIDTH, DiskTraits, IOPS, LATE, LATENCY, READ, REQUESTS, Unjudged, WRITTEN, WorkloadTraits, amounts_of,

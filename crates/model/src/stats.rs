@@ -328,6 +328,23 @@ impl Grouped {
             .filter(|i| i.high.is_finite());
         Ratio { value: self.mean.exp(), interval, pairs: self.n, boots: self.groups }
     }
+
+    fn difference(&self) -> Difference {
+        let half = self.spread.and_then(|(variance, freedom)| half_width(variance, freedom));
+        let interval = half.map(|half| Interval { low: self.mean - half, high: self.mean + half });
+        Difference { value: self.mean, interval, pairs: self.n, boots: self.groups }
+    }
+
+    /// The difference of two independent means, with Welch's degrees of freedom.
+    fn less(&self, base: &Grouped) -> Grouped {
+        let spread = base.spread.zip(self.spread).map(|((v, f), (w, g))| {
+            let freedom = (v + w).powi(2) / (v * v / f + w * w / g);
+            // Two sides without scatter: no variance, and the freedom does not matter.
+            (v + w, if freedom.is_finite() { freedom } else { f + g })
+        });
+        let (n, groups) = (base.n.min(self.n), base.groups.min(self.groups));
+        Grouped { mean: self.mean - base.mean, spread, n, groups }
+    }
 }
 
 /// Logarithm of a pair's ratio; `None` where a side is not a positive number.
@@ -346,10 +363,7 @@ pub fn paired_ratio(pairs: &[Pair]) -> Option<Ratio> {
 /// pairs.
 pub fn paired_difference(pairs: &[Pair]) -> Option<Difference> {
     let all: Vec<(u32, f64)> = pairs.iter().map(|p| (p.boot, p.test - p.base)).filter(|(_, d)| d.is_finite()).collect();
-    let grouped = grouped(&all)?;
-    let half = grouped.spread.and_then(|(variance, freedom)| half_width(variance, freedom));
-    let interval = half.map(|half| Interval { low: grouped.mean - half, high: grouped.mean + half });
-    Some(Difference { value: grouped.mean, interval, pairs: grouped.n, boots: grouped.groups })
+    Some(grouped(&all)?.difference())
 }
 
 /// Geometric mean of `test / base` from independent samples given as (boot, figure): Welch's interval on the log scale,
@@ -359,15 +373,13 @@ pub fn independent_ratio(base: &[(u32, f64)], test: &[(u32, f64)]) -> Option<Rat
         let logs: Vec<_> = side.iter().filter(|(_, x)| *x > 0.0).map(|&(b, x)| (b, x.ln())).collect();
         grouped(&logs)
     };
-    let (base, test) = (logs(base)?, logs(test)?);
-    let spread = base.spread.zip(test.spread).map(|((v, f), (w, g))| {
-        let freedom = (v + w).powi(2) / (v * v / f + w * w / g);
-        // Two sides without scatter: no variance, and the freedom does not matter.
-        (v + w, if freedom.is_finite() { freedom } else { f + g })
-    });
-    let both =
-        Grouped { mean: test.mean - base.mean, spread, n: base.n.min(test.n), groups: base.groups.min(test.groups) };
-    Some(both.ratio())
+    Some(logs(test)?.less(&logs(base)?).ratio())
+}
+
+/// Mean of `test - base` from independent samples given as (boot, figure), for figures that may be 0: Welch's interval,
+/// as for [`independent_ratio`]. `None` when a side has no sample.
+pub fn independent_difference(base: &[(u32, f64)], test: &[(u32, f64)]) -> Option<Difference> {
+    Some(grouped(test)?.less(&grouped(base)?).difference())
 }
 
 #[cfg(test)]

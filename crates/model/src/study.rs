@@ -48,6 +48,9 @@ pub struct Study {
     pub title: String,
     /// What it reproduces, for example `shafer2010, section 3.3`; may be empty.
     pub cites: String,
+    /// Whether CPU time is told by component, by samples of the processors.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub components: bool,
     /// Baseline of the cells.
     #[serde(default, skip_serializing_if = "Baseline::is_native")]
     pub baseline: Baseline,

@@ -5,6 +5,7 @@
 mod build;
 mod cell_row;
 pub mod compare;
+pub mod components;
 pub mod durability;
 pub mod energy;
 pub mod explain;

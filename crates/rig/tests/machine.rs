@@ -16,6 +16,7 @@ mod guest_served;
 mod guest_workloads;
 mod root_blocktrace;
 mod root_cells;
+mod root_components;
 mod root_container;
 mod root_cpu;
 mod root_iostat;

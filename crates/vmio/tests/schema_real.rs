@@ -26,7 +26,11 @@ use vmio::store::Store;
 use vmio_model::cell::{Arch, Millis, Subject};
 use vmio_model::figure::{Reading, Unit};
 use vmio_model::modelled::{ModelAccuracy, ModelledDisk};
-use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, CpuUse, Mark, ProbeResult, READ, RunState, Watched};
+use vmio_model::result::{
+    Accel, CACHED_AFTER, CACHED_BEFORE, COMPONENT, CpuUse, LOST, Mark, ProbeResult, READ, ROLE, RunState, SAMPLED,
+    SAMPLES, SOURCE, Watched,
+};
+use vmio_model::run::Run;
 use vmio_model::waterfall::cells::{self, Bound, CellLayers, DeviceView, Times, Untimed, Why};
 use vmio_model::waterfall::live::{LiveDisk, Thread};
 use vmio_model::waterfall::{Layer, Waterfall};
@@ -124,9 +128,11 @@ fn said_in_full() -> vmio_model::run::Run {
 /// 12 of a paper's study over networks, 13 with groups of workloads.
 fn stock(dir: &Path) {
     let store = Store::open(&dir.join("vmio.db")).unwrap();
-    let first = common::run(Accel::Tcg);
+    let mut first = common::run(Accel::Tcg);
+    sampled(&mut first, "libc");
     assert_eq!(common::store_run(&store, &first), 1);
     let mut second = common::run(Accel::Kvm);
+    sampled(&mut second, "kvm");
     second.state = RunState::Interrupted("Ctrl-C".into());
     second.environment.kernel = "6.12.0-1-amd64".into();
     second.environment.cap_ratio = Some(0.25);
@@ -142,7 +148,9 @@ fn stock(dir: &Path) {
     proven.kind = vmio_model::kind::RunKind::Proof(1);
     proven.samples.retain(|s| s.cell == proof.before || s.cell == proof.after);
     common::store_run(&store, &proven);
-    common::store_run(&store, &common::paper::run(Accel::Kvm));
+    let mut paper = common::paper::run(Accel::Kvm);
+    sampled(&mut paper, "libc");
+    common::store_run(&store, &paper);
     let mut failed = common::run(Accel::Kvm);
     // CPU time by the clock of processes, and a device stall.
     let exact = CpuUse { host_seconds: 9.0, kernel_seconds: Some(1.5), ..CpuUse::default() };
@@ -173,6 +181,7 @@ fn stock(dir: &Path) {
     }
     failed.environment.at_rest = [199.0, 201.0].map(common::at_rest).into();
     failed.samples.iter_mut().for_each(|sample| sample.seen.push(common::metered(300.0)));
+    sampled(&mut failed, "kvm");
     failed.samples[0].marks.push(Mark::Stalled);
     failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());
     failed.samples.truncate(30);
@@ -192,6 +201,17 @@ fn stock(dir: &Path) {
     common::store_run(&store, &common::suite::run(Accel::Kvm));
     common::store_run(&store, &common::suite::network(Accel::Kvm));
     common::store_run(&store, &common::suite::disk(Accel::Kvm));
+}
+
+/// Adds what samples of the processors tell.
+fn sampled(run: &mut Run, component: &str) {
+    for sample in &mut run.samples {
+        let of =
+            |figure: &str, value: f64| Reading::scalar(figure, value).with(ROLE, "vcpu").with(COMPONENT, component);
+        let lost = Reading::scalar(LOST, 0.0).with(SOURCE, "cpu-clock");
+        let figures = vec![of(SAMPLED, 0.5), of(SAMPLES, 499.0), lost];
+        sample.seen.push(ProbeResult::here(Watched::Components, "components", figures));
+    }
 }
 
 const POLICY: &str = include_str!("fixtures/guard.toml");

@@ -12,7 +12,10 @@ use vmio::report::{self, Report};
 use vmio::term::Style;
 use vmio_model::cell::{Side, Subject};
 use vmio_model::figure::{Figure, RUN, Reading, Unit};
-use vmio_model::result::{Accel, BUSY, CACHED_AFTER, CACHED_BEFORE, ProbeResult, STOLEN, Watched};
+use vmio_model::result::{
+    Accel, BUSY, CACHED_AFTER, CACHED_BEFORE, COMPONENT, LOST, ProbeResult, ROLE, SAMPLED, SAMPLES, SOURCE, STOLEN,
+    Watched,
+};
 use vmio_model::run::Run;
 
 fn text(run: &Run) -> String {
@@ -125,6 +128,48 @@ fn the_wire_and_how_idle_the_host_was_are_in_every_form() {
         assert!((cell["cpu"]["host_idle_ratio"].as_f64().unwrap() - idle).abs() < 1e-9, "{}", cell["cpu"]);
     }
     assert!(of("machine/qemu").get("wires").is_none());
+}
+
+/// What a sampled processor tells of each cell: CPU seconds by role and component, of so many requests as that is a part.
+fn sampled(run: &mut Run, libc: f64) {
+    for sample in &mut run.samples {
+        let of = |figure: &str, component: &str, value: f64| {
+            Reading::scalar(figure, value).with(ROLE, "worker").with(COMPONENT, component)
+        };
+        let part = |component: &str, seconds: f64| {
+            [of(SAMPLED, component, seconds), of(SAMPLES, component, (seconds * 997.0).round())]
+        };
+        let all = [part("libc", libc), part("kernel, block", 0.5), part("qemu-system-x86_64", 0.001)].concat();
+        let lost = Reading::scalar(LOST, 0.0).with(SOURCE, "cpu-clock");
+        let figures = all.into_iter().chain([lost]).collect();
+        sample.seen.push(ProbeResult::here(Watched::Components, "components", figures));
+    }
+}
+
+/// CPU time by component is a table for each cell, and where two runs have it, the difference of both.
+#[test]
+fn components_are_in_every_form_and_in_the_comparison_of_two_runs() {
+    let mut run = common::run(Accel::Kvm);
+    assert!(forms(&run).iter().all(|(_, shown)| !shown.contains("by component")));
+    sampled(&mut run, 0.25);
+    let rows =
+        ["CPU time by component, ", "CPU/req", "libc", "kernel, block", "67 %", "1 other", "Samples are by cpu-clock"];
+    has(&run, &rows);
+    let shown = text(&run);
+    let tables = shown.split("CPU time by component").skip(1).collect::<Vec<_>>().join("\n");
+    is_narrow(tables.split("Findings").next().unwrap());
+    assert!(!shown.contains("What else was seen"), "it is in no other table");
+    let summary = serde_json::to_value(&Report::of(&run).summary).unwrap();
+    let first = &summary["cells"][0]["components"]["rows"][0];
+    assert_eq!(first["component"], "kernel, block");
+    assert_eq!(first["seconds"]["value"], 0.5);
+    assert!((first["seconds_by_role"]["worker"].as_f64().unwrap() - 0.5).abs() < 1e-9, "{first}");
+    let mut other = common::run(Accel::Kvm);
+    sampled(&mut other, 0.75);
+    let compared = report::comparison_text(&vmio_model::summary::compare(&run, &other), Style::PLAIN);
+    assert!(compared.contains("CPU time of a request by component, "), "{compared}");
+    assert!(compared.contains("libc") && !compared.contains("qemu-system"), "what does not differ: {compared}");
+    is_narrow(&compared);
 }
 
 /// What a new probe sees needs no table of its own: it is in every form, in its unit.

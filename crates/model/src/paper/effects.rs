@@ -29,6 +29,7 @@ use crate::result::{Accel, Mark, Sample};
 use crate::run::Run;
 use crate::stats::multiple::{holm, p_value};
 use crate::stats::{Pair, Ratio, paired_ratio};
+use crate::summary::components::{CellComponents, by_cell};
 use crate::summary::{SCHEMA_VERSION, Summary, pairs};
 
 /// An effect with its verdict.
@@ -109,6 +110,9 @@ pub struct Compared {
     /// Its figures that nothing here measures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmeasured: Vec<Unmeasured>,
+    /// CPU time by component, of the cells whose processors were sampled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub components: Vec<CellComponents>,
 }
 
 /// Judges all effects of a paper by a run.
@@ -136,6 +140,7 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
         transfers: transferred(paper, summary),
         series: series(paper, summary),
         unmeasured: paper.unmeasured.clone(),
+        components: by_cell(summary),
         effects: trials.into_iter().map(|trial| trial.judged(summary.emulated, together.len())).collect(),
     }
 }

@@ -24,6 +24,8 @@ pub enum Watched {
     Processors,
     /// Processes that are not vmio's.
     Others,
+    /// Vmio's processes and the kernel's threads, by the component in which they work.
+    Components,
     /// The threads of a guest's hypervisor, by the guest's side.
     Hypervisor(String),
     /// The processes of a container, by its side.
@@ -60,6 +62,11 @@ impl Watched {
                 amount(PART, Unit::Ratio),
                 amount(OWN, Unit::Seconds),
                 amount(KERNEL, Unit::Seconds),
+            ],
+            Watched::Components => vec![
+                amount(SAMPLED, Unit::Seconds).by(&[ROLE, COMPONENT]),
+                amount(SAMPLES, Unit::Count).by(&[ROLE, COMPONENT]),
+                amount(LOST, Unit::Count).by(&[SOURCE]),
             ],
             Watched::Hypervisor(_) | Watched::Container(_) => vec![amount(BUSY, Unit::Seconds).by(&[ROLE])],
             Watched::Other(_) => Vec::new(),
@@ -209,6 +216,16 @@ pub const KERNEL: &str = "kernel-seconds";
 pub const LONGEST_WAIT: &str = "longest-wait";
 /// Figure of drives: the times of all requests, flushes included, added up.
 pub const REQUEST_SECONDS: &str = "request-seconds";
+/// Figure of components: CPU seconds by the samples in each.
+pub const SAMPLED: &str = "sampled-seconds";
+/// Figure of components: samples in each.
+pub const SAMPLES: &str = "samples";
+/// Figure of components: samples that the kernel could not keep.
+pub const LOST: &str = "lost-samples";
+/// Label of components: a file of a program, a subsystem of the kernel, a guest.
+pub const COMPONENT: &str = "component";
+/// Label of lost samples: what makes samples, `cycles` or `cpu-clock`.
+pub const SOURCE: &str = "source";
 /// Label of a hypervisor's threads: their role.
 pub const ROLE: &str = "role";
 
@@ -240,8 +257,12 @@ impl CpuUse {
                     }
                 }
                 Watched::Others => others += scalar(&one.figures, PART).unwrap_or(0.0),
-                Watched::Disk(_) | Watched::Link(_) | Watched::PageCache(_) | Watched::Drive(_) | Watched::Other(_) => {
-                }
+                Watched::Disk(_)
+                | Watched::Link(_)
+                | Watched::PageCache(_)
+                | Watched::Drive(_)
+                | Watched::Components
+                | Watched::Other(_) => {}
             }
         }
         // A ratio, since the two probes begin and end at different times.

@@ -51,13 +51,26 @@ fn asks_for_disks(top: &DeTable<'_>) -> bool {
 
 impl Reader<'_> {
     fn study(&mut self, top: &Section<'_, '_>, names: &Names) -> Option<Study> {
-        let keys =
-            ["name", "title", "cites", "baseline", "guest", "size", "repeat", "control", "guard", "matrix", "cell"];
+        let keys = [
+            "name",
+            "title",
+            "cites",
+            "components",
+            "baseline",
+            "guest",
+            "size",
+            "repeat",
+            "control",
+            "guard",
+            "matrix",
+            "cell",
+        ];
         self.known_keys(top, &keys);
         let disks = asks_for_disks(top.table);
         let name = self.string(top, "name", None);
         let title = self.string(top, "title", None);
         let cites = self.string(top, "cites", Some(""));
+        let components = self.switch(top, "components", false);
         let guest = self.section(top, "guest").and_then(|s| self.guest(&s));
         let size = self.size(top, guest, disks);
         let repeat = self.section(top, "repeat").and_then(|s| self.repeat(&s, disks));
@@ -80,6 +93,7 @@ impl Reader<'_> {
             name: name?,
             title: title?,
             cites: cites?,
+            components: components?,
             baseline: baseline?,
             guest: guest?,
             size: size?,

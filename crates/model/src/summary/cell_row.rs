@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::components::Components;
 use super::durability::Durability;
 use super::energy::EnergyRow;
 use super::over_time::OverTime;
@@ -15,8 +16,8 @@ use crate::figure::{ACTOR, Better, Compared, Form, Labels, SAME_PERCENTILE, Unit
 use crate::result::Mark;
 use crate::stats::Estimate;
 
-/// A row of the table. `device`, `cpu`, `page_cache`, `wires` and `energy` are derived from probe results; `seen` has
-/// those of probes without a field of their own, as they are, and those of meters.
+/// A row of the table. `device`, `cpu`, `components`, `page_cache`, `wires` and `energy` are derived from probe results;
+/// `seen` has those of probes without a field of their own, as they are, and those of meters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellRow {
     /// Its name: `device/qemu/virtio-blk,none,native/seq-write`, `device/native/seq-write`.
@@ -44,6 +45,9 @@ pub struct CellRow {
     pub device: Option<Device>,
     /// Its CPU time.
     pub cpu: Cpu,
+    /// Its CPU time by component; absent where the processors were not sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub components: Option<Components>,
     /// For durable appends: whether acknowledged data are on the device.
     #[serde(default)]
     pub durability: Option<Durability>,

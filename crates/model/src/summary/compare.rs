@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::SCHEMA_VERSION;
 use crate::cell::Cell;
-use crate::figure::{Better, Compared, Figure, Form};
-use crate::result::figures_of;
+use crate::figure::{Better, Compared, Figure, Form, Unit};
+use crate::result::{Sample, figures_of};
 use crate::run::Run;
-use crate::stats::{Ratio, independent_ratio};
+use crate::stats::{Difference as Apart, Ratio, independent_difference, independent_ratio};
 
+use super::components::per_request;
 use super::judge::judge_of;
+use super::rows::amount;
 use super::shares::{cells, comparable};
 
 /// A difference between the two runs' environments.
@@ -44,6 +46,23 @@ pub struct CellComparison {
     pub differs: bool,
     /// `faster`, `slower` or `no difference shown`.
     pub verdict: String,
+    /// CPU time of a request by component, the largest difference first; empty where a run did not sample the
+    /// processors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub components: Vec<ComponentDifference>,
+}
+
+/// CPU time of a request in a component, in two runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ComponentDifference {
+    /// Name of the component.
+    pub component: String,
+    /// Mean seconds in the first run; `None` where it has no such component.
+    pub a_seconds_per_request: Option<f64>,
+    /// Mean seconds in the second run.
+    pub b_seconds_per_request: Option<f64>,
+    /// The second less the first, in seconds.
+    pub difference: Apart,
 }
 
 /// The same cell in both runs, with figures that cannot be compared.
@@ -141,7 +160,38 @@ fn cell(a: &Run, b: &Run, cell: &Cell) -> Result<CellComparison, Uncompared> {
         figure_ratio: ratio,
         differs: verdict != "no difference shown",
         verdict: verdict.to_owned(),
+        components: components(a, b, cell),
     })
+}
+
+/// The CPU time of a request by component.
+fn components(a: &Run, b: &Run, cell: &Cell) -> Vec<ComponentDifference> {
+    let of = |run: &Run| {
+        let samples: Vec<&Sample> = run.samples.iter().filter(|s| s.cell == *cell).collect();
+        per_request(&samples, |s| amount(s, &run.workloads, Unit::Requests))
+    };
+    let (of_a, of_b) = (of(a), of(b));
+    // Where a run sampled nothing there is nothing to compare; a component that one of them lacks took no time there.
+    let (Some(none_a), Some(none_b)) = (nothing(&of_a), nothing(&of_b)) else { return Vec::new() };
+    let mean = |all: &[(u32, f64)]| all.iter().map(|(_, seconds)| seconds).sum::<f64>() / all.len() as f64;
+    let one = |component: &String| {
+        let (in_a, in_b) = (of_a.get(component), of_b.get(component));
+        Some(ComponentDifference {
+            component: component.clone(),
+            a_seconds_per_request: in_a.map(|all| mean(all)),
+            b_seconds_per_request: in_b.map(|all| mean(all)),
+            difference: independent_difference(in_a.unwrap_or(&none_a), in_b.unwrap_or(&none_b))?,
+        })
+    };
+    let names: BTreeSet<&String> = of_a.keys().chain(of_b.keys()).collect();
+    let mut all: Vec<ComponentDifference> = names.into_iter().filter_map(one).collect();
+    all.sort_by(|x, y| y.difference.value.abs().total_cmp(&x.difference.value.abs()));
+    all
+}
+
+/// A component that took no time in any sample; `None` without samples.
+fn nothing(all: &BTreeMap<String, Vec<(u32, f64)>>) -> Option<Vec<(u32, f64)>> {
+    Some(all.values().next()?.iter().map(|(boot, _)| (*boot, 0.0)).collect())
 }
 
 /// How the second run declares the figure of a workload differently from the first, which is judged by it.

@@ -32,6 +32,28 @@ impl Mapping {
     }
 }
 
+/// A mapping from which a process may execute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Executable<'a> {
+    /// First address.
+    pub from: u64,
+    /// The address behind it.
+    pub to: u64,
+    /// The file's path, or the kernel's name for memory that it maps itself (`[vdso]`); empty for memory of no file.
+    pub name: &'a str,
+}
+
+impl<'a> Executable<'a> {
+    /// Of a line; `None` for what may not be executed.
+    pub fn parse(line: &'a str) -> Option<Self> {
+        let mut fields = line.splitn(6, ' ');
+        let (from, to) = fields.next()?.split_once('-')?;
+        fields.next().filter(|rights| rights.as_bytes().get(2) == Some(&b'x'))?;
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        Some(Self { from: hex(from)?, to: hex(to)?, name: fields.nth(3).unwrap_or_default().trim_start() })
+    }
+}
+
 /// Completion rings of Linux AIO: each `io_setup(2)` maps one (Linux fs/aio.c, `aio_setup_ring`).
 pub fn aio_rings(maps: &str) -> usize {
     maps.lines().filter(|l| l.contains("/[aio]")).count()
@@ -41,6 +63,19 @@ pub fn aio_rings(maps: &str) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn what_may_be_executed_is_read_with_its_name() {
+        let of = |line| Executable::parse(line).map(|found| (found.from, found.to, found.name));
+        let library = "7f1c2a000000-7f1c2a001000 r-xp 00002000 fd:1f 173521             /usr/lib/lib a.so.1 (deleted)";
+        assert_eq!(of(library), Some((0x7f1c_2a00_0000, 0x7f1c_2a00_1000, "/usr/lib/lib a.so.1 (deleted)")));
+        assert_eq!(of("7f1000-7f2000 rwxp 00000000 00:00 0 "), Some((0x7f_1000, 0x7f_2000, "")));
+        assert_eq!(of("7f1000-7f2000 rwxp 00000000 00:00 0"), Some((0x7f_1000, 0x7f_2000, "")));
+        assert_eq!(of("7ffd000-7ffe000 r-xp 00000000 00:00 0                      [vdso]").unwrap().2, "[vdso]");
+        for none in ["7f1000-7f2000 rw-p 00000000 00:00 0 [heap]", "", "x-y r-xp 0 0 0 z"] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
 
     #[test]
     fn lines_of_maps_are_read() {

@@ -7,6 +7,7 @@
 //! | a file of … | goes to |
 //! |---|---|
 //! | one process or thread (`/proc/PID/…`) | [`process`]; its mapped files: [`maps`] |
+//! | functions of the kernel (`/proc/kallsyms`) | [`kallsyms`] |
 //! | the whole machine (`/proc/stat`, `/proc/meminfo`, `/proc/swaps`, `/proc/sys/…`, its clock source) | [`system`] |
 //! | processors and NUMA nodes, lists of processors | [`cpu`] |
 //! | block devices (`/sys/block`, `/sys/dev/block`, `/proc/diskstats`) | [`block`] |
@@ -57,6 +58,7 @@ pub mod cpu;
 pub mod device;
 pub mod hwmon;
 pub mod journal;
+pub mod kallsyms;
 pub mod kind;
 pub mod maps;
 pub mod mounts;

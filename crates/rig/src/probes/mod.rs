@@ -26,6 +26,7 @@ use crate::redfish::Controller;
 
 pub mod blockstats;
 mod command;
+pub mod components;
 pub mod cpu;
 pub mod diskstats;
 mod energy;
@@ -48,6 +49,7 @@ mod watch;
 
 pub use blockstats::Counter;
 pub use command::Heard;
+pub use components::Workers;
 pub use unseen::Unseen;
 pub use watch::{Observed, Watch, each_once};
 
@@ -65,6 +67,7 @@ pub const ALL: &[&dyn Probe] = &[
     &ipmi::Ipmi,
     &redfish::Redfish,
     &power_command::PowerCommand,
+    &components::Components,
 ];
 
 /// Ticks a second on the host.
@@ -209,6 +212,8 @@ pub enum ProbeSubject {
         /// The process that, with all below it, is vmio's own.
         than: u32,
     },
+    /// Vmio's processes and the kernel's threads, by the component in which they work.
+    Components(Workers),
     /// The hypervisor of a guest, with the guest's name in results.
     Hypervisor(String, Hypervisor),
     /// A container of vmio's own, with its name in results.
@@ -244,6 +249,7 @@ impl ProbeSubject {
             ProbeSubject::Drive { target, .. } => Watched::Drive(target.clone()),
             ProbeSubject::Processors => Watched::Processors,
             ProbeSubject::Others { .. } => Watched::Others,
+            ProbeSubject::Components(_) => Watched::Components,
             ProbeSubject::Hypervisor(guest, _) => Watched::Hypervisor(guest.clone()),
             ProbeSubject::Container(guest, _) => Watched::Container(guest.clone()),
             ProbeSubject::Energy(_) => Watched::Other("powercap".to_owned()),
@@ -295,6 +301,7 @@ mod tests {
             blockstats::tests::drive(&[]),
             ProbeSubject::Processors,
             ProbeSubject::Others { than: 7 },
+            ProbeSubject::Components(Workers::of(7)),
             ProbeSubject::Hypervisor("qemu".into(), hypervisor),
             ProbeSubject::Container("container".into(), Processes { first: 7, agent: 8 }),
             ProbeSubject::Energy(vec![Zone {

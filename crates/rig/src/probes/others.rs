@@ -97,7 +97,7 @@ struct One {
 
 /// Whose a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+pub(super) enum Whose {
     Others,
     Ours,
     Kernel,
@@ -105,18 +105,18 @@ enum Whose {
 
 /// Seconds that were spent between two looks.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Spent {
-    others: f64,
-    ours: f64,
-    kernel: f64,
+pub(super) struct Spent {
+    pub(super) others: f64,
+    pub(super) ours: f64,
+    pub(super) kernel: f64,
 }
 
 /// All processes at one time, by number and beginning: numbers are used again.
 #[derive(Debug, Default, PartialEq)]
-struct Table(BTreeMap<(u32, u64), One>);
+pub(super) struct Table(BTreeMap<(u32, u64), One>);
 
 impl Table {
-    fn read(reader: &dyn Reader, than: u32) -> vmio_node::Result<Self> {
+    pub(super) fn read(reader: &dyn Reader, than: u32) -> vmio_node::Result<Self> {
         let numbers = process::all(reader)?;
         // One that has ended since is not there.
         let stats = numbers.iter().filter_map(|pid| reader.read_text(&process::file(pid, "stat")).ok());
@@ -143,7 +143,7 @@ impl Table {
     }
 
     /// Seconds that each of them ran until then.
-    fn spent_until(&self, then: &Self) -> Spent {
+    pub(super) fn spent_until(&self, then: &Self) -> Spent {
         let mut ended: BTreeMap<u32, f64> = BTreeMap::new();
         for (id, one) in &self.0 {
             if !then.0.contains_key(id) {

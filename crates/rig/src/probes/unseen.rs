@@ -1,6 +1,9 @@
 //! Why a probe says nothing of a subject.
 
+use std::io;
+
 use vmio_look::backing::NotVisible;
+use vmio_look::require::Check;
 use vmio_node::linux::nfs;
 
 use crate::{guests, redfish};
@@ -60,6 +63,12 @@ pub enum Unseen {
     Redfish(#[from] redfish::Error),
     #[error("the processors of this machine cannot be counted")]
     NoProcessors,
+    #[error("{0}")]
+    Unmet(Check),
+    #[error("the kernel does not sample the processors: {0}")]
+    NotSampled(io::Error),
+    #[error("the kernel gave no sample of vmio's processes or the kernel's threads")]
+    NoSamples,
     #[error("{name} (process {pid}) ended during the cell")]
     HypervisorEnded { name: &'static str, pid: u32 },
     #[error("the container ended during the cell")]

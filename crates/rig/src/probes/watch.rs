@@ -52,6 +52,9 @@ pub fn each_once(points: impl IntoIterator<Item = ProbePoint>) -> Vec<ProbePoint
                 known.servers.sort_unstable();
                 known.servers.dedup();
             }
+            (Some(ProbeSubject::Components(known)), ProbePoint { subject: ProbeSubject::Components(more), .. }) => {
+                known.join(more)
+            }
             (Some(_), _) => {}
         }
     }
@@ -63,6 +66,7 @@ impl ProbeSubject {
     fn is_that_of(&self, other: &ProbeSubject) -> bool {
         match (self, other) {
             (ProbeSubject::Hypervisor(_, one), ProbeSubject::Hypervisor(_, other)) => one.pid == other.pid,
+            (ProbeSubject::Components(one), ProbeSubject::Components(other)) => one.are_those_of(other),
             // A file and a loop device over another file may lie on the same disks.
             (ProbeSubject::Disk(one), ProbeSubject::Disk(other)) if !one.leaves.is_empty() => {
                 one.leaves == other.leaves

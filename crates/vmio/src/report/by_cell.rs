@@ -103,6 +103,7 @@ fn thing(seen: &SeenRow) -> String {
         Watched::Hypervisor(side) | Watched::Container(side) => side,
         Watched::Processors => "processors",
         Watched::Others => "other processes",
+        Watched::Components => "components",
     };
     if seen.node.is_empty() { name.to_owned() } else { format!("{name} of {}", seen.node) }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use vmio_model::figure::Better;
+use vmio_model::figure::{Better, Unit};
 use vmio_model::summary::Comparison;
-use vmio_model::summary::compare::Uncompared;
+use vmio_model::summary::compare::{CellComparison, Uncompared};
 
 use super::document::{
     Block, Cell, Column, Document, In, Layout, Long, Name, Pairs, Row, Span, Table, Text, heading, list, say,
@@ -42,6 +42,11 @@ pub(super) fn document(c: &Comparison) -> Document {
         let note = format!("Of {names} less is better: there it is {turned}, so that above 1 is faster.");
         doc.put(say((0, 0), note));
     }
+    for cell in c.cells.iter().filter(|cell| !cell.components.is_empty()) {
+        doc.gap();
+        doc.put(heading(2, format!("CPU time of a request by component, {}", cell.key)));
+        doc.put(components(c, cell).into());
+    }
     for (run, keys) in [(c.a, &c.only_a), (c.b, &c.only_b)] {
         doc.put(list((2, 4), keys.iter().map(|key| format!("only in run {run}: {key}"))));
     }
@@ -60,4 +65,28 @@ fn cells(c: &Comparison) -> Table {
     let narrow = format!("run {} / run {}", c.b, c.a);
     let layout = Layout { indents: [0, 0], long: Long::Outside, ..Layout::new(39) };
     Table { narrow, ..Table::new("Cell", layout, columns).with(rows) }
+}
+
+/// Components whose time differs by less than this part of a request's are left out; the JSON has all.
+const LEAST_PART: f64 = 0.002;
+
+/// CPU time of a request in each component, in both runs.
+fn components(c: &Comparison, cell: &CellComparison) -> Table {
+    let time = |seconds: Option<f64>| seconds.map_or("0".to_owned(), |seconds| format::figure(Unit::Seconds, seconds));
+    let most: f64 = cell.components.iter().filter_map(|one| one.a_seconds_per_request).sum();
+    let shown = cell.components.iter().filter(|one| one.difference.value.abs() >= most * LEAST_PART);
+    let rows = shown.map(|one| {
+        let difference = format::difference(Unit::Seconds, &one.difference);
+        let sure = one.difference.interval.is_some_and(|i| i.above(0.0) || i.below(0.0));
+        let difference = if sure { Span::Bold(difference) } else { Span::Plain(difference) };
+        let times = [one.a_seconds_per_request, one.b_seconds_per_request].map(|seconds| Cell::from(time(seconds)));
+        Row::new(&one.component, times.into_iter().chain([Text::from(difference).into()]))
+    });
+    let columns = [
+        Column::new(format!("run {}", c.a), 11),
+        Column::new(format!("run {}", c.b), 11),
+        Column::new("difference (95 %)", 26),
+    ];
+    let layout = Layout { long: Long::Outside, ..Layout::flush(32) };
+    Table::new("Component", layout, columns).with(rows)
 }

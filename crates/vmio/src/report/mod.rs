@@ -4,6 +4,7 @@
 //! a figure for something that was not measured. What people read is one document, whatever its form.
 
 mod by_cell;
+mod by_component;
 mod code;
 mod comparison;
 mod config;

@@ -1,9 +1,10 @@
 //! The report of a run as a document: conclusions, then figures, then the environment.
 
 use vmio_model::summary::Headline;
+use vmio_model::summary::components;
 
 use super::document::{Block, Document, Head, In, Kind, Name, Pairs, Span, Text, heading, list, paragraph, say};
-use super::{Report, by_cell, cost, finding, format, like, measured, paper, raw, scores, short, view};
+use super::{Report, by_cell, by_component, cost, finding, format, like, measured, paper, raw, scores, short, view};
 
 /// The whole report.
 pub(super) fn document(report: &Report<'_>) -> Document {
@@ -22,6 +23,7 @@ pub(super) fn document(report: &Report<'_>) -> Document {
     measured::put(&mut doc, report);
     concluded(&mut doc, report, In::SOURCE);
     cost::put(&mut doc, report);
+    doc.add(by_component::tables(&components::by_cell(summary)), In::ALL);
     by_cell::put(&mut doc, report);
     if !summary.skipped.is_empty() {
         let cells = view::not_measured(summary);

@@ -99,6 +99,10 @@ fn check_resumed(run: &Run, study: &Study, options: &RunOptions) -> Result<(), F
         let why = "this run began without --steady-state, so its samples follow another rule";
         return Err(Failure::new(Exit::Usage, why).help("start a new run: leave out --resume"));
     }
+    if options.components && !study.components {
+        let why = "this run began without --components, and sampling takes time of what is measured";
+        return Err(Failure::new(Exit::Usage, why).help("start a new run: leave out --resume"));
+    }
     Ok(())
 }
 
@@ -117,6 +121,7 @@ fn with_options(mut study: Study, options: &RunOptions) -> Result<Study, Failure
         }
         study.repeat.ask_for_steady_state();
     }
+    study.components |= options.components;
     Ok(study)
 }
 

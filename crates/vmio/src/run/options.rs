@@ -76,6 +76,10 @@ pub struct RunOptions {
     /// that it prints is WATTS or SECONDS WATTS, and one that ends is run again every second (docs/probes.md)
     #[arg(long, value_name = "CMD", value_hint = clap::ValueHint::CommandString)]
     pub power_command: Option<String>,
+    /// Tell the CPU time of cells by component too: guest, each file of QEMU and of programs, each subsystem of the
+    /// kernel. Samples the processors about 1,000 times a second (docs/probes.md)
+    #[arg(long)]
+    pub components: bool,
     /// Print the plan and exit; nothing is changed
     #[arg(long)]
     pub dry_run: bool,
@@ -183,6 +187,7 @@ impl RunOptions {
             ("--steady-state", self.steady_state),
             ("--power", !self.power.is_empty()),
             ("--power-command", self.power_command.is_some()),
+            ("--components", self.components),
         ];
         if let Some((name, _)) = not_there.iter().find(|(_, given)| *given && self.is_afar()) {
             return refuse(format!("{name} concerns this host, and --on names another machine"), "leave it out");

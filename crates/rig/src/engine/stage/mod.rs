@@ -20,7 +20,7 @@ use crate::limits::OOM_SCORE_ADJ;
 use crate::nets::Port;
 use crate::nodes::NodeId;
 use crate::probes::foreign::Circumstances;
-use crate::probes::{ProbePoint, ProbeSubject};
+use crate::probes::{ProbePoint, ProbeSubject, Workers};
 use crate::workloads::{self, At, End, Gentle, ResolvedWorkload, Role, Stage, Wants};
 
 mod disk;
@@ -164,19 +164,29 @@ impl Stager<'_, '_> {
         let here = |subject| ProbePoint::here(self.bed.local.clone(), subject);
         let of_host = [ProbeSubject::Processors, ProbeSubject::Others { than: std::process::id() }];
         let mut all: Vec<ProbePoint> = of_host.into_iter().chain(self.bed.meters.iter().cloned()).map(here).collect();
+        all.extend(self.workers(|workers| workers));
         all.extend(self.hypervisor(&actor.side, servers));
         let (running, side) = (self.guests.get(&actor.side), actor.side.to_string());
         if let Some(processes) = running.and_then(|running| running.guest.processes()) {
             all.push(here(ProbeSubject::Container(side, processes)));
+            all.extend(self.workers(|workers| workers.with_container(processes)));
         }
         Ok(all)
     }
 
+    /// Vmio's processes by component, with what is known of some, where the study asks for that.
+    fn workers(&self, known: impl FnOnce(Workers) -> Workers) -> Option<ProbePoint> {
+        let subject = || ProbeSubject::Components(known(Workers::of(std::process::id())));
+        self.bed.study.components.then(|| ProbePoint::here(self.bed.local.clone(), subject()))
+    }
+
     /// The processes that run a guest, and those that serve its disks.
-    fn hypervisor(&self, side: &Side, servers: Vec<u32>) -> Option<ProbePoint> {
-        let own = self.guests.get(side)?.hypervisor.clone()?;
-        let subject = ProbeSubject::Hypervisor(side.to_string(), Hypervisor { servers, ..own });
-        Some(ProbePoint::here(self.bed.local.clone(), subject))
+    fn hypervisor(&self, side: &Side, servers: Vec<u32>) -> Vec<ProbePoint> {
+        let running = self.guests.get(side).and_then(|running| running.hypervisor.clone());
+        let Some(own) = running.map(|own| Hypervisor { servers, ..own }) else { return Vec::new() };
+        let workers = self.workers(|workers| workers.with_hypervisor(&own));
+        let subject = ProbeSubject::Hypervisor(side.to_string(), own);
+        workers.into_iter().chain([ProbePoint::here(self.bed.local.clone(), subject)]).collect()
     }
 }
 

@@ -55,6 +55,8 @@ pub struct Document<'a> {
     latency_unseen: Option<String>,
     /// How each side is held to its cores and memory, in words.
     held: &'a CgroupPlan,
+    /// Whether CPU time is told by component (`--components`).
+    components: bool,
     /// The meters that the user names; `None` where none is named.
     meter: Option<Meter<'a>>,
     /// File of the kernel that guests boot, where the user names it.
@@ -152,6 +154,7 @@ pub fn json(plan: &Planned) -> Document<'_> {
         guest_kernel: plan.kernel.as_ref().map(|(kernel, _)| kernel.file.as_path()),
         latency_unseen: plan.latency_unseen.as_ref().map(ToString::to_string),
         held: &plan.cgroups,
+        components: plan.study.components,
         meter: meter(&plan.power),
         other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),
         skipped: plan.skipped(),

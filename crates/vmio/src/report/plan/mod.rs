@@ -102,6 +102,7 @@ impl<'a> PlanContext<'a> {
         self.writes(&mut rows);
         self.root(&mut rows);
         self.power(&mut rows);
+        self.components(&mut rows);
         others(self.plan, &mut rows);
         self.undone(&mut rows);
         self.left_out(&mut rows);
@@ -263,6 +264,13 @@ impl<'a> PlanContext<'a> {
         }
         for (at, line) in lines.into_iter().enumerate() {
             rows.put(if at == 0 { "power" } else { "" }, line);
+        }
+    }
+
+    /// Samples of the processors.
+    fn components(&self, rows: &mut Rows) {
+        if self.plan.study.components {
+            rows.put("components", "all processors are sampled about 1,000 times a second next to each cell");
         }
     }
 
