@@ -20,8 +20,10 @@ use crate::interface::DiscoveredInterface;
 use crate::planes::{Count, Observation, Plane, PlaneError, Scope, Setting};
 
 mod count;
+mod delay;
 mod status;
 
+pub use delay::MemberDelay;
 pub use status::{HeldStatus, MemberStatus, PoolStatus};
 
 /// Why something is not in force.

@@ -8,13 +8,17 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use vmio_model::policy::delay::DelayTarget;
 use vmio_model::rate::BitRate;
 
 use crate::core::PoolStatus;
 use crate::desired::PoolKey;
 use crate::planes::{Count, FlowCount, LocalCount};
 
+mod delay;
 pub mod history;
+
+pub use delay::{DelayChange, DelayDemand, Waits};
 
 /// Share of a minimum from which on it is met, since windows cut packets.
 const MET: f64 = 0.95;
@@ -46,6 +50,8 @@ pub struct MemberDemand {
     pub local_bps: Option<BitRate>,
     /// Rate of each of its flow classes in the last window, in their order; `None` as for `rate_bps`.
     pub flow_bps: Vec<Option<BitRate>>,
+    /// How long its packets waited.
+    pub delay: DelayDemand,
     /// Time in which it was held back.
     pub held: Duration,
     /// Time in which it wanted its minimum.
@@ -91,6 +97,7 @@ impl MemberDemand {
         (self.rate_bps, self.offered_bps, self.flooded_now, self.otherwise) = Default::default();
         self.interrupted = true;
         self.flow_bps.clear();
+        self.delay.interrupt();
         if min == BitRate::ZERO {
             return;
         }
@@ -170,31 +177,41 @@ impl MemberDemand {
 
     /// Whether a breach begins or ends with this window.
     fn judge(&mut self, missed: bool, time: Duration) -> Option<BreachChange> {
-        if let Some(so_far) = &mut self.breached {
-            *so_far += time;
-        }
-        if missed == self.breached.is_some() {
-            self.otherwise = Duration::ZERO;
-            return None;
-        }
-        self.otherwise += time;
-        if self.otherwise < LASTS {
-            return None;
-        }
-        let change = match self.lasted() {
-            None => BreachChange::Begins,
-            Some(lasted) => BreachChange::Ends(lasted),
-        };
-        self.breached = missed.then_some(self.otherwise);
-        self.breaches += u64::from(missed);
-        self.otherwise = Duration::ZERO;
-        Some(change)
+        judge((&mut self.breached, &mut self.otherwise, &mut self.breaches), missed, time)
     }
 
     /// Duration of the breach up to the last window in which the minimum was not met.
     fn lasted(&self) -> Option<Duration> {
         Some(self.breached?.saturating_sub(self.otherwise))
     }
+}
+
+/// Whether something begins or ends that was `missed` in this window: for how long it lasts, for how long windows have
+/// contradicted that, and how often there was one.
+fn judge(
+    (now, otherwise, total): (&mut Option<Duration>, &mut Duration, &mut u64),
+    missed: bool,
+    time: Duration,
+) -> Option<BreachChange> {
+    if let Some(so_far) = now {
+        *so_far += time;
+    }
+    if missed == now.is_some() {
+        *otherwise = Duration::ZERO;
+        return None;
+    }
+    *otherwise += time;
+    if *otherwise < LASTS {
+        return None;
+    }
+    let change = match now {
+        None => BreachChange::Begins,
+        Some(so_far) => BreachChange::Ends(so_far.saturating_sub(*otherwise)),
+    };
+    *now = missed.then_some(*otherwise);
+    *total += u64::from(missed);
+    *otherwise = Duration::ZERO;
+    Some(change)
 }
 
 /// A breach that begins or ends.
@@ -222,6 +239,7 @@ struct Member {
     flows: Vec<FlowCount>,
     demand: MemberDemand,
     min: BitRate,
+    target: DelayTarget,
     /// The look that saw it last.
     look_number: u64,
 }
@@ -243,6 +261,8 @@ pub struct Demand {
     looks: u64,
     /// Whether another look with unchanged counters changes nothing but the time.
     rested: bool,
+    /// Targets of delay that began to be missed or were met again, since they were asked for.
+    delays: Vec<DelayChange>,
 }
 
 impl Demand {
@@ -263,7 +283,11 @@ impl Demand {
                 let Some(before) = members.get_mut(&member.name) else {
                     members.insert(member.name.clone(), {
                         let (last, min, flows) = (member.count, member.min_effective_bps, member.flows.clone());
-                        Member { last, local, flows, demand: MemberDemand::default(), min, look_number }
+                        let mut demand = MemberDemand::default();
+                        // From here on.
+                        demand.delay.count(&member.delay, Duration::ZERO);
+                        let target = member.delay.target;
+                        Member { last, local, flows, demand, min, target, look_number }
                     });
                     continue;
                 };
@@ -272,7 +296,7 @@ impl Demand {
                     continue;
                 }
                 before.look_number = look_number;
-                before.min = member.min_effective_bps;
+                (before.min, before.target) = (member.min_effective_bps, member.delay.target);
                 let last = std::mem::replace(&mut before.last, member.count);
                 let last_local = std::mem::replace(&mut before.local, local);
                 let last_flows = std::mem::replace(&mut before.flows, member.flows.clone());
@@ -284,6 +308,15 @@ impl Demand {
                 let change = before.demand.count(last, member.count, time, member.min_effective_bps, full);
                 before.demand.count_local(last_local, local, before.demand.held > held);
                 before.demand.count_flows(&last_flows, &member.flows, time);
+                if let Some(ended_after) = before.demand.delay.count(&member.delay, time) {
+                    self.delays.push(DelayChange {
+                        pool: pool.key.clone(),
+                        member: member.name.clone(),
+                        target: member.delay.target,
+                        waits: before.demand.delay.waits,
+                        ended_after,
+                    });
+                }
                 if let Some(change) = change {
                     breaches.push(Breach {
                         pool: pool.key.clone(),
@@ -342,10 +375,14 @@ impl Demand {
         self.rested = true;
         let mut breaches = Vec::new();
         for (pool, members) in &mut self.pools {
-            for (name, Member { last, demand, min, .. }) in members {
+            for (name, Member { last, demand, min, target, .. }) in members {
                 demand.flow_bps.fill(Some(BitRate::ZERO));
+                if let Some(ended_after) = demand.delay.rest(time) {
+                    let (pool, member) = (pool.clone(), name.clone());
+                    self.delays.push(DelayChange { pool, member, target: *target, waits: None, ended_after });
+                }
                 let change = demand.count(*last, *last, time, *min, false);
-                self.rested &= last.waiting_bytes == 0 && demand.is_at_rest();
+                self.rested &= last.waiting_bytes == 0 && demand.is_at_rest() && demand.delay.is_at_rest();
                 let ended_after = match change {
                     None => continue,
                     Some(BreachChange::Begins) => None,
@@ -356,6 +393,11 @@ impl Demand {
             }
         }
         breaches
+    }
+
+    /// Targets of delay that began to be missed or were met again, since the last call.
+    pub fn take_delays(&mut self) -> Vec<DelayChange> {
+        std::mem::take(&mut self.delays)
     }
 
     /// Demand of a member; `None` of one that the last look did not see.

@@ -135,6 +135,8 @@ pub struct Desired {
     pub notes: Vec<String>,
     /// What becomes of others' queues in place of ours.
     pub on_conflict: OnConflict,
+    /// Whether it is measured how long packets wait.
+    pub measure_delay: bool,
 }
 
 /// Number of the host's own traffic in each pool.
@@ -287,7 +289,8 @@ pub fn desired(
     if !problems.is_empty() {
         return Err(Refusal(problems));
     }
-    Ok(Desired { pools, notes, on_conflict: policy.guard.on_conflict })
+    let (on_conflict, measure_delay) = (policy.guard.on_conflict, policy.guard.measure_delay);
+    Ok(Desired { pools, notes, on_conflict, measure_delay })
 }
 
 impl Desired {

@@ -235,7 +235,8 @@ impl Manager {
         let now = Instant::now();
         let Some(pools) = counted else {
             self.history.rest(now);
-            return Ok((Vec::new(), self.demand.rest(now)));
+            let breaches = self.demand.rest(now);
+            return Ok((told::delays(self.demand.take_delays()).collect(), breaches));
         };
         if let Some(survey) = &mut self.survey {
             let looked = survey.look(&self.found, &pools, &self.read.loaded.policy);
@@ -243,7 +244,8 @@ impl Manager {
         }
         let breaches = self.demand.count(&pools, now);
         self.history.count(&pools, &self.demand, now);
-        Ok((self.told.news(&pools, now), breaches))
+        let delays = told::delays(self.demand.take_delays());
+        Ok((self.told.news(&pools, now).into_iter().chain(delays).collect(), breaches))
     }
 
     /// Reads the counters at the begin and the end of what is observed; does nothing in a guard that enforces.

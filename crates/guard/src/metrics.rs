@@ -1,7 +1,7 @@
 //! Prometheus metrics of a running guard: its [`Status`] in the text format, version 0.0.4. Names follow Prometheus'
 //! naming rules: base units, `_total` for counters, ratios of 0 to 1. Unknown values are left out.
 //!
-//! Adding a metric: a row in `figures.rs`; `docs/guard-api.md` has them all, which a test holds.
+//! Adding a metric: a row in `figures.rs` (of waits: `delay.rs`); `docs/guard-api.md` has them all, which a test holds.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,6 +10,7 @@ use vmio_model::sanitize;
 
 use crate::manager::document::{MemberDocument, PoolDocument, Status};
 
+mod delay;
 mod figures;
 
 use figures::Kind::{self, Counter, Gauge};
@@ -136,7 +137,7 @@ fn members(out: &mut Text, status: &Status) {
             all.push((labels, member));
         }
     }
-    for metric in OF_MEMBERS {
+    for metric in OF_MEMBERS.iter().chain(delay::OF_MEMBERS) {
         let mut headed = false;
         for (labels, member) in &all {
             let Some(value) = (metric.value)(member) else { continue };
@@ -154,6 +155,7 @@ fn members(out: &mut Text, status: &Status) {
             stage_drops(out, status);
         }
     }
+    delay::histograms(out, &all);
     for (name, kind, help, value) in OF_FLOWS {
         let mut headed = false;
         for (labels, flow) in all.iter().flat_map(|(labels, m)| m.flows.iter().map(move |flow| (labels, flow))) {

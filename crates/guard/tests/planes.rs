@@ -28,3 +28,4 @@ mod root_shares;
 mod root_stage;
 mod root_takeover;
 mod root_tap;
+mod root_waits;

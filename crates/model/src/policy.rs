@@ -235,6 +235,8 @@ pub struct Guard {
     pub on_conflict: OnConflict,
     /// What becomes of packets that claim another's address.
     pub spoofing: Spoofing,
+    /// Whether it is measured how long packets wait in their queues.
+    pub measure_delay: bool,
 }
 
 impl Default for Guard {
@@ -244,6 +246,7 @@ impl Default for Guard {
             allow_unenforced: false,
             on_conflict: OnConflict::default(),
             spoofing: Spoofing::default(),
+            measure_delay: true,
         }
     }
 }

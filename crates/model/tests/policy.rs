@@ -124,7 +124,7 @@ fn kinds_defaults_and_several_files() {
     let host = policy.class(HOST);
     assert_eq!((host.priority, host.min, host.weight), (1, Some(50 * M), 3));
     assert_eq!((policy.class("default").priority, policy.class("default").min), (7, Some(BitRate::ZERO)));
-    assert!(policy.guard.allow_unenforced);
+    assert!(policy.guard.allow_unenforced && !policy.guard.measure_delay);
     assert_eq!((policy.guard.on_conflict.word(), policy.guard.spoofing.word()), ("restore", "drop"));
     let claims = policy.find(Kind::Vm, "101").unwrap();
     assert!(claims.addresses.iter().map(ToString::to_string).eq(["192.0.2.7", "2001:db8::7"]) && !claims.router);

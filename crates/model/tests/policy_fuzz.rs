@@ -49,6 +49,7 @@ const KEYS: &[&str] = &[
     "allow_unenforced",
     "on_conflict",
     "spoofing",
+    "measure_delay",
     "addresses",
     "router",
     "name",
@@ -161,7 +162,7 @@ fn composed(random: &mut Random) -> String {
                 &["priority", "min", "max", "weight", "reserve", "over_max", "queue", "local", "excess"]
             }
             h if h.contains("interface") => &["match", "class", "rx_class", "uplink", "addresses", "router"],
-            _ => &["period", "allow_unenforced", "on_conflict", "spoofing"],
+            _ => &["period", "allow_unenforced", "on_conflict", "spoofing", "measure_delay"],
         };
         let mut used = Vec::new();
         for _ in 0..random.below(5) {
@@ -178,7 +179,7 @@ fn composed(random: &mut Random) -> String {
                 "class" | "rx_class" => &VALUES[22..26],
                 "uplink" => &VALUES[26..28],
                 "priority" | "weight" => &VALUES[16..19],
-                "over_max" | "allow_unenforced" | "router" => &VALUES[12..14],
+                "over_max" | "allow_unenforced" | "router" | "measure_delay" => &VALUES[12..14],
                 "reserve" => &VALUES[14..16],
                 _ => VALUES,
             };

@@ -7,7 +7,7 @@ use vmio_model::holding::QueueingPoint;
 use vmio_model::policy::pool::MemberKind;
 use vmio_model::rate::BitRate;
 
-use super::{Core, CoreError, HeldStatus, MemberStatus, PoolStatus};
+use super::{Core, CoreError, HeldStatus, MemberDelay, MemberStatus, PoolStatus};
 use crate::desired::{DesiredPool, Identity};
 use crate::planes::{Count, Observation, Plane, Scope, Setting};
 
@@ -83,7 +83,8 @@ impl<P: Plane> Core<P> {
         let of = |(pool, observed): (&DesiredPool, Observation)| {
             let in_force = self.running.get(&pool.key)?.control.in_force();
             let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(observed.counts.iter());
-            let seated = seats.map(|(((seat, member), cap), count)| MemberStatus {
+            let delays = observed.delays.iter().cloned().chain(std::iter::repeat(None));
+            let seated = seats.zip(delays).map(|((((seat, member), cap), count), delay)| MemberStatus {
                 name: seat.name.clone(),
                 class: seat.class.clone(),
                 min_effective_bps: member.min,
@@ -93,6 +94,7 @@ impl<P: Plane> Core<P> {
                 local: seat.interface.as_ref().and_then(|i| observed.local.get(&i.index).copied()),
                 flows: seat.interface.as_ref().and_then(|i| observed.flows.get(&i.index)).cloned().unwrap_or_default(),
                 other_limit: seat.interface.as_ref().and_then(|i| observed.queues.get(&i.index)?.other.clone()),
+                delay: MemberDelay { count: delay, target: self.policy.class(&seat.class).delay.unwrap_or_default() },
             });
             let mut members: Vec<MemberStatus> = seated.collect();
             members.extend(pool.cards.iter().map(|card| MemberStatus::of_card(card, &observed)));
@@ -110,6 +112,7 @@ impl<P: Plane> Core<P> {
                 local: None,
                 flows: Vec::new(),
                 other_limit: None,
+                delay: MemberDelay::default(),
             }));
             Some(PoolStatus {
                 key: pool.key.clone(),

@@ -3,6 +3,7 @@
 use vmio_model::holding::{Queue, QueueingPoint};
 use vmio_model::rate::BitRate;
 
+use super::MemberDelay;
 use crate::desired::{CardLimit, DesiredMember, PoolKey};
 use crate::planes::{Count, FlowCount, Interruptions, LocalCount, Observation, OtherLimit, StageBacklog};
 
@@ -48,6 +49,8 @@ pub struct MemberStatus {
     pub flows: Vec<FlowCount>,
     /// What another program limits the same traffic to at its interface.
     pub other_limit: Option<OtherLimit>,
+    /// How long its packets have waited.
+    pub delay: MemberDelay,
 }
 
 /// Where a member's excess waits, as it is now.
@@ -79,6 +82,7 @@ impl MemberStatus {
             local: None,
             flows: Vec::new(),
             other_limit: None,
+            delay: MemberDelay::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ use vmio_model::holding::Queue;
 use vmio_model::policy::Direction;
 
 use super::*;
-use crate::core::MemberStatus;
+use crate::core::{MemberDelay, MemberStatus};
 use crate::planes::Interruptions;
 
 /// 80 Mbit/s are 10 MB in a window of a second.
@@ -28,6 +28,7 @@ pub(super) fn member(name: &str, min: BitRate, passed: u64, dropped: u64, waitin
         local: None,
         flows: Vec::new(),
         other_limit: None,
+        delay: MemberDelay::default(),
     }
 }
 

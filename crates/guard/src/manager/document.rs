@@ -17,10 +17,12 @@ use crate::groups::{GuestStatus, State};
 use crate::interface::DiscoveredInterface;
 use crate::observed::Observed;
 
+mod delay;
 mod local;
 mod pool;
 mod settings;
 
+pub use delay::DelayDocument;
 pub use local::{LocalDocument, local_note};
 use pool::Known;
 pub use pool::{ExcessDocument, FlowDocument, MemberDocument, OtherLimitDocument, PoolDocument, StageDocument};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::core::PoolStatus;
+use crate::demand::DelayChange;
 use crate::desired::PoolKey;
 use crate::planes::Claimed;
 
@@ -17,7 +18,7 @@ const MEMBERS: usize = 10;
 const MOST: usize = 20_000;
 
 /// Something new of a pool.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PoolChange {
     /// The pool.
     pub pool: PoolKey,
@@ -26,7 +27,7 @@ pub struct PoolChange {
 }
 
 /// What happened to a pool.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum PoolState {
     /// It is not in force, for this reason.
     Interrupted(String),
@@ -41,6 +42,14 @@ pub enum PoolState {
         /// All so far.
         claimed: Claimed,
     },
+    /// A target of delay or jitter of a member is missed, or met again.
+    Delay(DelayChange),
+}
+
+/// What is new of targets of delay; of more members at once the status and the metrics tell.
+pub(super) fn delays(changes: Vec<DelayChange>) -> impl Iterator<Item = PoolChange> {
+    let change = |change: DelayChange| PoolChange { pool: change.pool.clone(), what: PoolState::Delay(change) };
+    changes.into_iter().take(MEMBERS).map(change)
 }
 
 /// What was told.
@@ -176,6 +185,7 @@ mod tests {
                 local: None,
                 flows: Vec::new(),
                 other_limit: None,
+                delay: crate::core::MemberDelay::default(),
             };
             let pool = pool(Interruptions::default(), vec![member]);
             told.news(&[pool], began + Duration::from_secs(second)).len()

@@ -7,7 +7,8 @@ use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::manager::document::{
-    Appeared, Bucket, ExcessDocument, FlowDocument, LocalDocument, LoopStatus, PolicyStatus, StageDocument,
+    Appeared, Bucket, DelayDocument, ExcessDocument, FlowDocument, LocalDocument, LoopStatus, PolicyStatus,
+    SettingsDocument, StageDocument,
 };
 
 const ALERTS: &str = include_str!("../../../../packaging/monitoring/vmio-guard.rules.yml");
@@ -48,9 +49,30 @@ fn member(name: &str, min: u64) -> MemberDocument {
             waiting_bytes: 12,
             dropped_packets_total: 13,
         }),
-        settings: None,
+        settings: Some(SettingsDocument {
+            queue_seconds: None,
+            delay_seconds: Some(0.02),
+            jitter_seconds: Some(0.01),
+            longest_wait_seconds: None,
+            local: None,
+            spoofing: None,
+            addresses: Vec::new(),
+            addresses_by: None,
+            router: None,
+        }),
         flows: (["voice", "rest"].into_iter().map(flow)).collect(),
         other_limit: None,
+        delay: Some(DelayDocument {
+            median_seconds: Some(0.001),
+            p99_seconds: Some(0.025),
+            jitter_seconds: Some(0.024),
+            met: Some(false),
+            missed_seconds: Some(3.0),
+            misses_total: 4,
+            packets_total: 5,
+            wait_seconds_total: 0.5,
+            buckets: vec![Bucket { at_most_seconds: 0.001024, total: 3 }],
+        }),
     }
 }
 
@@ -172,6 +194,8 @@ fn format_with_hostile_names() {
     );
     assert!(text.contains("member=\"a\",class=\"gold\",waits=\"held\"} 1\n"));
     assert!(text.contains("member=\"a\",class=\"gold\",flow=\"voice\"} 14\n"));
+    assert!(text.contains("member=\"a\",class=\"gold\",le=\"0.001024\"} 3\n"));
+    assert!(text.contains("member=\"a\",class=\"gold\",le=\"+Inf\"} 5\n"));
     assert!(text.contains("vmio_guard_appear_duration_seconds{quantile=\"0.99\"} 0.02\n"));
 }
 
@@ -181,14 +205,23 @@ fn unknown_values_are_left_out() {
     (none.limit_bps, none.rate_bps, none.offered_bps, none.guarantee_met_ratio) = (None, None, None, None);
     (none.guarantee_wanted_seconds_total, none.guarantee_met_seconds_total) = (0.0, 0.0);
     (none.breaches_total, none.breached_seconds, none.excess) = (0, None, None);
+    (none.delay, none.settings) = (None, None);
     let mut status = status(vec![none]);
     status.policy.taken_back_in_seconds = None;
     status.pools[0].stage = None;
     (status.appeared.p50_seconds, status.appeared.p99_seconds) = (None, None);
     let less = text(&status);
-    for not in
-        ["limit_", "offered_", "guarantee_", "breache", "policy_unconfirmed", "stage", "enforcement", "send_buffer"]
-    {
+    for not in [
+        "limit_",
+        "offered_",
+        "guarantee_",
+        "breache",
+        "policy_unconfirmed",
+        "stage",
+        "enforcement",
+        "send_buffer",
+        "delay",
+    ] {
         assert!(!less.contains(&format!("{PREFIX}{not}")), "{not}: {less}");
     }
     assert!(!less.contains("quantile="));

@@ -53,6 +53,7 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Survey {
             local: None,
             flows: Vec::new(),
             other_limit: None,
+            delay: crate::core::MemberDelay::default(),
         };
         let pool = PoolStatus {
             key: PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx },

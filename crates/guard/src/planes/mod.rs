@@ -14,9 +14,12 @@ use vmio_model::rate::BitRate;
 use crate::desired::{Desired, Numbers, PoolKey};
 use crate::undo_log::{UndoLog, UndoLogError};
 
+mod delay;
 pub mod fake;
 pub mod linux;
 pub mod observe;
+
+pub use delay::DelayCount;
 
 /// All planes, in the order in which they are shown.
 pub const ALL: &[Entry] = &[linux::ENTRY, observe::ENTRY, fake::ENTRY];
@@ -135,6 +138,9 @@ pub struct Observation {
     /// [`Scope::Pool`]: counters of members' flow classes, in their order and the rest last, by the index of the
     /// interface; of members without flow classes none.
     pub flows: BTreeMap<u32, Vec<FlowCount>>,
+    /// [`Scope::Pool`]: how long members' packets have waited, in the members' order; empty where a plane does not
+    /// measure it, and `None` of members of which it is not measured.
+    pub delays: Vec<Option<Arc<DelayCount>>>,
     /// [`Scope::Pool`]: bytes on the wire that arrived at the uplink, of a pool of received traffic; `None` of others,
     /// and where they are not counted.
     pub arrived_bytes: Option<u64>,

@@ -26,32 +26,43 @@ pub mod syncs;
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
+/// Rights to load tracing programs.
+pub const RIGHTS: Requirement = Requirement {
+    name: "tracing rights",
+    why: WHY,
+    fix: "run it with CAP_BPF and CAP_PERFMON, which root has outside of containers",
+    check: |n| capable(n),
+};
+
+/// The kernel's description of its types.
+pub const TYPES: Requirement = Requirement {
+    name: "kernel types",
+    why: "they are needed to adapt eBPF programs to the running kernel",
+    fix: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and Proxmox ship it)",
+    check: |n| n.stat(Path::new(BTF))?.map(drop).ok_or_else(|| Missing::Unlike(format!("{BTF} is missing"))),
+};
+
+/// That the kernel lets programs read its memory.
+pub const NO_LOCKDOWN: Requirement = Requirement {
+    name: "no kernel lockdown",
+    why: "it prevents eBPF programs from reading kernel memory",
+    fix: "boot with lockdown=integrity or none (Secure Boot needs only integrity)",
+    check: |n| not_locked_down(n),
+};
+
+const WHY: &str = "who uses which disk, by eBPF";
+
 /// Requirements of tracing, in the order in which to meet them.
 pub const REQUIREMENTS: &[Requirement] = &[
-    Requirement {
-        name: "tracing rights",
-        why: "who uses which disk, by eBPF",
-        fix: "run it with CAP_BPF and CAP_PERFMON, which root has outside of containers",
-        check: |n| capable(n),
-    },
-    Requirement {
-        name: "kernel types",
-        why: "they are needed to adapt eBPF programs to the running kernel",
-        fix: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and Proxmox ship it)",
-        check: |n| n.stat(Path::new(BTF))?.map(drop).ok_or_else(|| Missing::Unlike(format!("{BTF} is missing"))),
-    },
+    RIGHTS,
+    TYPES,
     Requirement {
         name: "block tracepoints",
         why: "requests are counted there",
         fix: "boot a kernel from 5.12 with CONFIG_TRACEPOINTS=y",
         check: |n| Tracepoints::of(n)?.complete(),
     },
-    Requirement {
-        name: "no kernel lockdown",
-        why: "it prevents eBPF programs from reading kernel memory",
-        fix: "boot with lockdown=integrity or none (Secure Boot needs only integrity)",
-        check: |n| not_locked_down(n),
-    },
+    NO_LOCKDOWN,
 ];
 
 /// Why there is no tracing.
@@ -97,7 +108,7 @@ struct Tracepoints {
 impl Tracepoints {
     fn of(reader: &dyn Reader) -> std::result::Result<Self, Missing> {
         let types = reader.read(Path::new(BTF))?;
-        let has = |name: &str| memmem::find(&types, format!("\0btf_trace_{name}\0").as_bytes()).is_some();
+        let has = |name: &str| names(&types, name);
         Ok(Self {
             issue: has("block_rq_issue"),
             complete: has("block_rq_complete"),
@@ -129,6 +140,20 @@ impl Tracepoints {
             _ => true,
         }
     }
+}
+
+/// Whether type information names a tracepoint.
+fn names(types: &[u8], tracepoint: &str) -> bool {
+    memmem::find(types, format!("\0btf_trace_{tracepoint}\0").as_bytes()).is_some()
+}
+
+/// The first of these tracepoints that the kernel's type information does not name.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn lacking<'a>(reader: &dyn Reader, tracepoints: &[&'a str]) -> std::result::Result<Option<&'a str>, Missing> {
+    let types = reader.read(Path::new(BTF))?;
+    Ok(tracepoints.iter().find(|tracepoint| !names(&types, tracepoint)).copied())
 }
 
 /// CAP_SYS_ADMIN, or CAP_PERFMON and CAP_BPF (capabilities(7)), in the effective set of proc(5).

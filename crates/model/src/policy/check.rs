@@ -106,6 +106,7 @@ impl Check<'_> {
             allow_unenforced: draft.guard.allow_unenforced.as_ref().map_or(guard.allow_unenforced, |a| a.value),
             on_conflict: draft.guard.on_conflict.as_ref().map_or(guard.on_conflict, |o| o.value),
             spoofing: draft.guard.spoofing.as_ref().map_or(guard.spoofing, |s| s.value),
+            measure_delay: draft.guard.measure_delay.as_ref().map_or(guard.measure_delay, |m| m.value),
         };
         Policy { uplinks, classes, entries, guard }
     }

@@ -73,6 +73,7 @@ pub struct GuardDraft {
     pub allow_unenforced: Option<At<bool>>,
     pub on_conflict: Option<At<OnConflict>>,
     pub spoofing: Option<At<Spoofing>>,
+    pub measure_delay: Option<At<bool>>,
 }
 
 #[derive(Debug)]
@@ -145,7 +146,8 @@ pub fn read_over(draft: &mut Draft, index: usize, source: &Source<'_>, problems:
     let others = uplinks.values().map(|u| u.first.place()).chain(entries.iter().map(|e| e.here.place()));
     let of_guard = guard.period.iter().map(At::place).chain(guard.allow_unenforced.iter().map(At::place));
     let conduct = guard.on_conflict.iter().map(At::place).chain(guard.spoofing.iter().map(At::place));
-    for at in others.chain(of_guard).chain(conduct) {
+    let measures = guard.measure_delay.iter().map(At::place);
+    for at in others.chain(of_guard).chain(conduct).chain(measures) {
         problems.push(source.problem(&at.span, "", "only classes can be changed over the files"));
     }
     for (name, written) in classes {
@@ -344,18 +346,20 @@ impl<'a> File<'a, '_> {
     }
 
     fn guard(&mut self, s: &Section<'_, '_>) {
-        self.reader.known_keys(s, &["period", "allow_unenforced", "on_conflict", "spoofing"]);
+        self.reader.known_keys(s, &["period", "allow_unenforced", "on_conflict", "spoofing", "measure_delay"]);
         let period = self.optional(s, "period", time);
         let allow = self.optional(s, "allow_unenforced", |r, v, path| r.switch_value(v, path));
         let on_conflict =
             self.optional(s, "on_conflict", |r, v, path| Some(OnConflict::ALL[r.word(v, path, &OnConflict::WORDS)?]));
         let spoofing =
             self.optional(s, "spoofing", |r, v, path| Some(Spoofing::ALL[r.word(v, path, &Spoofing::WORDS)?]));
+        let measures = self.optional(s, "measure_delay", |r, v, path| r.switch_value(v, path));
         let (guard, clashes) = (&mut self.draft.guard, &mut self.draft.clashes);
         add(&mut guard.period, period, s, "period", clashes);
         add(&mut guard.allow_unenforced, allow, s, "allow_unenforced", clashes);
         add(&mut guard.on_conflict, on_conflict, s, "on_conflict", clashes);
         add(&mut guard.spoofing, spoofing, s, "spoofing", clashes);
+        add(&mut guard.measure_delay, measures, s, "measure_delay", clashes);
     }
 
     fn interface(&mut self, s: &Section<'_, '_>) {

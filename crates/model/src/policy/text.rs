@@ -13,11 +13,14 @@ use crate::rate::BitRate;
 /// The whole policy as TOML. Every capacity is written, also one known from the kernel.
 pub fn text(policy: &Policy) -> String {
     let mut out = String::new();
-    let Guard { period, allow_unenforced, on_conflict, spoofing } = policy.guard;
+    let Guard { period, allow_unenforced, on_conflict, spoofing, measure_delay } = policy.guard;
     if policy.guard != Guard::default() {
         let _ = write!(out, "[guard]\nperiod = \"{}\"\n", show_time(period));
         if allow_unenforced {
             out.push_str("allow_unenforced = true\n");
+        }
+        if !measure_delay {
+            out.push_str("measure_delay = false\n");
         }
         let guard = Guard::default();
         for (word, is, other) in [
@@ -182,6 +185,7 @@ period = "2500us"
 allow_unenforced = true
 on_conflict = "restore"
 spoofing = "drop"
+measure_delay = false
 [uplink.eth0]
 capacity = "2.5Gbit"
 framing = "ethernet"

@@ -44,6 +44,11 @@ pub fn floor_us(bucket: usize) -> u64 {
     if power == 0 { part } else { (u64::from(STEPS) + part) << (power - 1) }
 }
 
+/// The middle of a bucket, in seconds.
+pub fn middle_seconds(bucket: usize) -> f64 {
+    (floor_us(bucket) + floor_us(bucket + 1)) as f64 / 2.0 * 1e-6
+}
+
 impl Latency {
     /// Counts one request.
     pub fn add(&mut self, us: u64) {
@@ -76,6 +81,11 @@ impl Latency {
     /// The latency that this share of the requests does not exceed, in seconds: the middle of its bucket. `None`
     /// without requests.
     pub fn quantile_seconds(&self, share: f64) -> Option<f64> {
+        self.quantile_bucket(share).map(middle_seconds)
+    }
+
+    /// The bucket of the latency that this share of the requests does not exceed. `None` without requests.
+    pub fn quantile_bucket(&self, share: f64) -> Option<usize> {
         let total = self.requests();
         let rank = ((share * total as f64).ceil() as u64).clamp(1, total.max(1));
         let mut below = 0;
@@ -83,7 +93,7 @@ impl Latency {
             below += n;
             below >= rank
         });
-        at.filter(|_| total > 0).map(|b| (floor_us(b) + floor_us(b + 1)) as f64 / 2.0 * 1e-6)
+        at.filter(|_| total > 0)
     }
 }
 

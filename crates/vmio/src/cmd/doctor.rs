@@ -123,6 +123,8 @@ fn abilities() -> Vec<Ability> {
     }
     let about = "a policy kept in force by `vmio guard run`";
     add("guard", "linux", about, listed(linux::REQUIREMENTS), false);
+    let about = "how long packets wait in their class's queue, measured by `vmio guard run`";
+    add("guard", "delays", about, listed(linux::delays::REQUIREMENTS), false);
     let about = "limits in a card for its virtual functions, for `vmio guard`";
     add("guard", "card limits", about, vec![&functions::CARD], false);
     let about = "disk use by process, for `vmio top`";

@@ -105,6 +105,10 @@ function notices(status) {
   for (const { pool, member } of members(status).filter(({ member }) => member.flooded_seconds != null).slice(0, 20)) {
     add(`${pool.uplink}, ${called(member)}: receives ${member.rate_bps == null ? "less" : rate(member.rate_bps)} of its minimum of ${written(member.min_effective_bps)} while the link is full: the loss happens before this host, which cannot prevent it`, true);
   }
+  for (const { pool, member } of members(status).filter(({ member }) => member.delay && member.delay.missed_seconds != null).slice(0, 20)) {
+    const now = member.delay.p99_seconds == null ? "nothing passes" : waits(member);
+    add(`${pool.uplink}, ${called(member)}: a target of delay is missed: ${now}`, true);
+  }
   for (const { pool, member } of members(status).filter(({ member }) => member.spoofed_packets_total > 0).slice(0, 20)) {
     add(`${pool.uplink}, ${called(member)}: ${number(member.spoofed_packets_total)} packets so far claimed addresses that are not its own, ${number(member.spoofed_dropped_packets_total)} of them dropped`, true);
   }
@@ -154,11 +158,23 @@ function excess(pool, member, seconds) {
     made.title = clean(member.excess.reason);
   }
   if (member.waiting_bytes > 0) say(strong(bytes(member.waiting_bytes)), " wait on this host now");
+  if (member.delay && member.delay.p99_seconds != null) {
+    const missed = member.delay.missed_seconds != null;
+    say(missed ? strong(waits(member), "bad") : waits(member));
+  }
   const drops = lost(pool, member, seconds);
   if (drops > 0) say(strong(`${number(Math.round(drops))}/s`), " dropped now");
   if (member.held_seconds_total > 0) say(`wanted more than it got for ${time(member.held_seconds_total)} in all`);
   if (member.dropped_packets_total > 0) say(`${number(member.dropped_packets_total)} packets dropped in all`);
   return made;
+}
+
+const target = (value) => value == null ? "" : ` of at most ${time(value)}`;
+
+// What the last second's packets of a member waited in its queue, with the targets of its class.
+function waits({ delay, settings }) {
+  const { delay_seconds, jitter_seconds } = settings || {};
+  return `delay ${time(delay.p99_seconds)}${target(delay_seconds)}, jitter ${time(delay.jitter_seconds)}${target(jitter_seconds)}`;
 }
 
 const keyOf = (pool, member) => `${pool.uplink} ${pool.direction} ${member.name}`;

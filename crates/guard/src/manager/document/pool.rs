@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use vmio_model::policy::{Class, DEFAULT_PRIORITY, Direction, Policy};
 use vmio_model::rate::BitRate;
 
-use super::{LocalDocument, SettingsDocument};
+use super::{DelayDocument, LocalDocument, SettingsDocument};
 use crate::core::{MemberStatus, PoolStatus};
 use crate::demand::{Demand, MemberDemand};
 use crate::desired::Identity;
@@ -179,6 +179,9 @@ pub struct MemberDocument {
     /// where none does.
     #[serde(default)]
     pub other_limit: Option<OtherLimitDocument>,
+    /// How long its packets wait in its queue on this host; null where that is not measured.
+    #[serde(default)]
+    pub delay: Option<DelayDocument>,
 }
 
 /// A limit of another program at a member's own interface: of two in a row the lower one holds.
@@ -251,6 +254,7 @@ impl MemberDocument {
         let unknown = MemberDemand::default();
         let known = demand.of(&pool.key, &m.name).unwrap_or(&unknown);
         let (local, flows) = (LocalDocument::of(&m, known.local_bps), flows(&m, &known.flow_bps, class, contract.max));
+        let delay = DelayDocument::of(&m, &known.delay);
         MemberDocument {
             guest: of_members.guests.get(&m.name).map(|guest| (*guest).to_owned()),
             name: m.name,
@@ -284,6 +288,7 @@ impl MemberDocument {
             local,
             settings: identity.map(|identity| SettingsDocument::of(identity, class, pool.key.direction)),
             flows,
+            delay,
             other_limit: m.other_limit.map(|other| OtherLimitDocument { kind: other.kind, rate_bps: other.rate_bps }),
         }
     }

@@ -13,6 +13,7 @@ use std::io;
 
 pub mod classifier;
 pub mod counters;
+pub mod delays;
 pub mod functions;
 pub mod htb;
 pub mod ifb;

@@ -17,6 +17,7 @@ use crate::planes::{Entry, Observation, Options, Plane, PlaneError, Scope, Setti
 
 mod cards;
 mod classify;
+mod delay;
 mod flows;
 mod hold;
 mod identity;
@@ -32,6 +33,7 @@ mod stage;
 mod sweep;
 
 use cards::Cards;
+use delay::Meter;
 use flows::{Tally, numbers};
 use hold::Taps;
 use interrupted::Interrupted;
@@ -77,6 +79,8 @@ pub struct Linux {
     beside: BTreeSet<u32>,
     /// Limits of other programs at the members' interfaces.
     others: Others,
+    /// What measures how long packets wait.
+    meter: Meter,
 }
 
 /// A pool that is in force, and what was installed for it.
@@ -127,7 +131,7 @@ impl Linux {
         let past = Past::look(PlaneLog::here(&options.log)?, options.log.outlives());
         let taps = Taps::new(options.log.clone(), past.log.namespace());
         let (takeover, flows, pools) = (options.takeover, None, BTreeMap::new());
-        let (events, there, beside, cards, interrupted, others) = Default::default();
+        let (events, there, beside, cards, interrupted, others, meter) = Default::default();
         let unsure = Unsure::new();
         Ok(Linux {
             netlink,
@@ -146,6 +150,7 @@ impl Linux {
             there,
             beside,
             others,
+            meter,
         })
     }
 
@@ -292,6 +297,7 @@ impl Plane for Linux {
         changes += self.settle()?;
         changes += self.cards(desired)?;
         self.taps.hold(desired)?;
+        self.measure(desired);
         // What others limit is only told.
         let _ = self.look_for_others(desired);
         self.unsure.end();
@@ -321,7 +327,7 @@ impl Plane for Linux {
             }),
             Scope::Plane => {
                 let past = self.past.held_by.iter().chain(&self.past.notes).cloned();
-                let notes = past.chain(self.no_flows()).chain(self.others.notes()).collect();
+                let notes = past.chain(self.no_flows()).chain(self.others.notes()).chain(self.not_measured()).collect();
                 Ok(Observation { notes, ..Observation::default() })
             }
             Scope::Disturbed => {
@@ -344,6 +350,7 @@ impl Plane for Linux {
                     queues: self.queues(pool),
                     local: self.local(pool, &counted.counts)?,
                     flows: self.flow_counts(pool)?,
+                    delays: self.delays(pool),
                     arrived_bytes: self.arrived(pool)?,
                     cards: self.cards.counted(&mut self.netlink, pool),
                     ..counted
@@ -361,7 +368,7 @@ impl Plane for Linux {
             done = self.remove(&key);
         }
         // Also after a failure: the sweep finds what is left.
-        self.classifier = None;
+        (self.classifier, self.meter) = (None, Meter::Off);
         self.pools.clear();
         let (swept, cards) = (self.sweep(), self.cards_undo());
         done.and(swept.map_err(PlaneError::from)).and(cards.map(|()| 0).map_err(PlaneError::from))?;

@@ -96,7 +96,8 @@ impl Stager<'_, '_> {
                 }
                 let drive = running.guest.disks().and_then(|disks| disks.drive(id));
                 // Where it counts nothing, only what is to be warm has to say so.
-                let counts = drive.filter(|drive| warm.is_some() || drive.counts().is_ok_and(|counts| counts.is_some()));
+                let counts =
+                    drive.filter(|drive| warm.is_some() || drive.counts().is_ok_and(|counts| counts.is_some()));
                 points.extend(counts.map(|drive| ProbePoint {
                     name: actor.side.to_string(),
                     ..here(ProbeSubject::Drive { target: target.to_owned(), drive: Counter(drive) })

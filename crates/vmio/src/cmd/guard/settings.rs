@@ -106,7 +106,9 @@ pub fn identity(addresses: &[IpAddr], router: bool) -> impl Iterator<Item = Stri
 /// What the guard does about others, and the addresses that no guest may claim.
 pub fn of_guard(policy: &Policy) -> Vec<String> {
     let guard = &policy.guard;
-    let conduct = format!("guard: on_conflict {}, spoofing {}", guard.on_conflict.word(), guard.spoofing.word());
+    let measures = if guard.measure_delay { "" } else { ", measure_delay false" };
+    let (on_conflict, spoofing) = (guard.on_conflict.word(), guard.spoofing.word());
+    let conduct = format!("guard: on_conflict {on_conflict}, spoofing {spoofing}{measures}");
     let gateways = policy.uplinks.iter().filter(|(_, uplink)| !uplink.gateways.is_empty());
     let gateways = gateways.map(|(name, uplink)| format!("{name}: gateways {}", listed(&uplink.gateways).join(" ")));
     std::iter::once(conduct).chain(gateways).collect()
@@ -140,6 +142,8 @@ struct GuardSettings {
     on_conflict: &'static str,
     /// What becomes of packets that claim another's address: `off`, `warn` or `drop`.
     spoofing: &'static str,
+    /// Whether it is measured how long packets wait in their queues.
+    measure_delay: bool,
 }
 
 /// An uplink.
@@ -267,6 +271,7 @@ impl<'a> Settings<'a> {
             allow_unenforced: policy.guard.allow_unenforced,
             on_conflict: policy.guard.on_conflict.word(),
             spoofing: policy.guard.spoofing.word(),
+            measure_delay: policy.guard.measure_delay,
         };
         let uplinks = policy.uplinks.iter().map(|(name, uplink)| UplinkSettings {
             name,

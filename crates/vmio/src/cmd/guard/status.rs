@@ -8,6 +8,7 @@ use crate::report::format::{count, time, utc};
 use crate::term::Style;
 
 mod cautions;
+mod delay;
 mod pools;
 
 pub use cautions::except;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use vmio_guard::demand::DelayChange;
 use vmio_guard::manager::{PoolChange, PoolState};
 
-use crate::report::format::count;
+use crate::report::format::{count, time};
 
 /// Interfaces that came and went together: how many of each class, and how many are gone.
 pub fn many(came: &BTreeMap<String, usize>, went: usize) -> String {
@@ -33,7 +34,31 @@ pub fn pool(change: &PoolChange) -> Result<String, String> {
             let all: Vec<String> = spoofed.into_iter().chain(floods).collect();
             Err(format!("{pool} {member}: {} so far", all.join("; ")))
         }
+        PoolState::Delay(change) => delay(change),
     }
+}
+
+/// A target that is missed, or met again.
+fn delay(change: &DelayChange) -> Result<String, String> {
+    let who = format!("{} {}", change.pool, change.member);
+    if let Some(lasted) = change.ended_after {
+        let lasted = time(lasted.as_secs_f64());
+        return Ok(format!("{who}: its targets of delay are met again; one was missed for {lasted}"));
+    }
+    let seconds = |target: Option<std::time::Duration>| target.map(|target| target.as_secs_f64());
+    let of = |word, is, target| seconds(target).map(|target| measured(word, is, Some(target)));
+    let waits = change.waits.iter();
+    let all = waits.flat_map(|waits| {
+        [of("delay", waits.p99, change.target.delay), of("jitter", waits.jitter, change.target.jitter)]
+    });
+    let all: Vec<String> = all.flatten().collect();
+    Err(format!("{who}: a target of delay is missed: {}", all.join(", ")))
+}
+
+/// `delay 1.20 ms of at most 5.00 ms`, in seconds.
+pub fn measured(word: &str, is: f64, target: Option<f64>) -> String {
+    let target = target.map(|target| format!(" of at most {}", time(target)));
+    format!("{word} {}{}", time(is), target.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -228,6 +228,6 @@ pub(super) fn open() -> libbpf_rs::Result<OpenObject> {
 }
 
 /// Runs libbpf calls; an error has libbpf's messages.
-pub(super) fn loudly<T>(what: &str, work: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
+pub(in crate::planes::linux) fn loudly<T>(what: &str, work: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
     loader::loudly(work).map_err(|(source, log)| Error::Bpf { what: what.to_owned(), source, log })
 }

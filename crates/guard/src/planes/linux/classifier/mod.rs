@@ -26,7 +26,7 @@ use vmio_model::policy::program::Framing;
 use super::undo_log::PlaneLog;
 use super::{Device, Error, Netlink, Result};
 use crate::undo_log::UndoLog;
-use attach::{Attached, loudly};
+use attach::Attached;
 use buckets::Policed;
 use counters::Counters;
 use point::Point;
@@ -46,6 +46,7 @@ mod uplink;
 mod tests;
 
 pub use attach::Bond;
+pub(super) use attach::loudly;
 pub use buckets::PolicedAt;
 pub use claims::{Checks, as_compared};
 pub use counters::Counts;

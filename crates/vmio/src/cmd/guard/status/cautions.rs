@@ -4,11 +4,12 @@ use vmio_guard::manager::document::{GuestDocument, MemberDocument, PoolDocument,
 use vmio_guard::planes::observe;
 use vmio_model::policy::Direction;
 
+use super::delay;
 use super::pools::{cut, long_time, shown};
 use crate::report::format::{self, count};
 
 /// By kind, the worst last.
-pub fn all(status: &Status, state: &str) -> [(&'static str, Vec<String>); 8] {
+pub fn all(status: &Status, state: &str) -> [(&'static str, Vec<String>); 9] {
     let policy = &status.policy;
     let waits = policy.taken_back_in_seconds;
     let waits = waits.map(|left| format!("this change reverts in {left:.0} s; to keep it: vmio guard confirm{state}"));
@@ -21,6 +22,7 @@ pub fn all(status: &Status, state: &str) -> [(&'static str, Vec<String>); 8] {
         ("spoofed", spoofed(status, state)),
         ("flooded", flooded(status, state)),
         ("limited", limited(status, state)),
+        ("delay", late(status, state)),
         ("breach", breaches(status, state)),
         ("not in force", interrupted(status)),
         ("trouble", status.trouble.iter().cloned().collect()),
@@ -47,12 +49,17 @@ pub fn answer(status: &Status) -> (bool, String) {
         1 => "1 guarantee is broken now".to_owned(),
         more => format!("{more} guarantees are broken now"),
     };
+    let late = members(status).filter(|(_, m)| m.delay.as_ref().is_some_and(|d| d.missed_seconds.is_some())).count();
+    let delays = match late {
+        0 => String::new(),
+        late => format!("; targets of delay missed by {}", count(late, "member")),
+    };
     let is_flooded = members(status).any(|(_, member)| member.flooded_seconds.is_some());
     let flooded = if is_flooded { "; flooded: see above" } else { "" };
     let trouble = if status.trouble.is_some() { "; trouble: see above" } else { "" };
     let holds = off.is_empty() && except.is_empty() && down.is_empty();
-    let good = holds && broken == 0 && status.trouble.is_none();
-    (good, format!("{in_force}; {guarantees}{flooded}{trouble}"))
+    let good = holds && broken == 0 && late == 0 && status.trouble.is_none();
+    (good, format!("{in_force}; {guarantees}{delays}{flooded}{trouble}"))
 }
 
 /// What is not in force although the uplinks are; empty for nothing.
@@ -119,6 +126,16 @@ fn limited(status: &Status, state: &str) -> Vec<String> {
             "{uplink} {way} {name}: {} {rate} of another program is below the minimum of {min}; {help}",
             other.kind
         ))
+    };
+    cut(members(status).filter_map(line).collect(), state)
+}
+
+/// Members of which a target of delay or jitter is missed now.
+fn late(status: &Status, state: &str) -> Vec<String> {
+    let line = |(pool, member): (&PoolDocument, &MemberDocument)| {
+        let long = long_time(member.delay.as_ref()?.missed_seconds?);
+        let what = delay::figures(member).unwrap_or_else(|| "nothing passes".to_owned());
+        Some(format!("{} {} {}: {what}; missed for {long} now", pool.uplink, pool.direction.word(), shown(member)))
     };
     cut(members(status).filter_map(line).collect(), state)
 }

@@ -5,7 +5,7 @@ use vmio_model::policy::{Direction, Excess};
 use vmio_model::rate::BitRate;
 
 use super::super::table::{figure, unit};
-use super::View;
+use super::{View, delay};
 use crate::fit::{self, WIDTH};
 use crate::report::document::{Block, Column, Document, Kind, Layout, Row, Span, Table, Text, list, paragraph, say};
 use crate::report::format::{self, count};
@@ -150,7 +150,7 @@ fn notes(member: &MemberDocument) -> Vec<String> {
         format!("{} of another program at its interface lets {} pass", other.kind, format::rate(other.rate_bps))
     });
     let settings = member.settings.as_ref().map(|of| settings(of, member.local.as_ref()));
-    excess.into_iter().chain(other).chain(settings).collect()
+    excess.into_iter().chain(other).chain(settings).chain(delay::note(member)).collect()
 }
 
 fn settings(of: &SettingsDocument, local: Option<&LocalDocument>) -> String {

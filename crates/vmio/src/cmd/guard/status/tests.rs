@@ -97,6 +97,39 @@ fn the_worst_and_the_answer_are_last() {
 }
 
 #[test]
+fn measured_waits_and_missed_targets() {
+    use vmio_guard::manager::document::DelayDocument;
+    let mut status = example();
+    let member = &mut status.pools[0].members[1];
+    member.delay = Some(DelayDocument {
+        median_seconds: Some(0.000_3),
+        p99_seconds: Some(0.024),
+        jitter_seconds: Some(0.024),
+        met: None,
+        missed_seconds: None,
+        misses_total: 0,
+        packets_total: 9,
+        wait_seconds_total: 0.1,
+        buckets: Vec::new(),
+    });
+    let told = |status: &Status| unfolded(&text_at(status, true, Style::PLAIN, 80));
+    let text = told(&status);
+    assert!(text.contains("delay 24.0 ms, jitter 24.0 ms; half of the packets waited at most 300 µs"), "{text}");
+    assert!(text.ends_with("no guarantee is broken now"), "{text}");
+    let member = &mut status.pools[0].members[1];
+    member.settings.as_mut().unwrap().delay_seconds = Some(0.02);
+    let delay = member.delay.as_mut().unwrap();
+    (delay.met, delay.missed_seconds, delay.misses_total) = (Some(false), Some(75.0), 1);
+    let text = told(&status);
+    assert!(text.contains("delay 24.0 ms of at most 20.0 ms, jitter 24.0 ms; half of"), "{text}");
+    assert!(text.contains("300 µs; a target is missed"), "{text}");
+    let line =
+        "delay: eth0 guest_tx web1 (tap3): delay 24.0 ms of at most 20.0 ms, jitter 24.0 ms; missed for 1 min 15 s now";
+    assert!(text.contains(line), "{text}");
+    assert!(text.ends_with("no guarantee is broken now; targets of delay missed by 1 member"), "{text}");
+}
+
+#[test]
 fn flow_classes_are_rows_below_their_member() {
     use vmio_guard::manager::document::FlowDocument;
     let mut status = example();
