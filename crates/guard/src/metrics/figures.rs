@@ -49,7 +49,12 @@ const fn about(name: &'static str, kind: Kind, help: &'static str, value: fn(&St
     About { name, kind, help, value }
 }
 
-pub(super) const fn of(name: &'static str, kind: Kind, help: &'static str, value: fn(&MemberDocument) -> Option<f64>) -> OfMember {
+pub(super) const fn of(
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    value: fn(&MemberDocument) -> Option<f64>,
+) -> OfMember {
     OfMember { name, kind, help, label: None, value }
 }
 

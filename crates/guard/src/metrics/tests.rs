@@ -50,6 +50,7 @@ fn member(name: &str, min: u64) -> MemberDocument {
             dropped_packets_total: 13,
         }),
         settings: Some(SettingsDocument {
+            excess: "queue".into(),
             queue_seconds: None,
             delay_seconds: Some(0.02),
             jitter_seconds: Some(0.01),

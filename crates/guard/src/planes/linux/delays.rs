@@ -98,10 +98,14 @@ impl Delays {
         Ok(())
     }
 
-    /// What packets of a class have waited since it is measured; `None` where it is not.
-    pub fn read(&mut self, place: Place) -> Option<Arc<DelayCount>> {
+    /// What packets of a class have waited since it is measured; `None` where it is not. Where none has passed since the
+    /// last call (`still`) the kernel is not asked.
+    pub fn read(&mut self, place: Place, still: bool) -> Option<Arc<DelayCount>> {
         let key = self.key(place);
         let (samples, last) = self.places.get_mut(&place)?;
+        if still {
+            return Some(Arc::clone(last));
+        }
         let value = delays(&self.object).lookup(&key, MapFlags::ANY).ok().flatten()?;
         let (now, count) = decode(&value)?;
         if now != *samples {

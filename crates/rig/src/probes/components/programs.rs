@@ -161,7 +161,7 @@ mod tests {
         let fake = Fake::new("fake").file("/proc/7/maps", many).file("/proc/8/maps", line(1));
         let mut programs = Programs::default();
         assert_eq!(programs.component(&fake, 7, false, 0x1000), "1");
-        assert_eq!(programs.component(&fake, 7, false, 2 * (MOST_FILES as u64) << 12), OTHER_FILES);
+        assert_eq!(programs.component(&fake, 7, false, (2 * MOST_FILES as u64) << 12), OTHER_FILES);
         assert_eq!(Programs::default().component(&fake, 8, false, 0x1000), "n".repeat(MOST_LETTERS));
     }
 }

@@ -64,10 +64,11 @@ impl Linux {
         }
     }
 
-    /// What packets of each member of a pool have waited, in their order; of none where it is not measured.
-    pub(super) fn delays(&mut self, key: &PoolKey) -> Vec<Option<Arc<DelayCount>>> {
+    /// What packets of each member of a pool have waited, in their order; of none where it is not measured. While it is
+    /// still nothing was added.
+    pub(super) fn delays(&mut self, key: &PoolKey, still: bool) -> Vec<Option<Arc<DelayCount>>> {
         let (Meter::On(delays), Some(installed)) = (&mut self.meter, self.pools.get(key)) else { return Vec::new() };
-        installed.order.iter().map(|number| delays.read(installed.place(*number))).collect()
+        installed.order.iter().map(|number| delays.read(installed.place(*number), still)).collect()
     }
 
     /// The note on waits that cannot be measured.
