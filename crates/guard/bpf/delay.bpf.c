@@ -221,6 +221,8 @@ static __always_inline void left(__u64 packet)
 		return;
 	wait = bpf_ktime_get_ns() - waiting->since;
 	at = bucket(wait / 1000);
+	/* The compiler leaves out what it knows to be true and the verifier does not. */
+	barrier_var(at);
 	if (at >= BUCKETS)
 		return;
 	delay->samples++;
