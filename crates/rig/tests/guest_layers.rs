@@ -10,14 +10,15 @@ use crate::common::{Bed, cells, guest};
 use serde_json::json;
 use vmio_model::run::Run;
 use vmio_model::waterfall::Layer;
-use vmio_model::waterfall::cells::{CellLayers, of_run};
+use vmio_model::waterfall::cells::{CellLayers, Why, of_run};
 use vmio_node::linux::process;
 use vmio_node::machine;
 use vmio_node::qmp::Qmp;
 use vmio_rig::engine::measure::Event;
+use vmio_testbed::skip;
 
-/// Requests a second that QEMU lets pass: with one in flight each takes 2.5 ms.
-const LIMIT: u32 = 400;
+/// Requests a second that QEMU lets pass: with one in flight each takes 5 ms.
+const LIMIT: u32 = 200;
 
 /// Seconds of the part that has this layer.
 fn part(cell: &CellLayers, layer: Layer) -> f64 {
@@ -26,13 +27,19 @@ fn part(cell: &CellLayers, layer: Layer) -> f64 {
     part.seconds
 }
 
+/// Whether others' requests at the host's disk hide the cell's own.
+fn others_use_the_disk(cell: &CellLayers) -> bool {
+    cell.untimed.iter().any(|untimed| untimed.layer == Layer::HostBlock && untimed.why != Why::NotSeen)
+}
+
 fn explained(run: &Run) -> CellLayers {
     assert_eq!(run.skipped, []);
     let cell = of_run(run, &[]).into_iter().find(|cell| cell.in_guest).unwrap();
     let parts = &cell.waterfall.as_ref().unwrap().parts;
     let told: Vec<String> = parts.iter().map(|part| format!("{} {:.0} us", part.words(), part.seconds * 1e6)).collect();
     println!("{}: {told:?}, {:?}", cell.key, cell.untimed);
-    assert_eq!(parts.len(), 4, "application, virtual I/O, hypervisor, host: {told:?}, {:?}", cell.untimed);
+    let apart = parts.len() + usize::from(others_use_the_disk(&cell));
+    assert_eq!(apart, 4, "application, virtual I/O, hypervisor, host: {told:?}, {:?}", cell.untimed);
     cell
 }
 
@@ -61,6 +68,7 @@ fn what_the_hypervisor_holds_back_is_in_its_layer_alone() {
         explained(&cells::measure_by(cells::one_round, &planned, &state, &bed.journal, told))
     };
     let free = run(&mut |_| {});
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
     let cookie = bed.journal.cookie().to_owned();
     let held = run(&mut |event| {
         let Event::Cell(..) = event else { return };
@@ -76,10 +84,16 @@ fn what_the_hypervisor_holds_back_is_in_its_layer_alone() {
     });
     let more = |layer| part(&held, layer) - part(&free, layer);
     let whole = held.waterfall.as_ref().unwrap().total_seconds - free.waterfall.as_ref().unwrap().total_seconds;
-    assert!(whole > 0.8e-3, "the limit was not in force: {whole}");
+    assert!(whole > 2e-3, "the limit was not in force: {whole}");
     let planted = more(Layer::Hypervisor);
     assert!((0.75..1.25).contains(&(planted / whole)), "{planted} of {whole}");
-    for layer in [Layer::Application, Layer::GuestBlock, Layer::HostBlock] {
+    let mut others = vec![Layer::Application, Layer::GuestBlock];
+    if [&free, &held].into_iter().any(others_use_the_disk) {
+        skip("the host's disk is used by others, so its time is not told from the hypervisor's");
+    } else {
+        others.push(Layer::HostBlock);
+    }
+    for layer in others {
         assert!(more(layer) < 0.25 * whole, "{layer:?}: {} of {whole}", more(layer));
     }
     assert_eq!(bed.journal.undo_all(), [""; 0]);

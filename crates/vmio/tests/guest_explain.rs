@@ -30,7 +30,7 @@ fn parts(state: &StateDir, on: &str) -> Vec<(String, f64)> {
 
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn what_a_disk_takes_longer_is_in_the_hosts_layers_alone() {
+fn long_what_a_disk_takes_longer_is_in_the_hosts_layers_alone() {
     let state = StateDir::with_image();
     let [fast, slow] = ["overhead=100us", "overhead=2100us"]
         .map(|overhead| parts(&state, &format!("modelled:400MB/s,{overhead},seek=0ms")));

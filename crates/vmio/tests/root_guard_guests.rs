@@ -208,7 +208,9 @@ fn scan_names_what_a_guard_holds_a_guest_to() {
 #[test]
 #[ignore = "root"]
 fn scan_names_a_limit_at_the_bridge_that_guests_share() {
-    TestHost::with(|host| {
+    TestHost::with_bpffs(|host| {
+        // Which interfaces a bridge has is read there.
+        net::run(&["mount -t sysfs sysfs /sys"]);
         ip("link add br1 type bridge");
         ip("link set br1 up");
         ip("tuntap add tap0 mode tap");

@@ -30,8 +30,8 @@ fn start_quietly(actors: &[PreparedActor]) -> bool {
 impl Runner<'_> {
     /// What others do at the device: its counters for a moment before the cell.
     fn look_before(&self, points: &[ProbePoint]) -> anyhow::Result<Option<DeviceUse>> {
-        let disks: Vec<ProbePoint> =
-            points.iter().filter(|point| matches!(point.subject, ProbeSubject::Disk(_))).cloned().collect();
+        let is_of_host = |point: &&ProbePoint| point.name.is_empty() && matches!(point.subject, ProbeSubject::Disk(_));
+        let disks: Vec<ProbePoint> = points.iter().filter(is_of_host).cloned().collect();
         if disks.is_empty() {
             return Ok(None);
         }
@@ -42,8 +42,18 @@ impl Runner<'_> {
 
     /// Runs a cell with the probes around it.
     pub fn observe(&mut self, cell: &Cell, at: (u32, u32), limits: RunLimits<'_>) -> anyhow::Result<Sample> {
-        let actors = self.stager().stage_all(cell, limits)?;
-        self.run_actors(cell, at, actors, settings::chosen(cell)?)
+        let actors = self.stager().stage_all(cell, limits).map_err(|error| self.told_by_guest(error))?;
+        let sample = self.run_actors(cell, at, actors, settings::chosen(cell)?);
+        sample.map_err(|error| self.told_by_guest(error))
+    }
+
+    /// An error with what became of the guest whose agent is gone, whoever asked it.
+    fn told_by_guest(&self, error: anyhow::Error) -> anyhow::Error {
+        let Some(vmio_node::Error::Gone { node, .. }) = error.downcast_ref() else { return error };
+        match self.guests.values().find(|running| running.guest.node().name() == node) {
+            Some(running) => anyhow::Error::new(running.guest.give_up(&format!("{error:#}"))),
+            None => error,
+        }
     }
 
     /// Runs actors that are ready. Whatever fails: what was set for them is taken back, and what they began with
