@@ -56,7 +56,7 @@ impl Layer {
 pub struct Part {
     /// The layers, from the top.
     pub layers: Vec<Layer>,
-    /// Seconds. Negative where the clocks of the two layers differ by more than the time between them.
+    /// Seconds. Slightly below zero where the clocks of the two layers differ by more than the time between them.
     pub seconds: f64,
 }
 
@@ -80,9 +80,6 @@ pub struct Waterfall {
     /// The parts, from the top.
     pub parts: Vec<Part>,
 }
-
-/// A part below zero by less than this share of the whole is within what two clocks and two windows differ by.
-const CLOCKS: f64 = 0.02;
 
 impl Waterfall {
     /// From what the application saw and from the times, with all that is below, of those layers that were timed.
@@ -134,11 +131,6 @@ impl Waterfall {
     pub fn most_ratio(&self, part: &Part) -> f64 {
         if self.total_seconds > 0.0 { (part.seconds / self.total_seconds).clamp(0.0, 1.0) } else { 0.0 }
     }
-
-    /// The parts that are below zero by more than clocks and windows differ by.
-    pub fn contradictions(&self) -> impl Iterator<Item = &Part> {
-        self.parts.iter().filter(|part| part.seconds < -CLOCKS * self.total_seconds)
-    }
 }
 
 #[cfg(test)]
@@ -172,14 +164,6 @@ mod tests {
     fn without_times_all_is_one_part() {
         let whole = Waterfall::of(Layer::NATIVE, 5.0, &BTreeMap::new());
         assert_eq!((whole.parts.len(), whole.remainder_seconds()), (1, 5.0));
-    }
-
-    #[test]
-    fn a_part_below_zero_is_told() {
-        let whole = Waterfall::of(Layer::NATIVE, 100.0, &timed(&[(Layer::HostBlock, 110.0)]));
-        assert_eq!(whole.contradictions().map(Part::words).collect::<Vec<_>>(), ["application"]);
-        let near = Waterfall::of(Layer::NATIVE, 100.0, &timed(&[(Layer::HostBlock, 101.0)]));
-        assert_eq!(near.contradictions().count(), 0);
     }
 
     #[test]

@@ -19,6 +19,8 @@ use crate::run::Run;
 const SAME: f64 = 1.25;
 /// Below this share of the application's requests a layer has only what a cache above it left, of any size.
 const FEW: f64 = 0.05;
+/// By this share of a request's time a layer may take longer than the one above it: two clocks and two windows.
+const CLOCKS: f64 = 0.02;
 /// Share of the time from which a device, a processor or a thread is full.
 const FULL: f64 = 0.9;
 
@@ -46,6 +48,9 @@ pub enum Why {
     OtherSize,
     /// There were a quarter more requests than the application's: others used it, too.
     MoreRequests,
+    /// The requests there take longer than the layer above waits: it does not wait for them (read-ahead, writing back),
+    /// or they are of others.
+    NotWaitedFor,
 }
 
 /// A layer that is not told apart from the one above it.
@@ -150,8 +155,9 @@ fn explained(samples: &[(&Sample, Option<f64>)], key: String, vcpus: u32) -> Opt
     let (mut whole, mut untimed) = (Vec::new(), Vec::new());
     for (sample, submission) in samples {
         let Some(latency) = sample.result.latency() else { continue };
-        let (timed, lacks) = timed(sample, layers);
-        whole.push(Waterfall::of(layers, latency.mean + submission.unwrap_or(0.0), &timed));
+        let total_seconds = latency.mean + submission.unwrap_or(0.0);
+        let (timed, lacks) = timed(sample, layers, total_seconds);
+        whole.push(Waterfall::of(layers, total_seconds, &timed));
         untimed.push((timed.len(), lacks));
     }
     let waterfall = Waterfall::mean(&whole);
@@ -246,14 +252,20 @@ fn counted(sample: &Sample, layer: Layer) -> Result<Counted, Why> {
     found.ok_or(Why::NotSeen)
 }
 
-/// The times of a request with all that is below, by layer; and the layers that are without.
-fn timed(sample: &Sample, layers: &[Layer]) -> (BTreeMap<Layer, f64>, Vec<Untimed>) {
+/// The times of a request with all that is below, by layer; and the layers that are without. The application saw it
+/// take `total_seconds`.
+fn timed(sample: &Sample, layers: &[Layer], total_seconds: f64) -> (BTreeMap<Layer, f64>, Vec<Untimed>) {
     let work = sample.work();
     let (mut timed, mut untimed) = (BTreeMap::new(), Vec::new());
+    let mut above = total_seconds;
     for &layer in layers.iter().skip(1) {
-        match counted(sample, layer).and_then(|counted| counted.of_one(&work)) {
+        let waited_for = |seconds: f64| {
+            if seconds <= above + CLOCKS * total_seconds { Ok(seconds) } else { Err(Why::NotWaitedFor) }
+        };
+        match counted(sample, layer).and_then(|counted| counted.of_one(&work)).and_then(waited_for) {
             Ok(seconds) => {
                 timed.insert(layer, seconds);
+                above = seconds;
             }
             Err(why) => untimed.push(Untimed { layer, why, probe: probe(layer).map(str::to_owned) }),
         }

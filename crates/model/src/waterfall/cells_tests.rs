@@ -125,6 +125,30 @@ fn requests_of_another_size_or_of_others_are_not_followed() {
 }
 
 #[test]
+fn requests_that_nobody_waited_for_are_in_no_part() {
+    // From the guest's page cache, while others have a few large requests at the host's disk.
+    let mut read = sample(true);
+    read.seen = vec![disk("qemu", 0, 0.0, 0.0), drive(0.0, 0.0), disk("", 40, 131_072.0, 50e-3)];
+    let cell = explain(read, None);
+    let expected = [
+        ("application", 1000),
+        ("guest's block layer + virtual I/O", 0),
+        ("hypervisor + host's block layer + device", 0),
+    ];
+    assert_eq!(parts(&cell), named(&expected));
+    let host = cell.untimed.iter().find(|u| u.layer == Layer::HostBlock).unwrap();
+    assert_eq!((host.why, host.probe.as_deref()), (Why::NotWaitedFor, Some("diskstats")));
+    // As many as the application's, and of its size, but written back behind it.
+    let mut write = sample(false);
+    write.seen = vec![disk("", 1000, KIB4, 5e-3)];
+    assert_eq!(parts(&explain(write, None)), named(&[("application + host's block layer + device", 1000)]));
+    // Within what clocks differ by.
+    let mut read = sample(false);
+    read.seen = vec![disk("", 1000, KIB4, 1.01e-3)];
+    assert_eq!(parts(&explain(read, None)), named(&[("application", -10), ("host's block layer + device", 1010)]));
+}
+
+#[test]
 fn a_full_device_is_the_limit_and_the_answer_names_the_longest() {
     let mut read = sample(true);
     let mut host = disk("", 1000, KIB4, 100e-6);

@@ -252,7 +252,7 @@ fn short(seconds: f64) -> String {
     if seconds < 0.0 { format!("-{}", time(-seconds)) } else { time(seconds) }
 }
 
-/// What was not told apart, a line for each layer and reason; and where clocks contradict each other.
+/// What was not told apart, a line for each layer and reason.
 fn not_told(doc: &mut document::Document, cells: &[CellLayers]) {
     let mut lines: Vec<(Layer, Why, Option<String>, usize)> = Vec::new();
     for Untimed { layer, why, probe } in cells.iter().flat_map(|cell| &cell.untimed) {
@@ -269,12 +269,6 @@ fn not_told(doc: &mut document::Document, cells: &[CellLayers]) {
         format!("{} not told apart in {}: {}", layer.words(), count(*cells, "cell"), reason(*why, probe.as_deref()))
     };
     doc.put(list((0, 2), lines.iter().map(line)));
-    let contradict = |cell: &&CellLayers| cell.waterfall.as_ref().is_some_and(|w| w.contradictions().next().is_some());
-    let wrong = cells.iter().filter(contradict).count();
-    if wrong > 0 {
-        let what = format!("Clocks differ in {}: a part there is below zero.", count(wrong, "cell"));
-        doc.put(paragraph(Kind::Doubt, (0, 2), what));
-    }
 }
 
 fn reason(why: Why, probe: Option<&str>) -> String {
@@ -284,6 +278,9 @@ fn reason(why: Why, probe: Option<&str>) -> String {
         Why::NotSeen => format!("the probe {probe} would time it, and saw nothing; a new run may have it"),
         Why::OtherSize => "requests have another size there".to_owned(),
         Why::MoreRequests => "requests of others are among them".to_owned(),
+        Why::NotWaitedFor => "requests take longer there than the layer above waits: read ahead, written back, or of \
+                              others"
+            .to_owned(),
     }
 }
 
@@ -313,10 +310,6 @@ fn in_full(doc: &mut document::Document, cell: &CellLayers) {
     doc.put(say((0, 0), what));
     let line = |u: &Untimed| format!("{}: {}", u.layer.words(), reason(u.why, u.probe.as_deref()));
     doc.put(list((0, 2), cell.untimed.iter().map(line)));
-    for part in waterfall.contradictions() {
-        let what = format!("Clocks differ: {} is below zero.", part.words());
-        doc.put(paragraph(Kind::Doubt, (0, 2), what));
-    }
     device_line(doc, cell);
 }
 
