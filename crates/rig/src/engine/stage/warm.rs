@@ -171,7 +171,9 @@ struct Shown {
     shared: bool,
     /// What it held of the target, before or after the work, whichever is less.
     held: Option<f64>,
-    /// What came to it past the guest's own page cache, where it is the host's below a guest.
+    /// Whether it is the host's below a guest, whose own must not have served.
+    below_guest: bool,
+    /// What came to it past the guest's own page cache, where it is below a guest.
     reached: Option<f64>,
 }
 
@@ -195,7 +197,7 @@ impl Shown {
         }
         let mut disks = seen.iter().filter(|s| s.node.is_empty()).filter_map(DeviceUse::of);
         let read_below = disks.next().map(|disk| disk.read_bytes as f64);
-        Self { read_below, shared: !alone, held, reached: drive }
+        Self { read_below, shared: !alone, held, below_guest: !own, reached: drive }
     }
 
     /// Why it does not show that so many bytes were warm, of which so many were read; `None` where it does.
@@ -206,6 +208,9 @@ impl Shown {
         // Of several actors much may be another's, but little is enough for all.
         let read_below = self.read_below.filter(|below| !self.shared || *below <= SMALL * once);
         match (Self { read_below, ..self }) {
+            Self { below_guest: true, reached: None, .. } => {
+                Some("nothing shows that it was not in the guest's own page cache".to_owned())
+            }
             Self { reached: Some(reached), .. } if reached < (1.0 - SMALL) * read as f64 => {
                 let (reached, read) = (mib(reached), mib(read as f64));
                 Some(format!("{reached} of {read} came to it: the rest was in the guest's own page cache"))
@@ -276,11 +281,14 @@ mod tests {
 
     #[test]
     fn the_hosts_page_cache_is_proved_by_what_comes_to_it() {
-        let reached = |mib: u64| Shown { reached: Some((mib * MIB) as f64), ..Shown::default() };
+        let below = Shown { below_guest: true, ..Shown::default() };
+        let reached = |mib: u64| Shown { reached: Some((mib * MIB) as f64), ..below };
         let shown = |mib: u64| Shown { read_below: Some(0.0), held: Some((64 * MIB) as f64), ..reached(mib) };
         let lacks = |of: Shown| of.lacks(64 * MIB, 640 * MIB).unwrap_or_default();
         assert_eq!(lacks(shown(640)), "");
         assert_eq!(lacks(shown(700)), "", "the guest reads ahead");
         assert_eq!(lacks(shown(64)), "64.0 MiB of 640.0 MiB came to it: the rest was in the guest's own page cache");
+        let unseen = lacks(Shown { reached: None, ..shown(640) });
+        assert_eq!(unseen, "nothing shows that it was not in the guest's own page cache");
     }
 }
