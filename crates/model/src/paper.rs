@@ -64,7 +64,7 @@ pub struct Paper {
     /// Its tables of a program that ran repeatedly.
     #[serde(default)]
     pub series: Vec<Series>,
-    /// Its figures that nothing here measures.
+    /// Its figures that are compared with nothing here.
     #[serde(default)]
     pub unmeasured: Vec<Unmeasured>,
 }
@@ -261,7 +261,7 @@ pub struct Than {
     pub denominator_workload: String,
 }
 
-/// Printed figures that nothing here measures.
+/// Printed figures that are compared with nothing here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Unmeasured {

@@ -26,3 +26,19 @@ fn the_storage_tables_hold_what_they_should() {
         assert!(!note["about"].as_str().unwrap().is_empty() && !note["text"].as_str().unwrap().is_empty());
     }
 }
+
+#[test]
+fn table_1_of_lu2016_adds_up_as_its_reading_says() {
+    let paper: toml::Table = toml::from_str(include_str!("../../../papers/lu2016.toml")).unwrap();
+    let sum = |column: &str| -> i64 {
+        let rows = paper["unmeasured"].as_array().unwrap().iter();
+        let components = rows.filter(|row| {
+            let word = row["word"].as_str().unwrap();
+            word.starts_with("Table 1, ") && word != "Table 1, total"
+        });
+        components.map(|row| row["printed"][column].as_integer().unwrap()).sum()
+    };
+    assert_eq!((sum("hypervisor-side"), sum("VM-side")), (28_805, 4_223));
+    let sums = paper["reading"].as_array().unwrap().iter().filter(|r| r["as"].as_str().unwrap().contains("28,805"));
+    assert_eq!(sums.count(), 1);
+}

@@ -107,7 +107,7 @@ pub struct Compared {
     /// Its figures of repeated runs, beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesTable>,
-    /// Its figures that nothing here measures.
+    /// Its figures that are compared with nothing here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmeasured: Vec<Unmeasured>,
     /// CPU time by component, of the cells whose processors were sampled.
