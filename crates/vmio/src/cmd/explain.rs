@@ -73,6 +73,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             let doc = explain::run(&layers, args.verbose);
             show(&doc, Document { schema_version: SCHEMA_VERSION, run: Some(layers), guest: None }, args, context)
         }
+        None if args.cell.is_some() => {
+            let what = format!("only a run has cells, and {} is no stored run", args.what);
+            Err(Failure::new(Exit::Usage, what).help("leave out --cell, or name a stored run").into())
+        }
         None => {
             let layers = watched(args)?;
             let doc = explain::guest(&layers);

@@ -46,7 +46,8 @@ pub struct RunLayers {
     pub run: i64,
     /// Its disk cells with one actor on this host.
     pub cells: Vec<CellLayers>,
-    /// Cells that are not told: of networks, of the processor, of several actors, of another machine.
+    /// Cells that are not told: of networks, of the processor, of several actors, of another machine, and those of which
+    /// no sample counts.
     pub cells_left_out: usize,
     /// Whether its guests ran under software emulation: then sizes say nothing about hardware virtualisation.
     pub emulated: bool,
@@ -116,7 +117,8 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
     let mut doc = document::Document::new(format!("Run {}: where the time of one request goes", of.run));
     doc.only(In::TERMINAL, heading(2, &doc.title));
     if of.cells.is_empty() {
-        doc.put(say((0, 0), "It has no disk cell with one actor on this host: networks are not explained yet."));
+        let none = "It has no disk cell with one actor on this host that counts: networks are not explained yet.";
+        doc.put(say((0, 0), none));
         return doc;
     }
     let timed: Vec<&CellLayers> = of.cells.iter().filter(|cell| cell.waterfall.is_some()).collect();
@@ -149,7 +151,7 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
         doc.put(paragraph(
             Kind::Dim,
             (0, 0),
-            format!("Not explained: {what} without a disk here, or of several actors."),
+            format!("Not explained: {what} without a disk here, of several actors, or not proved warm."),
         ));
     }
     if of.emulated {
