@@ -90,11 +90,14 @@ pub(super) fn flow(key: &[u8], values: &[u8]) -> Option<Flow> {
         bytes += u64_at(one, 0);
         device_ns += u64_at(one, 8);
         queued_ns += u64_at(one, 16);
-        let counted = add(&mut latency, &one[LATENCY..]);
+        // Most CPUs counted nothing: a host may have thousands of flows on hundreds of CPUs.
+        if !add(&mut latency, &one[LATENCY..]) {
+            continue;
+        }
         add(&mut in_queue, &one[LATENCY + COUNTS..]);
         add(&mut at_device, &one[LATENCY + 2 * COUNTS..]);
         // Only CPUs that counted have the name, which a process may have emptied.
-        named = named.or(Some(one).filter(|_| counted));
+        named = named.or(Some(one));
     }
     let (named, requests) = (named?, latency.requests());
     let (kernel, comm, work) = (u32_at(named, 32) != 0, text(&named[36..52]), text(&named[52..76]));

@@ -51,7 +51,7 @@ const SIZE_LEAST: u64 = 512;
 const SIZE_MOST: u64 = 4 << 20;
 /// Most bytes in flight, for the same reason: half of the smallest guest's memory is fio's own.
 const FLIGHT_MOST: u64 = 64 << 20;
-/// Greatest rate: above it a thread sleeps less than its timer is exact.
+/// Greatest rate that a name may have.
 const RATE_MOST: u32 = 1_000_000;
 /// Greatest depth.
 const DEPTH_MOST: u32 = 1024;
