@@ -1,11 +1,13 @@
 //! `vmio explain`: where the time of one request goes, layer by layer, of a stored run or of a running guest.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
 use vmio_look::top::Sampler;
-use vmio_look::{HostView, scan};
+use vmio_look::{HostView, kinds};
+use vmio_model::facts::{Guest, tell_apart};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::study::WordError;
 use vmio_model::waterfall::live;
@@ -28,7 +30,8 @@ Examples:
   vmio explain --guest 101     the guest of this VMID, not the run
 
 Changes no guest and no setting. For a running guest it loads eBPF programs at
-tracepoints of the block layer, as vmio top does; they are removed when it ends.
+tracepoints of the block layer and of ext4, as vmio top does; they are removed
+when it ends.
 More in docs/explain.md.";
 
 /// Show where the time of one disk request goes, layer by layer
@@ -110,11 +113,20 @@ fn show(doc: &document::Document, json: Document<'_>, args: &Args, context: &Con
     Ok(Exit::Done)
 }
 
+/// The running guests by what /proc and /sys show, as `vmio top` names them: neither their monitors nor their managers
+/// are asked.
+fn running(host: &HostView<'_>) -> Vec<Guest> {
+    let mut guests: Vec<Guest> = kinds::ALL.iter().flat_map(|kind| kind.running(host).guests).collect();
+    let mut processes = BTreeSet::new();
+    guests.retain(|guest| guest.pid.is_none_or(|pid| processes.insert(pid)));
+    tell_apart(&mut guests);
+    guests
+}
+
 /// Watches the guest that the word names.
 fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
     let local = Local::new();
-    let found = scan::scan(&HostView::new(&local)).guests;
-    let named = pick::named(found, true, std::slice::from_ref(&args.what))?;
+    let named = pick::named(running(&HostView::new(&local)), true, std::slice::from_ref(&args.what))?;
     let [guest] = named.as_slice() else {
         let names: Vec<&str> = named.iter().map(|guest| guest.name.as_str()).collect();
         let what = format!("{} names several guests: {}", args.what, names.join(", "));
@@ -124,7 +136,7 @@ fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
         let what = format!("{} has no process on this host", guest.name);
         return Err(Failure::new(Exit::Precondition, what).help("only guests with a process here are watched").into());
     };
-    let mut sampler = Sampler::new(&local, true, top::tracing(false));
+    let mut sampler = Sampler::new(&local, true, top::tracing(false, ""));
     sampler.tick();
     sleep(args.watch);
     let gone = || Failure::new(Exit::Failed, format!("{} ended while it was watched", guest.name));

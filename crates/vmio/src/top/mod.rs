@@ -66,7 +66,7 @@ pub fn run(options: &Options, context: &Context) -> Outcome {
         term::note("not a terminal: one interval, as with --once");
     }
     let local = Local::new();
-    let mut sampler = Sampler::new(&local, true, tracing(options.no_ebpf));
+    let mut sampler = Sampler::new(&local, true, tracing(options.no_ebpf, " (--no-ebpf: do not load them)"));
     let mut history = History::default();
     let mut guard = guard::Guard::at(&options.guard);
     let next = |opened: Option<u32>| {
@@ -99,8 +99,8 @@ fn shows_blocks() -> bool {
     (locale.contains("utf-8") || locale.contains("utf8")) && set("TERM").is_none_or(|term| term != "linux")
 }
 
-/// The tracing of the block layer, or why there is none.
-pub fn tracing(no_ebpf: bool) -> flows::Result<Box<dyn FlowSource>> {
+/// The tracing of the block layer, or why there is none. `hint` says behind the note how it is done without.
+pub fn tracing(no_ebpf: bool, hint: &str) -> flows::Result<Box<dyn FlowSource>> {
     if no_ebpf {
         return Err(flows::Error::Unwanted("--no-ebpf"));
     }
@@ -111,10 +111,9 @@ pub fn tracing(no_ebpf: bool) -> flows::Result<Box<dyn FlowSource>> {
         return Err(flows::Error::Other("not root".to_owned()));
     }
     if may {
-        term::note(
-            "loading eBPF programs at tracepoints of the block layer and of ext4; they are removed when vmio ends \
-             (--no-ebpf: do not load them)",
-        );
+        term::note(&format!(
+            "loading eBPF programs at tracepoints of the block layer and of ext4; they are removed when vmio ends{hint}"
+        ));
     }
     Ok(Box::new(Blocks::start(&local)?))
 }
