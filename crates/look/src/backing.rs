@@ -99,6 +99,14 @@ impl Backing {
         Ok(backing)
     }
 
+    /// As it is, and not visible where a disk's counters are switched off: they stand still, as if it were at rest.
+    #[must_use]
+    pub fn counted(mut self, reader: &dyn Reader) -> Self {
+        let off = self.leaves.keys().find(|disk| Device::whole(reader, disk).counts() == Some(false));
+        self.not_visible = self.not_visible.take().or(off.cloned().map(NotVisible::CountersOff));
+        self
+    }
+
     /// Adds the disks of another one.
     pub fn add(&mut self, other: Self) {
         self.leaves.extend(other.leaves);
@@ -388,6 +396,20 @@ mod tests {
         assert_eq!((backing.nfs.as_deref(), &backing.not_visible), (Some("server:/export"), &None));
         assert_eq!(backing.describe(), "NFS server server:/export (nfs4 at /srv/nfs)");
         assert!(backing.leaves.is_empty());
+    }
+
+    #[test]
+    fn a_disk_whose_counters_are_off_is_not_at_rest() {
+        let of = |iostats: &str| {
+            let fake = vmio_node::Fake::new("fake")
+                .file("/sys/block/sda/queue/iostats", iostats)
+                .file("/sys/block/sda/mq/0/cpu_list", "0\n");
+            let backing = Backing { leaves: [("sda".to_owned(), (8, 0))].into(), ..Backing::default() };
+            backing.counted(&fake).not_visible
+        };
+        assert_eq!(of("1\n"), None);
+        let off = of("0\n").unwrap();
+        assert_eq!(off.to_string(), "sda does not count its requests: echo 1 > /sys/block/sda/queue/iostats");
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub enum NotVisible {
     EmptyPool(String),
     #[error("its disks are those of the Ceph cluster; `ceph osd perf` and `rbd perf image iostat` show them")]
     Ceph,
+    /// A disk.
+    #[error("{0} does not count its requests: echo 1 > /sys/block/{0}/queue/iostats")]
+    CountersOff(String),
     #[error("no disk was found below it")]
     NoDisk,
     /// The node's error.

@@ -156,6 +156,13 @@ impl<'a> Device<'a> {
         Some(self.reader.list(&self.dir.join("mq")).ok()?.len())
     }
 
+    /// Whether it counts its requests and their times (`queue/iostats`; kernel document ABI/stable/sysfs-block). `None`
+    /// of devices without hardware queues: some of these count whatever stands there.
+    pub fn counts(&self) -> Option<bool> {
+        self.queues().filter(|queues| *queues > 0)?;
+        Some(self.value::<u8>("queue/iostats")? != 0)
+    }
+
     /// Whether it turns.
     pub fn is_rotational(&self) -> Option<bool> {
         Some(self.value::<u8>("queue/rotational")? != 0)

@@ -63,6 +63,17 @@ fn read_ahead_of_devices_and_file_systems() {
 }
 
 #[test]
+fn counters_may_be_switched_off() {
+    for (iostats, queues, counts) in [("1\n", true, Some(true)), ("0\n", true, Some(false)), ("0\n", false, None)] {
+        let mut fake = Fake::new("fake").file("/sys/block/sda/queue/iostats", iostats);
+        if queues {
+            fake = fake.file("/sys/block/sda/mq/0/cpu_list", "0\n");
+        }
+        assert_eq!(Device::whole(&fake, "sda").counts(), counts, "{iostats:?} {queues}");
+    }
+}
+
+#[test]
 fn a_senseless_block_size_is_not_known() {
     for (text, bytes) in [("512\n", Some(512)), ("0\n", None), ("513\n", None), ("", None), ("-1\n", None)] {
         let fake = Fake::new("fake").file("/sys/block/sda/queue/logical_block_size", text);

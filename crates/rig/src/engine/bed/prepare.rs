@@ -310,12 +310,13 @@ fn below(node: &dyn Node, native: &Path, pool: Option<&Pool>, place: Backing) ->
     if let Some(Pool::Rbd { .. }) = pool {
         return place;
     }
-    match (Backing::below(node, native), pool) {
+    let found = match (Backing::below(node, native), pool) {
         (Ok(found), _) if found.not_visible.is_none() => Backing { modelled: place.modelled, ..found },
         (_, Some(_)) => place,
         (Ok(found), None) => Backing { modelled: place.modelled, ..found },
         (Err(e), None) => Backing { modelled: place.modelled, not_visible: Some(e.into()), ..Backing::default() },
-    }
+    };
+    found.counted(node.reader())
 }
 
 /// Opens a directory whose path has no links, as the plan looked it up: one that was put there since
