@@ -233,7 +233,8 @@ impl<'a> Sampler<'a> {
         self.untraced_disks(&mut reading, now);
         let lost = self.flows.as_mut().map_or(0, |flows| flows.lost());
         if lost > 0 {
-            reading.notes.push(format!("{lost} requests could not be traced: too many were in flight at once"));
+            let why = "too many were in flight, or too many processes used disks";
+            reading.notes.push(format!("{lost} requests could not be traced: {why}"));
         }
         reading.notes.extend(self.flows.as_mut().and_then(|flows| flows.journals_unseen()));
         self.notes(&mut reading);
