@@ -279,6 +279,20 @@ fn show_in_every_form() {
 }
 
 #[test]
+fn explain_tells_runs_from_guests() {
+    let state = stocked();
+    let told = state.vmio(&["explain", "1", "--json"]).with(0).json();
+    assert_eq!((told["run"]["run"].as_i64(), told["guest"].is_null()), (Some(1), true));
+    assert!(!told["run"]["cells"].as_array().unwrap().is_empty(), "{told}");
+    state.vmio(&["explain", "1"]).with(0).says(&["Run 1: where the time of one request goes"]);
+    state.vmio(&["explain", "1", "--cell", "no-such-cell"]).with(2).says(&["error: no disk cell of run 1", "help:"]);
+    for no_run in ["77", "no-such-guest"] {
+        let asked = state.vmio(&["explain", no_run, "--cell", "rand"]).with(2);
+        asked.says(&["error: only a run has cells", "help: leave out --cell"]);
+    }
+}
+
+#[test]
 fn the_best_set_up_is_written_for_libvirt_and_proxmox() {
     let state = stocked();
     let (xml, qm) = (state.path().join("best.xml"), state.path().join("best.qm"));

@@ -280,9 +280,7 @@ fn reason(why: Why, probe: Option<&str>) -> String {
         Why::NotSeen => format!("the probe {probe} would time it, and saw nothing; a new run may have it"),
         Why::OtherSize => "requests have another size there".to_owned(),
         Why::MoreRequests => "requests of others are among them".to_owned(),
-        Why::NotWaitedFor => "requests take longer there than the layer above waits: read ahead, written back, or of \
-                              others"
-            .to_owned(),
+        Why::NotWaitedFor => "requests take longer there than the layer above waits for them".to_owned(),
     }
 }
 
