@@ -74,18 +74,14 @@ fn warnings_around_the_document_do_no_harm() {
 fn failures_are_errors_that_quote_fio() {
     let missing = output(&fixture("missing-file.json"), &fixture("missing-file.err"), 1);
     let said = SEQ_READ.result("guest0", "fio --x".into(), &missing).unwrap_err().to_string();
-    assert!(
-        said.contains("guest0") && said.contains("fio --x") && said.contains("refusing extend of file"),
-        "{said}"
-    );
+    assert!(said.contains("guest0") && said.contains("fio --x") && said.contains("refusing extend of file"), "{said}");
 
     // An error of the job with exit code 0, as some versions leave it.
     let text = fixture("seq-write.json").replacen("\"error\" : 0", "\"error\" : 5", 1);
     let said = SEQ_WRITE.result("local", "fio".into(), &output(&text, "", 0)).unwrap_err().to_string();
     assert!(said.contains("Input/output error"), "{said}");
 
-    for (text, word) in
-        [("", "no JSON"), ("fio: bad option\n", "bad option"), ("{\"jobs\": [", "EOF"), ("{}", "error")]
+    for (text, word) in [("", "no JSON"), ("fio: bad option\n", "bad option"), ("{\"jobs\": [", "EOF"), ("{}", "error")]
     {
         let said = SEQ_READ.result("local", "fio".into(), &output(text, "", 0)).unwrap_err().to_string();
         assert!(said.contains(word), "{text:?}: {said}");
