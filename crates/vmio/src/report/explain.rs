@@ -90,7 +90,8 @@ pub struct GuestLayers {
     /// The disks of the host that it used, that with most requests at once first. Empty if it used none, or without
     /// tracing.
     pub disks: Vec<LiveDisk>,
-    /// The busiest thread of its hypervisor that moves its I/O alone; `None` where its threads are not told apart.
+    /// The busiest thread of its hypervisor that moves its I/O alone; `None` where its threads are not told apart, or that
+    /// is one of vhost.
     pub hypervisor_thread: Option<Thread>,
     /// Layers that nothing times from outside.
     pub unseen: Vec<Layer>,
