@@ -22,6 +22,9 @@ use crate::linux::{process, silent, system};
 
 /// Name of the environment variable that marks the children of an owner.
 pub const OWNER_VARIABLE: &str = "VMIO_OWNER";
+/// Environment variables with a login of the user's, name and password: no program of a run inherits them, since a
+/// hypervisor that a guest has broken into would have them, too.
+pub const LOGIN_VARIABLES: [&str; 2] = ["VMIO_POWER_USER", "VMIO_POWER_PASSWORD"];
 
 /// How long a killed process may take to go before this is reported as a failure.
 pub(crate) const DEATH_LIMIT: Duration = Duration::from_secs(10);

@@ -38,7 +38,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::machine::OWNER_VARIABLE;
+use crate::machine::{LOGIN_VARIABLES, OWNER_VARIABLE};
 
 pub use line::Line;
 
@@ -74,6 +74,9 @@ impl Helper {
             Some(cookie) => command.env(OWNER_VARIABLE, cookie),
             None => command.env_remove(OWNER_VARIABLE),
         };
+        for name in LOGIN_VARIABLES {
+            command.env_remove(name);
+        }
         // SAFETY: between fork and exec the closure makes one plain system call.
         unsafe {
             command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from));

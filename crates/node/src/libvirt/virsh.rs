@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::error::Trouble;
+use crate::machine::LOGIN_VARIABLES;
 use crate::{Exec, Local, Node};
 
 /// How long the guest's agent may take for an answer, in seconds.
@@ -69,6 +70,8 @@ impl Virsh {
             .stdout(own()?)
             .stderr(own()?)
             .envs([("LC_ALL", "C"), ("TERM", "dumb")])
+            .env_remove(LOGIN_VARIABLES[0])
+            .env_remove(LOGIN_VARIABLES[1])
             // Ctrl-C is handled by vmio.
             .process_group(0)
             .spawn()?;

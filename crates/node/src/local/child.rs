@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, setsid};
 
-use crate::machine::{OWNER_VARIABLE, lock, poll_for};
+use crate::machine::{LOGIN_VARIABLES, OWNER_VARIABLE, lock, poll_for};
 use crate::{End, Error, Exec, Result};
 
 /// How long the output of a command that has ended is still awaited from children that it left
@@ -89,15 +89,24 @@ fn signal_group(pid: u32, signal: Signal) {
     }
 }
 
-/// Starts `cmd` on this machine, named `node` in errors, marked with `cookie`.
-pub(crate) fn start(node: &str, cmd: &Exec, cookie: Option<&str>, sink: Box<dyn Sink>) -> Result<Handle> {
-    let failed = |source| Error::Spawn { node: node.into(), program: cmd.program.clone(), source };
+/// `cmd` as a child of this process, marked with `cookie`. It inherits the environment but for logins.
+fn command_of(cmd: &Exec, cookie: Option<&str>) -> Command {
     let mut command = Command::new(&cmd.program);
+    for name in LOGIN_VARIABLES {
+        command.env_remove(name);
+    }
     command.args(&cmd.args).envs(&cmd.env).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.stdin(if cmd.stdin.is_empty() { Stdio::null() } else { Stdio::piped() });
     if let Some(cookie) = cookie {
         command.env(OWNER_VARIABLE, cookie);
     }
+    command
+}
+
+/// Starts `cmd` on this machine, named `node` in errors, marked with `cookie`.
+pub(crate) fn start(node: &str, cmd: &Exec, cookie: Option<&str>, sink: Box<dyn Sink>) -> Result<Handle> {
+    let failed = |source| Error::Spawn { node: node.into(), program: cmd.program.clone(), source };
+    let mut command = command_of(cmd, cookie);
     let groups = open_groups(node, cmd)?;
     let oom = cmd.oom_score_adj.map(|n| n.to_string());
     let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
@@ -305,5 +314,20 @@ fn end_of(status: ExitStatus) -> End {
         (None, Some(signal)) => End::Signal(signal),
         // waitpid without WUNTRACED reports nothing else.
         (None, None) => End::Exit(-1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn no_program_inherits_a_login() {
+        let command = command_of(&Exec::new("env"), Some("mark"));
+        let of = |name: &str| command.get_envs().find(|(key, _)| *key == name).map(|(_, value)| value);
+        assert_eq!(LOGIN_VARIABLES.map(of), [Some(None); 2], "they are removed");
+        assert_eq!(of(OWNER_VARIABLE), Some(Some(OsStr::new("mark"))));
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use crate::machine::lock;
+use crate::machine::{LOGIN_VARIABLES, lock};
 use crate::reach::{self, Carrier, END_LIMIT, Error, LIMIT, MOST_SAID, Machine, NO_PLACE, OURS, Program, SILENCE};
 
 mod address;
@@ -111,6 +111,8 @@ impl Ssh {
             .arg(format!("exec sh -c '{script}'"))
             // Its messages are parsed.
             .env("LC_ALL", "C")
+            .env_remove(LOGIN_VARIABLES[0])
+            .env_remove(LOGIN_VARIABLES[1])
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output))
             .stderr(Stdio::piped())

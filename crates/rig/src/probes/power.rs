@@ -16,7 +16,8 @@ use vmio_look::require::{Missing, Requirement};
 use vmio_model::result::{Mark, ProbeResult};
 use vmio_node::linux::hwmon::{Covers, Sensor};
 use vmio_node::linux::powercap::{DIR, Zone, zones};
-use vmio_node::{Node, Reader, machine};
+use vmio_node::machine::{self, LOGIN_VARIABLES};
+use vmio_node::{Node, Reader};
 
 use super::command::{self, LIMIT};
 use super::ipmi::{self, Dcmi};
@@ -31,8 +32,6 @@ pub const METER: Requirement = Requirement {
     fix: "use another meter: a sensor or a controller, --power, or your own, --power-command (docs/probes.md)",
     check: |reader| counted(reader).map(drop),
 };
-/// Environment variables with a controller's user and password.
-const LOGIN_VARIABLES: [&str; 2] = ["VMIO_POWER_USER", "VMIO_POWER_PASSWORD"];
 /// Most bytes of a file with them.
 const MOST_LOGIN_BYTES: usize = 4096;
 /// Bits of a mode that let others in.
