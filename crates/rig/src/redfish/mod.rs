@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use data_encoding::BASE64;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use ureq::http::Uri;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, LOCATION};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
@@ -25,6 +26,8 @@ const CHASSIS: &str = "/redfish/v1/Chassis";
 const ROOT: &str = "/redfish/v1/";
 /// Longest answer. A chassis of hundreds of sensors has some 100 KiB.
 const MOST_BYTES: u64 = 1 << 20;
+/// Longest path of a resource.
+const MOST_PATH_BYTES: usize = 200;
 /// Most chassis that are looked at.
 const MOST_CHASSIS: usize = 16;
 /// Longest file of certificates: that of a distribution has 250 KiB.
@@ -182,9 +185,11 @@ impl Controller {
         let all: Collection = controller.get(CHASSIS, until)?;
         for link in all.members.iter().take(MOST_CHASSIS) {
             let chassis: Chassis = controller.get(&link.path, until)?;
-            if let Some(source) = controller.source_of(&link.path, &chassis, until)? {
-                controller.sources.push(source);
-            }
+            let found = controller.source_of(&link.path, &chassis, until)?;
+            // Readings of two with one name would be taken for those of one.
+            let is_known = |found: &Source| controller.sources.iter().any(|known| known.chassis == found.chassis);
+            let found = found.filter(|found| !is_known(found));
+            controller.sources.extend(found);
         }
         let url = format!("{address}{CHASSIS}");
         if controller.sources.is_empty() { Err(Error::NoPower { url }) } else { Ok(controller) }
@@ -196,8 +201,7 @@ impl Controller {
         for link in [&chassis.environment_metrics, &chassis.power].into_iter().flatten() {
             match self.get::<Told>(&link.path, until) {
                 Ok(told) if !told.amounts().is_empty() => {
-                    let chassis: String = name.chars().filter(|letter| !letter.is_control()).take(40).collect();
-                    return Ok(Some(Source { path: link.path.clone(), chassis }));
+                    return Ok(Some(Source { path: link.path.clone(), chassis: shown(name, 40) }));
                 }
                 // Some controllers name what they do not have.
                 Ok(_) | Err(Error::Status { status: 404, .. }) => {}
@@ -232,13 +236,14 @@ impl Controller {
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str, until: Instant) -> Result<T, Error> {
+        if !is_resource(path) {
+            let why = format!("its link {} leads elsewhere", shown(path, 100));
+            return Err(Error::Nonsense { url: self.url(ROOT), why });
+        }
         let url = self.url(path);
         let limit = LIMIT.min(until.saturating_duration_since(Instant::now()));
         if limit.is_zero() {
             return Err(Error::Late { url });
-        }
-        if !path.starts_with(ROOT) || path.contains(['?', '#', '\\']) || path.contains("..") {
-            return Err(Error::Nonsense { url: self.url(ROOT), why: format!("its link {path:.100} leads elsewhere") });
         }
         let mut request = self.agent.get(&url).config().timeout_global(Some(limit)).build();
         request = request.header(ACCEPT, "application/json").header("OData-Version", "4.0");
@@ -251,12 +256,33 @@ impl Controller {
             status @ (401 | 403) => return Err(Error::Login { url, status }),
             300..=399 => {
                 let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
-                return Err(Error::Moved { url, to: to.chars().filter(|c| !c.is_control()).take(200).collect() });
+                return Err(Error::Moved { url, to: shown(to, 200) });
             }
             status => return Err(Error::Status { url, status }),
         }
         let body = answer.body_mut().with_config().limit(MOST_BYTES).read_to_vec().map_err(|e| why(&url, e))?;
-        serde_json::from_slice(&body).map_err(|e| Error::Nonsense { url, why: e.to_string() })
+        serde_json::from_slice(&body).map_err(|e| Error::Nonsense { url, why: nonsense(&e) })
+    }
+}
+
+/// Whether a path is of a resource of the tree, in letters that a terminal takes for no command.
+fn is_resource(path: &str) -> bool {
+    path.starts_with(ROOT)
+        && path.len() <= MOST_PATH_BYTES
+        && path.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#\\".contains(&byte))
+        && !path.contains("..")
+}
+
+/// The beginning of what a controller wrote, on one line.
+fn shown(text: &str, letters: usize) -> String {
+    text.chars().filter(|letter| !letter.is_control()).take(letters).collect()
+}
+
+/// What is wrong with an answer, without its content: that may be long, or repeat the login.
+fn nonsense(error: &serde_json::Error) -> String {
+    match error.classify() {
+        Category::Data => format!("unexpected property at line {} column {}", error.line(), error.column()),
+        Category::Io | Category::Syntax | Category::Eof => error.to_string(),
     }
 }
 
@@ -273,8 +299,8 @@ fn why(url: &str, error: ureq::Error) -> Error {
             Some(tls @ rustls::Error::InvalidCertificate(_)) => Error::NotTrusted { url, why: tls.to_string() },
             _ => Error::Unreachable { url, why: e.to_string() },
         },
-        ureq::Error::Protocol(e) => Error::Nonsense { url, why: e.to_string() },
-        e => Error::Unreachable { url, why: e.to_string() },
+        ureq::Error::Protocol(e) => Error::Nonsense { url, why: shown(&e.to_string(), 200) },
+        e => Error::Unreachable { url, why: shown(&e.to_string(), 200) },
     }
 }
 

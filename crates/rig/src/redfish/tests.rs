@@ -159,6 +159,9 @@ fn what_goes_wrong_later_is_a_kind_of_error() {
     );
     let off = POWER.replace("\"PowerConsumedWatts\": 344", "\"PowerConsumedWatts\": null");
     assert_eq!(then(move || ok(&off)), Err(format!("{link} reports no power of any chassis")));
+    // What it repeats of the question is in no error.
+    let echo = then(|| ok(r#"{"PowerControl": "Basic b3BlcmF0b3I6c2VjcmV0"}"#)).unwrap_err();
+    assert!(echo.contains("unexpected property at line 1") && !echo.contains("b3Blc"), "{echo}");
     // Its length told, and without an end.
     let huge = || format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", 64 << 20, " ".repeat(2 << 20));
     assert_eq!(then(huge), Err(format!("{link} answered with over 1048576 bytes")));
@@ -182,11 +185,27 @@ fn a_late_answer_is_given_up() {
 
 #[test]
 fn links_that_lead_elsewhere_are_not_followed() {
-    for path in ["https://elsewhere/redfish/v1/Chassis/1", "@elsewhere/", "/redfish/v1/../admin", "/redfish/v1/x?y"] {
+    let long = format!("/redfish/v1/{}", "x".repeat(MOST_PATH_BYTES));
+    let all = ["https://elsewhere/redfish/v1/Chassis/1", "@elsewhere/", "/redfish/v1/../admin", "/redfish/v1/x?y"];
+    for path in all.into_iter().chain(["/redfish/v1/\\u001b[2J", long.as_str()]) {
         let members = format!("{{\"Members\": [{{\"@odata.id\": \"{path}\"}}]}}");
         let why = connect(Arc::new(move |_, _| ok(&members)), None).unwrap_err();
         assert!(matches!(&why, Error::Nonsense { why, .. } if why.contains("leads elsewhere")), "{path}: {why}");
+        let told = why.to_string();
+        assert!(told.len() < 300 && !told.contains('\u{1b}'), "{told}");
     }
+}
+
+#[test]
+fn a_chassis_that_is_listed_twice_is_read_once() {
+    let one = r#"{"@odata.id": "/redfish/v1/Chassis/1U"}"#;
+    let (both, power) = (format!("{{\"Members\": [{one}, {one}]}}"), chassis(OLDER, |_, _| ok(POWER)));
+    let twice: Answers = Arc::new(move |path, login| match path {
+        "/redfish/v1/Chassis" => ok(&both),
+        _ => power(path, login),
+    });
+    let told = connect(twice, None).unwrap().amounts(LONG).unwrap();
+    assert_eq!(told, [("chassis 1U".to_owned(), Amount::Watts(344.0))]);
 }
 
 fn server_config() -> Arc<ServerConfig> {
