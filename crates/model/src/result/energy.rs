@@ -14,6 +14,14 @@ pub const POWER: &str = "power";
 /// The label of both: what the meter measures, such as `machine` or `package-0`.
 pub const DOMAIN: &str = "domain";
 
+/// Power above which a reading is none, in watts.
+const MOST_WATTS: f64 = 1e6;
+
+/// Whether so many watts are a power that a meter of a machine may report.
+pub fn is_power(watts: f64) -> bool {
+    (0.0..=MOST_WATTS).contains(&watts)
+}
+
 /// The machine at rest, between the cells of a run: no workload and no guest of vmio's runs. Energy above rest is above
 /// this power.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,10 +1,11 @@
 //! Energy and power of a machine as figures: what the probes of them declare, and how readings become them.
 //!
 //! The mean power is the integral over the readings, by trapezoids, over the time between the first and the last; the
-//! energy is that over the whole time. Where they are of less than half of it, nothing is told.
+//! energy is that over the whole time. Where they are of less than half of it, nothing is told; nor of what no machine
+//! takes.
 
 use vmio_model::figure::{Figure, Reading, Unit};
-use vmio_model::result::{DOMAIN, ENERGY, POWER};
+use vmio_model::result::{DOMAIN, ENERGY, POWER, is_power};
 
 use super::Unseen;
 
@@ -38,6 +39,7 @@ pub(super) struct Power {
 /// What readings of power say of so many seconds. The meter's clock counts where it keeps pace with ours: ours knows
 /// when a reading came, not when it was measured.
 pub(super) fn of_power(domain: &str, all: &[Power], seconds: f64) -> Result<[Reading; 2], Unseen> {
+    let all: Vec<Power> = all.iter().filter(|reading| is_power(reading.watts)).copied().collect();
     let own: Option<Vec<(f64, f64)>> = all.iter().map(|reading| Some((reading.own?, reading.watts))).collect();
     let goes_on = |all: &Vec<(f64, f64)>| {
         all.is_sorted_by(|a, b| a.0 <= b.0) && mean(all).is_some_and(|(_, span)| span <= seconds + SLACK)
@@ -67,6 +69,9 @@ fn told(domain: &str, mean: Option<(f64, f64)>, seconds: f64) -> Result<[Reading
     if span < LEAST * seconds {
         return Err(Unseen::SeldomTold { told: span, seconds });
     }
+    if !is_power(watts) {
+        return Err(Unseen::NoPower { watts });
+    }
     Ok(readings(domain, watts * seconds, seconds))
 }
 
@@ -81,6 +86,19 @@ fn mean(readings: &[(f64, f64)]) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_machine_takes_is_no_figure() {
+        let of = |all: &[f64]| {
+            let power = |(at, watts): (usize, &f64)| Power { at: at as f64, own: None, watts: *watts };
+            let all: Vec<Power> = all.iter().enumerate().map(power).collect();
+            of_power("machine", &all, 4.0).map_err(|why| why.to_string())
+        };
+        assert_eq!(of(&[100.0, 4e9, f64::NAN, -7.0, 100.0]), Ok(readings("machine", 400.0, 4.0)));
+        assert_eq!(of(&[1e30; 5]), Err("fewer than two readings".into()));
+        let jumps = of_counter("machine", &[(0.0, 1.0), (4.0, 4e12)], 4.0).map_err(|why| why.to_string());
+        assert_eq!(jumps, Err("a power of 1000000000000 W is none of a machine".into()));
+    }
 
     #[test]
     fn a_counter_is_of_the_time_between_its_readings() {

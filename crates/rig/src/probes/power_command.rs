@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use vmio_model::figure::{Figure, Reading};
+use vmio_model::result::is_power;
 use vmio_node::Exec;
 
 use super::energy::{self, Power};
@@ -59,7 +60,7 @@ fn parse(at: f64, line: &str) -> Option<Power> {
         [seconds, watts] => Power { at, own: Some(*seconds), watts: *watts },
         _ => return None,
     };
-    (reading.watts >= 0.0).then_some(reading)
+    is_power(reading.watts).then_some(reading)
 }
 
 #[cfg(test)]
@@ -100,7 +101,7 @@ mod tests {
     fn what_was_not_measured_is_no_figure() {
         let few = Err("fewer than two readings".to_owned());
         assert_eq!((of(2.0, &[]), of(2.0, &[(1.0, "100")])), (few.clone(), few.clone()));
-        assert_eq!(of(2.0, &[(0.0, "starting"), (1.0, "nan"), (1.5, "-3"), (2.0, "1 2 3")]), few);
+        assert_eq!(of(2.0, &[(0.0, "starting"), (1.0, "nan"), (1.5, "-3"), (1.6, "2e6"), (2.0, "1 2 3")]), few);
         // A log of yesterday's, all at once.
         assert_eq!(of(2.0, &[(0.1, "0 100"), (0.1, "3600 100")]), few);
         let seldom = of(60.0, &[(1.0, "100"), (2.0, "100")]).unwrap_err();

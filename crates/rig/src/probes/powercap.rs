@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use vmio_look::require::Requirement;
 use vmio_model::figure::{Figure, Reading};
+use vmio_model::result::is_power;
 use vmio_node::FileSample;
 use vmio_node::linux::powercap::{self, Zone};
 
@@ -57,8 +58,9 @@ impl ByFiles for Powercap {
         let seconds = seconds_between(first, last)?;
         let mut all = Vec::new();
         for (i, zone) in zones.iter().enumerate() {
-            match spent_uj(zone, i, ticks) {
-                Some(uj) => all.extend(energy::readings(&zone.domain, uj as f64 * 1e-6, seconds)),
+            let joules = spent_uj(zone, i, ticks).map(|uj| uj as f64 * 1e-6);
+            match joules.filter(|joules| is_power(joules / seconds)) {
+                Some(joules) => all.extend(energy::readings(&zone.domain, joules, seconds)),
                 None => notes.push(format!("powercap: {} could not be read to the end", zone.domain)),
             }
         }
@@ -70,7 +72,8 @@ impl ByFiles for Powercap {
 fn spent_uj(zone: &Zone, number: usize, ticks: &[FileSample]) -> Option<u64> {
     let read = |tick: &FileSample| powercap::parse(std::str::from_utf8(tick.contents.get(number)?).ok()?);
     let read: Vec<u64> = ticks.iter().map(read).collect::<Option<_>>()?;
-    read.iter().zip(read.iter().skip(1)).map(|(before, after)| zone.between_uj(*before, *after)).sum()
+    let mut pairs = read.iter().zip(read.iter().skip(1)).map(|(before, after)| zone.between_uj(*before, *after));
+    pairs.try_fold(0_u64, |all, more| all.checked_add(more?))
 }
 
 #[cfg(test)]

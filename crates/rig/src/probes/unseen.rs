@@ -55,6 +55,8 @@ pub enum Unseen {
     ShortCells { seconds: f64, every: f64 },
     #[error("no sensor of power can be read, or all average over more than half of a cell of {seconds} s")]
     NoSensor { seconds: f64 },
+    #[error("a power of {watts:.0} W is none of a machine")]
+    NoPower { watts: f64 },
     #[error("its counter of energy moved {steps} times, which is too coarse for so short a time")]
     Coarse { steps: usize },
     #[error("the system gives vmio no thread: {0}")]

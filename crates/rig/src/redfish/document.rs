@@ -2,13 +2,12 @@
 //! what is used of them is read; each property may be absent or null.
 
 use serde::Deserialize;
+use vmio_model::result::is_power;
 
 use super::Amount;
 
 /// Most parts of a chassis that are told.
 const MOST_PARTS: usize = 16;
-/// Power above which a reading is none, in watts.
-const MOST_WATTS: f64 = 1e6;
 
 /// A link to another resource.
 #[derive(Debug, Deserialize)]
@@ -67,7 +66,7 @@ impl Told {
     /// Power, or else energy, with the name of the part where there are several. What is negative or boundless is no
     /// reading.
     pub(super) fn amounts(&self) -> Vec<(Option<String>, Amount)> {
-        let sound = |watts: &f64| (0.0..=MOST_WATTS).contains(watts);
+        let sound = |watts: &f64| is_power(*watts);
         let reading = |excerpt: &Option<Excerpt>| excerpt.as_ref()?.reading;
         if let Some(watts) = reading(&self.power_watts).filter(sound) {
             return vec![(None, Amount::Watts(watts))];

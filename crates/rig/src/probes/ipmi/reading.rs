@@ -53,10 +53,11 @@ fn set(open: &mut Option<Record>, put: impl FnOnce(&mut Record)) {
     }
 }
 
-/// `214 Watts`, in either letter.
+/// `214 Watts`, in either letter. DCMI has 16 bits for it; where all of them are set it is not known.
 fn watts(value: &str) -> Option<u32> {
     let (number, unit) = value.split_once(' ')?;
-    unit.eq_ignore_ascii_case("watts").then(|| number.parse().ok())?
+    let watts: u32 = number.parse().ok().filter(|_| unit.eq_ignore_ascii_case("watts"))?;
+    (watts < u32::from(u16::MAX)).then_some(watts)
 }
 
 /// `00000001 Seconds.`; 0 is not told.
@@ -127,6 +128,7 @@ mod tests {
         assert_eq!(of(whole), [Record { at: 0.5, watts: 50, stamp, period_seconds: Some(1.0), active: true }]);
         assert_eq!(of(&whole.replace("50 Watts", "-50 Watts")), []);
         assert_eq!(of(&whole.replace("50 Watts", "50 Milliwatts")), []);
+        assert_eq!(of(&whole.replace("50 Watts", "65535 Watts")), []);
         assert_eq!(of(whole.split("Power reading state").next().unwrap_or_default()), [], "cut short");
         assert_eq!(of("Power Measurement : Active\n"), [], "without a power");
         // As OpenBMC has it while it does not measure.
