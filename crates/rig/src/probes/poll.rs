@@ -1,7 +1,9 @@
 //! Asking a meter again and again on a thread of its own, so that one that answers late or never delays nothing else.
-//! An answer that took longer than a second is not used: when it was measured is not known.
+//! An answer that took longer than a second is not used: when it was measured is not known. A question that is never
+//! answered keeps its thread, so there are few of those.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -16,6 +18,11 @@ use super::{Looking, Unseen};
 const LATE: Duration = Duration::from_secs(1);
 /// Most answers that are kept: seven hours at ten a second.
 const MOST_ANSWERS: usize = 1 << 18;
+/// Most questions without an answer at once; each cell would add one for a meter that hangs.
+const MOST_OPEN: usize = 16;
+
+/// Questions of this process that have no answer yet.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// What a meter tells of one domain.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,17 +57,25 @@ pub(super) struct Poll {
 
 impl Poll {
     /// Asks at once, and again each `every`.
+    ///
+    /// # Errors
+    /// Where too many questions wait for an answer, or the system gives no thread.
     pub(super) fn start(
         name: &'static str,
         every: Duration,
         mut ask: impl FnMut() -> Answer + Send + 'static,
     ) -> Result<Box<dyn Looking>, Unseen> {
+        if OPEN.load(Ordering::Relaxed) >= MOST_OPEN {
+            return Err(Unseen::Hangs);
+        }
         let (stop, stopped) = mpsc::channel::<()>();
         let (heard, began) = (Arc::new(Mutex::new(Heard::default())), Instant::now());
         let kept = Arc::clone(&heard);
         let work = move || loop {
             let asked = Instant::now();
+            OPEN.fetch_add(1, Ordering::Relaxed);
             let answer = ask();
+            OPEN.fetch_sub(1, Ordering::Relaxed);
             kept.lock().unwrap_or_else(PoisonError::into_inner).add(began, asked, answer);
             let rest = every.saturating_sub(asked.elapsed());
             if stopped.recv_timeout(rest) != Err(RecvTimeoutError::Timeout) {

@@ -47,6 +47,8 @@ pub enum Unseen {
         if *answers == 1 { "answer" } else { "answers" }
     )]
     Late { answers: u32 },
+    #[error("too many questions to meters have no answer yet, so this one is not asked")]
+    Hangs,
     #[error(
         "a meter that is asked every {every} s needs cells of {} s or more, and these are of {seconds} s: measure \
          longer cells (without --quick, or by `repeat.seconds` of a study)",
