@@ -33,25 +33,24 @@ mod programs;
 /// Time between two looks at the rings: most of what begins and ends is still there then.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What sampling needs.
-const REQUIREMENTS: &[Requirement] = &[
-    Requirement {
-        name: "sampling rights",
-        why: "CPU time by component (--components)",
-        fix: "run it with CAP_PERFMON, which root has outside of containers, or set kernel.perf_event_paranoid to 0",
-        check: may_sample,
+/// What sampling needs, and what it needs to tell the parts of the kernel apart.
+const REQUIREMENTS: &[Requirement] = &[RIGHTS, SYMBOLS];
+const RIGHTS: Requirement = Requirement {
+    name: "sampling rights",
+    why: "CPU time by component (--components)",
+    fix: "run it with CAP_PERFMON, which root has outside of containers, or set kernel.perf_event_paranoid to 0",
+    check: may_sample,
+};
+const SYMBOLS: Requirement = Requirement {
+    name: "kernel symbols",
+    why: "the kernel's part of --components by subsystem; without them it is one row",
+    fix: "set kernel.kptr_restrict to 1 and run it as root",
+    check: |reader| match kallsyms::shows_addresses(reader) {
+        Some(true) => Ok(()),
+        Some(false) => Err(Missing::Unlike(format!("{} hides the addresses", kallsyms::FILE))),
+        None => Err(Missing::Unlike(format!("{} cannot be read", kallsyms::FILE))),
     },
-    Requirement {
-        name: "kernel symbols",
-        why: "the kernel's part of --components by subsystem; without them it is one row",
-        fix: "set kernel.kptr_restrict to 1 and run it as root",
-        check: |reader| match kallsyms::shows_addresses(reader) {
-            Some(true) => Ok(()),
-            Some(false) => Err(Missing::Unlike(format!("{} hides the addresses", kallsyms::FILE))),
-            None => Err(Missing::Unlike(format!("{} cannot be read", kallsyms::FILE))),
-        },
-    },
-];
+};
 
 /// Whether all processors may be sampled: CAP_PERFMON or CAP_SYS_ADMIN, or as the kernel lets everybody (Linux
 /// Documentation/admin-guide/perf-security.rst).
@@ -97,7 +96,7 @@ impl ByItself for Components {
         let ProbeSubject::Components(workers) = subject else {
             return Err(Unseen::OtherSubject("these are not processes"));
         };
-        if let unmet @ Check::Unmet { .. } = REQUIREMENTS[0].look(node.reader()) {
+        if let unmet @ Check::Unmet { .. } = RIGHTS.look(node.reader()) {
             return Err(Unseen::Unmet(unmet));
         }
         let cpus = cpu::online(node.reader());
@@ -158,7 +157,7 @@ impl Looking for Sampling {
         };
         let symbols = Symbols::read(node.reader());
         if symbols.is_none() {
-            notes.push(format!("components: the kernel is one row: {}", REQUIREMENTS[1].look(node.reader())));
+            notes.push(format!("components: the kernel is one row: {}", SYMBOLS.look(node.reader())));
         }
         Ok(count.readings(symbols.as_ref(), seconds, source.name()))
     }

@@ -163,8 +163,9 @@ fn component<'a>(function: &Function<'a>) -> &'a str {
         return longest(MODULES, module).unwrap_or(module);
     }
     let bare = function.name.trim_start_matches('_');
-    let bare = CALLS.iter().find_map(|call| bare.strip_prefix(call)).unwrap_or(bare);
-    longest(FUNCTIONS, bare).unwrap_or(OTHER)
+    let called = CALLS.iter().find_map(|call| bare.strip_prefix(call));
+    // `x64_sys_call` is no system call: it calls them.
+    called.and_then(|called| longest(FUNCTIONS, called)).or_else(|| longest(FUNCTIONS, bare)).unwrap_or(OTHER)
 }
 
 /// The row with the longest beginning of a name.
@@ -218,6 +219,14 @@ ffffffffc0900000 t bpf_prog_1234_x\t[bpf]
         assert_eq!(at(0xc060_0010), "kernel, files", "a module of a subsystem");
         assert_eq!(at(0xc090_0010), "kernel, tracing");
         assert_eq!(symbols.component(0x1000), OTHER, "before the first");
+    }
+
+    #[test]
+    fn a_system_call_is_of_its_own_subsystem() {
+        let of = |name| component(&Function { address: 1, name, module: None });
+        assert_eq!([of("__x64_sys_pread64"), of("__se_sys_io_submit")], ["kernel, files", "kernel, asynchronous I/O"]);
+        assert_eq!([of("x64_sys_call"), of("do_syscall_64")], ["kernel, entry and exit"; 2]);
+        assert_eq!([of("__x64_sys_getpid"), of("do_sys_poll")], [OTHER, "kernel, waiting"]);
     }
 
     #[test]

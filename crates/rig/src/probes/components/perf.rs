@@ -14,7 +14,7 @@ use perf_event::{Builder, SampleFlag, Sampler};
 const HERTZ: u64 = 997;
 /// Nanoseconds between two samples of the processor clock.
 pub const PERIOD_NS: u64 = 1_000_000_000 / HERTZ;
-/// Bytes of a processor's ring: a sample takes 40.
+/// Bytes of a processor's ring: a sample takes 32.
 const RING_BYTES: usize = 128 << 10;
 /// Records that are taken of a processor at once: more than a ring holds.
 const MOST_AT_ONCE: usize = 8192;

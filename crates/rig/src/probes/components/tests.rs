@@ -31,7 +31,7 @@ fn who_may_not_sample_is_told_what_to_do() {
 #[test]
 fn hidden_symbols_are_a_requirement_with_its_remedy() {
     let fake = Fake::new("fake").file(kallsyms::FILE, "0000000000000000 T _stext\n");
-    let said = REQUIREMENTS[1].look(&fake).to_string();
+    let said = SYMBOLS.look(&fake).to_string();
     assert!(said.contains("hides the addresses") && said.contains("kernel.kptr_restrict"), "{said}");
 }
 
