@@ -1,29 +1,30 @@
 //! Where energy and power of a machine come from here. Nothing is reckoned: where there is no meter there is no figure.
 //!
 //! **Which meter.** Without a name: the kernel's own counters and sensors ([`super::powercap`], [`super::hwmon`]), which
-//! cost little to read; where none is of the processors or the machine, the management controller by IPMI, if it answers. A controller on the
-//! network is asked only by name. Each domain has one meter: packages of processors that power capping counts are not
-//! told by sensors again.
+//! cost little to read; where none is of the processors or the machine, the management controller by IPMI, if it
+//! answers. A controller on the network is asked only by name ([`MeterName`]). Each domain has one meter: packages of
+//! processors that power capping counts are not told by sensors again.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use vmio_look::require::{Missing, Requirement};
 use vmio_model::result::{Mark, ProbeResult};
 use vmio_node::linux::hwmon::{Covers, Sensor};
 use vmio_node::linux::powercap::{DIR, Zone, zones};
-use vmio_node::machine::{self, LOGIN_VARIABLES};
-use vmio_node::{Node, Reader};
+use vmio_node::{Node, Reader, machine};
 
-use super::command::{self, LIMIT};
+use super::command::LIMIT;
 use super::ipmi::{self, Dcmi};
-use super::power_command::PowerCommand;
 use super::{ProbePoint, ProbeSubject, Unseen, hwmon, redfish};
-use crate::redfish::{Address, Controller, Login};
+use crate::redfish::Controller;
+pub use choice::{MeterName, PowerChoice, Refused};
+use trial::tells;
+
+mod choice;
+mod login;
+mod trial;
 
 /// What is needed to tell the energy of a cell, where nobody names a meter.
 pub const METER: Requirement = Requirement {
@@ -32,89 +33,8 @@ pub const METER: Requirement = Requirement {
     fix: "use another meter: a sensor or a controller, --power, or your own, --power-command (docs/probes.md)",
     check: |reader| counted(reader).map(drop),
 };
-/// Most bytes of a file with them.
-const MOST_LOGIN_BYTES: usize = 4096;
-/// Bits of a mode that let others in.
-const OTHERS: u32 = 0o077;
 /// Readings that a cell has at least of a meter that is asked again and again.
 const LEAST_READINGS: u32 = 3;
-
-/// A meter by its name (`--power`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MeterName {
-    /// No meter, and nothing of the machine at rest.
-    None,
-    /// The kernel's counters of power capping.
-    Powercap,
-    /// The kernel's sensors.
-    Hwmon,
-    /// The management controller, through the kernel's driver.
-    Ipmi,
-    /// A management controller over the network.
-    Redfish(Address),
-}
-
-impl FromStr for MeterName {
-    type Err = Refused;
-
-    fn from_str(text: &str) -> Result<Self, Refused> {
-        match (text, text.strip_prefix("redfish:")) {
-            ("none", _) => Ok(MeterName::None),
-            ("powercap", _) => Ok(MeterName::Powercap),
-            ("hwmon", _) => Ok(MeterName::Hwmon),
-            ("ipmi", _) => Ok(MeterName::Ipmi),
-            (_, Some(address)) => {
-                address.parse().map(MeterName::Redfish).map_err(|why| Refused::Address(Box::new(why)))
-            }
-            _ => Err(Refused::Unknown),
-        }
-    }
-}
-
-impl std::fmt::Display for MeterName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            MeterName::None => f.write_str("none"),
-            MeterName::Powercap => f.write_str("powercap"),
-            MeterName::Hwmon => f.write_str("hwmon"),
-            MeterName::Ipmi => f.write_str("ipmi"),
-            MeterName::Redfish(address) => write!(f, "redfish:{address}"),
-        }
-    }
-}
-
-/// Which meters a run is to have.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PowerChoice {
-    /// By name; empty for those that are found.
-    pub meters: Vec<MeterName>,
-    /// The command of a meter of the user's.
-    pub command: Option<String>,
-    /// The file with user and password of a controller.
-    pub login: Option<PathBuf>,
-    /// The file of certificates that one is verified with.
-    pub ca_file: Option<PathBuf>,
-}
-
-/// Why a meter that was named cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say what each one is
-pub enum Refused {
-    #[error("give none, powercap, hwmon, ipmi or redfish:https://HOST")]
-    Unknown,
-    #[error("{0}")]
-    Address(Box<crate::redfish::Error>),
-    #[error("{meter}: {why}; help: {fix}")]
-    Missing { meter: String, why: Missing, fix: String },
-    #[error("{meter}: {why}")]
-    Unseen { meter: String, why: Box<Unseen> },
-    #[error("--power-command: {0}")]
-    Command(Box<Unseen>),
-    #[error("{}: {why}", path.display())]
-    Login { path: PathBuf, why: String },
-    #[error("give both {} and {}, or neither", LOGIN_VARIABLES[0], LOGIN_VARIABLES[1])]
-    HalfLogin,
-}
 
 /// What is counted here and may be read.
 fn counted(reader: &dyn Reader) -> Result<Vec<Zone>, Missing> {
@@ -218,36 +138,11 @@ fn named(
         }
         MeterName::Redfish(address) => {
             long(redfish::EVERY)?;
-            let login = login(choice, reader)?;
+            let login = login::read(choice, reader)?;
             let controller = Controller::connect(address, login, choice.ca_file.as_deref(), reader);
             Ok(ProbeSubject::Redfish(Arc::new(controller.map_err(|why| unseen(why.into()))?)))
         }
         MeterName::None => Err(Refused::Unknown),
-    }
-}
-
-/// User and password of a controller: of the file that is named, else of the environment. `None` where neither has any.
-fn login(choice: &PowerChoice, reader: &dyn Reader) -> Result<Option<Login>, Refused> {
-    let Some(path) = &choice.login else {
-        let [user, password] = LOGIN_VARIABLES.map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
-        return match (user, password) {
-            (Some(user), Some(password)) => Ok(Some(Login::new(&user, &password))),
-            (None, None) => Ok(None),
-            _ => Err(Refused::HalfLogin),
-        };
-    };
-    let refused = |why: String| Refused::Login { path: path.clone(), why };
-    let stat = reader.stat(path).map_err(|e| refused(e.to_string()))?;
-    let stat = stat.ok_or_else(|| refused("it is not there".to_owned()))?;
-    if stat.mode & OTHERS != 0 {
-        return Err(refused("others may read it; help: chmod 600 it".to_owned()));
-    }
-    let bytes = reader.read_start(path, MOST_LOGIN_BYTES).map_err(|e| refused(e.to_string()))?;
-    let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text.lines().collect();
-    match lines.as_slice() {
-        [user, password] if !user.is_empty() && !user.contains(':') => Ok(Some(Login::new(user, password))),
-        _ => Err(refused("it has to hold two lines, a user and a password".to_owned())),
     }
 }
 
@@ -258,34 +153,9 @@ pub fn unmetered<'a>(watched: impl IntoIterator<Item = &'a ProbePoint>, seen: &[
     meters.any(silent).then_some(Mark::Unmetered)
 }
 
-/// Watches a meter as it is watched in a cell, so that no run ends without what it was to tell.
-fn tells(node: &Arc<dyn Node>, meter: &ProbeSubject, seconds: f64) -> Result<(), Unseen> {
-    let watched = |time: Duration| {
-        let mut notes = Vec::new();
-        let seen = command::start(&PowerCommand, meter, node).and_then(|looking| {
-            thread::sleep(time);
-            looking.stop(&mut notes)
-        });
-        seen.map(drop).map_err(|why| match why {
-            // Why a run ends is stored, and its command may have a password in it.
-            Unseen::Command { said, .. } => Unseen::Command { command: "--power-command".to_owned(), said },
-            Unseen::FewReadings | Unseen::SeldomTold { .. } => {
-                notes.insert(0, why.to_string());
-                Unseen::TooSlow { seconds, why: notes.join("; ") }
-            }
-            why => why,
-        })
-    };
-    // A long cell is waited out only where less does not do.
-    let cell = Duration::from_secs_f64(seconds);
-    let first = watched(cell.min(LIMIT));
-    if first.is_ok() || cell <= LIMIT { first } else { watched(cell) }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
     use vmio_model::result::Watched;
@@ -332,6 +202,7 @@ mod tests {
         let words = said("echo 12 W", 2.0);
         assert!(words.contains("some lines contain no watts"), "{words}");
     }
+
     fn hwmon() -> Fake {
         Fake::new("fake").tree(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hwmon")).unwrap()
     }
@@ -392,23 +263,6 @@ mod tests {
         );
         assert!("rapl".parse::<MeterName>().is_err() && "redfish:bmc".parse::<MeterName>().is_err());
         assert_eq!("redfish:https://bmc".parse::<MeterName>().unwrap().to_string(), "redfish:https://bmc");
-    }
-
-    #[test]
-    fn a_login_is_read_from_a_file_of_the_users_own() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("login");
-        let of = |text: &str, mode: u32| {
-            std::fs::write(&path, text).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            let choice = PowerChoice { login: Some(path.clone()), ..PowerChoice::default() };
-            login(&choice, &Local::new()).map_err(|why| why.to_string().replace(&path.display().to_string(), "FILE"))
-        };
-        assert_eq!(of("operator\nsec ret\n", 0o600), Ok(Some(Login::new("operator", "sec ret"))));
-        assert_eq!(of("operator\nsecret\n", 0o640), Err("FILE: others may read it; help: chmod 600 it".into()));
-        for bad in ["", "operator", "a:b\nsecret", "a\nb\nc"] {
-            assert_eq!(of(bad, 0o600), Err("FILE: it has to hold two lines, a user and a password".into()), "{bad}");
-        }
     }
 
     #[test]
