@@ -153,6 +153,12 @@ pub struct Repeat {
     pub steady_state: bool,
 }
 
+/// How long the machine is left alone before it is measured at rest, in seconds: a meter's average still holds what was
+/// before.
+pub const SETTLE_SECONDS: f64 = 2.0;
+/// The shortest and the longest phase at rest, in seconds; in between it is as long as a cell.
+const REST_SECONDS: (f64, f64) = (3.0, 10.0);
+
 /// Rounds of a boot after the fewest boots: with more the boots would be few, and the interval wide for want of them.
 const LATER_ROUNDS: u32 = 2;
 
@@ -187,6 +193,17 @@ impl Repeat {
         let first = self.min_boots.saturating_mul(self.rounds_per_boot());
         let later = rounds.saturating_sub(first).div_ceil(self.rounds_of_boot(self.min_boots));
         rounds.min(first).div_ceil(self.rounds_per_boot()) + later
+    }
+
+    /// Seconds for which a power meter measures the machine at rest, each time.
+    pub fn rest_seconds(&self) -> f64 {
+        let (least, most) = REST_SECONDS;
+        self.seconds.clamp(least, most)
+    }
+
+    /// The same with the time for which the machine is left alone before.
+    pub fn rest_phase_seconds(&self) -> f64 {
+        SETTLE_SECONDS + self.rest_seconds()
     }
 
     /// Measured seconds of a workload on this subject that runs for a time.

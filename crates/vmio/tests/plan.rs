@@ -31,6 +31,7 @@ fn planned(baseline: &str) -> Planned {
         spare_ratio: 0.2,
         beside_bytes: 0,
         probed: false,
+        metered: false,
     };
     let traits = figures::workloads();
     Planned {

@@ -50,6 +50,9 @@ pub struct Rates {
     /// Whether each workload runs natively once more for a moment, by which `--gentle` finds its cap.
     #[serde(default)]
     pub probed: bool,
+    /// Whether the machine is measured at rest, too, before each boot and at the end: where it has a power meter.
+    #[serde(default)]
+    pub metered: bool,
 }
 
 /// Cost of a target besides the cells.
@@ -161,6 +164,7 @@ pub fn estimate_of(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rat
         prepare_seconds + f64::from(rounds) * round_seconds - without_lone
             + controls
             + f64::from(boots * guests) * rates.boot_seconds
+            + if rates.metered { f64::from(boots + 1) * study.repeat.rest_phase_seconds() } else { 0.0 }
     };
     let budget_seconds = study.repeat.max_minutes * 60.0;
     let budget_bytes = budget_bytes(study);

@@ -212,5 +212,6 @@ fn rates() -> Rates {
         spare_ratio: 0.2,
         beside_bytes: 0,
         probed: false,
+        metered: false,
     }
 }

@@ -21,6 +21,17 @@ fn targets_say_what_they_take() {
     assert!(large.min_seconds > plain.min_seconds);
 }
 
+/// With a power meter the machine is measured at rest before each boot and once at the end.
+#[test]
+fn time_at_rest_is_counted() {
+    let study = study(SMALL);
+    let of = |metered| estimate(&study, &traits(), &Rates { metered, ..rates() }).min_seconds;
+    let phases = study.repeat.boots_of(study.repeat.min_pairs) + 1;
+    let more = of(true) - of(false);
+    assert!((more - f64::from(phases) * study.repeat.rest_phase_seconds()).abs() < 1e-9, "{more} s in {phases}");
+    assert!((5.0..=12.0).contains(&study.repeat.rest_phase_seconds()));
+}
+
 #[test]
 fn a_plan_by_hand() {
     let text = SMALL.replace("\"rand-read-1\"", "\"dd-write\"").replace("_written = 10", "_written = 30");

@@ -74,6 +74,21 @@ pub fn subjects(node: &Arc<dyn Node>, choice: &PowerChoice, cell_seconds: f64) -
     Ok(all)
 }
 
+/// Whether cells of so many seconds are likely to have a meter, as far as files tell that: none is asked.
+pub fn is_likely(reader: &dyn Reader, choice: &PowerChoice, cell_seconds: f64) -> bool {
+    let has_controller = || ipmi::has_device(reader) && Dcmi::find(reader).is_some();
+    let is_found = || {
+        counted(reader).is_ok()
+            || (hwmon::SENSOR.check)(reader).is_ok()
+            || (is_long(ipmi::AGAIN, cell_seconds) && has_controller())
+    };
+    choice.command.is_some()
+        || match choice.meters.as_slice() {
+            [] => is_found(),
+            named => !named.contains(&MeterName::None),
+        }
+}
+
 /// The meters of a machine where nobody names one.
 fn found(node: &Arc<dyn Node>, cell_seconds: f64) -> Vec<ProbeSubject> {
     let counted = counted(node.reader()).ok();
@@ -216,7 +231,11 @@ mod tests {
     fn chosen(fake: Fake, meters: &[&str]) -> Result<Vec<String>, String> {
         let node: Arc<dyn Node> = Arc::new(fake);
         let meters = meters.iter().map(|name| name.parse().unwrap()).collect();
-        let all = subjects(&node, &PowerChoice { meters, ..PowerChoice::default() }, 10.0);
+        let choice = PowerChoice { meters, ..PowerChoice::default() };
+        let likely = is_likely(node.reader(), &choice, 10.0);
+        let all = subjects(&node, &choice, 10.0);
+        let any = all.as_ref().is_ok_and(|all| !all.is_empty());
+        assert!(likely || !any, "the plan counts the time at rest: {all:?}");
         let name = |subject: &ProbeSubject| match subject.watched() {
             Watched::Other(name) => name,
             other => format!("{other:?}"),

@@ -217,6 +217,7 @@ mod tests {
             spare_ratio: 0.2,
             beside_bytes: 0,
             probed: false,
+            metered: false,
         };
         Progress { stored: 4, ..Progress::new(&study, &estimate(&study, &[], &rates), &[]) }
     }

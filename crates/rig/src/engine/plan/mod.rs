@@ -26,7 +26,7 @@ use crate::gentle::instance::{self, Unseen};
 use crate::image::{self, OwnKernel};
 use crate::limits::{self, Share};
 use crate::nodes::Nodes;
-use crate::probes::power::PowerChoice;
+use crate::probes::power::{self, PowerChoice};
 use crate::{guests, workloads};
 
 mod elsewhere;
@@ -168,6 +168,7 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
     let gentle = options.gentle || (!options.no_gentle && !others.guests.is_empty() && uses_host(&study));
     rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &options.state_dir, backing));
     rates.probed = gentle;
+    rates.metered = here && power::is_likely(reader, &options.power, study.repeat.seconds);
     let left_out = unmet(&study, local, gentle, options, backend);
     // Only what will run is counted, unless nothing can.
     let cells = Some(study.cells_but(&keys(&left_out))).filter(|cells| !cells.is_empty());

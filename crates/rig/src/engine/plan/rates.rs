@@ -55,6 +55,7 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
         spare_ratio: 0.2,
         beside_bytes: 0,
         probed: false,
+        metered: false,
     }
 }
 
@@ -148,7 +149,8 @@ fn pace(rates: &mut Rates, last: &Run) {
         rates.cell_overhead_seconds = cell.max(0.1);
     }
     if let Some(boot) = of(&boots, GAPS.1) {
-        rates.boot_seconds = (boot - rates.cell_overhead_seconds).max(1.0);
+        let rest = if last.environment.at_rest.is_empty() { 0.0 } else { last.study.repeat.rest_phase_seconds() };
+        rates.boot_seconds = (boot - rates.cell_overhead_seconds - rest).max(1.0);
     }
 }
 

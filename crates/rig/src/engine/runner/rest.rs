@@ -5,16 +5,13 @@ use std::time::{Duration, Instant};
 
 use vmio_model::cell::{Cell, Side};
 use vmio_model::result::AtRest;
+use vmio_model::study::SETTLE_SECONDS;
 
 use super::Runner;
 use crate::engine::environment::now;
 use crate::nodes::NodeId;
 use crate::probes::{ProbePoint, ProbeSubject, Watch, foreign, power};
 
-/// How long the machine is left alone first: a meter's average still holds what was before.
-const SETTLE: Duration = Duration::from_secs(2);
-/// The shortest and the longest phase, in seconds; in between it is as long as a cell.
-const SECONDS: [f64; 2] = [3.0, 10.0];
 /// How often it is seen whether the run is being ended.
 const GLANCE: Duration = Duration::from_millis(100);
 
@@ -26,17 +23,16 @@ impl Runner<'_> {
         if self.bed.meters.is_empty() || !cells.iter().flat_map(Cell::actors).any(|actor| here(&actor.side)) {
             return Ok(());
         }
-        let [least, most] = SECONDS;
-        let seconds = Duration::from_secs_f64(self.bed.study.repeat.seconds.clamp(least, most));
-        (self.bed.progress)(&format!("measuring the power of the machine at rest, {} s", seconds.as_secs()));
+        let seconds = self.bed.study.repeat.rest_seconds();
+        (self.bed.progress)(&format!("measuring the power of the machine at rest, {seconds} s"));
         let others = ProbeSubject::Others { than: std::process::id() };
         let subjects = self.bed.meters.iter().cloned().chain([others]);
         let points: Vec<ProbePoint> =
             subjects.map(|subject| ProbePoint::here(self.bed.local.clone(), subject)).collect();
-        self.pause(SETTLE);
+        self.pause(Duration::from_secs_f64(SETTLE_SECONDS));
         let started_unix = now();
         let watch = Watch::start(points.clone())?;
-        self.pause(seconds);
+        self.pause(Duration::from_secs_f64(seconds));
         let seen = watch.stop()?;
         if self.bed.journal.is_closed() {
             return Ok(());
