@@ -62,6 +62,10 @@ pub fn subjects(node: &Arc<dyn Node>, choice: &PowerChoice, cell_seconds: f64) -
         [] => found(node, cell_seconds),
         named if named.contains(&MeterName::None) => Vec::new(),
         named => {
+            let controllers = named.iter().filter(|name| matches!(name, MeterName::Redfish(_))).count();
+            if controllers > 1 {
+                return Err(Refused::TwoControllers);
+            }
             let one = |name| self::named(node, choice, name, cell_seconds);
             named.iter().map(one).collect::<Result<Vec<_>, Refused>>()?
         }
@@ -280,6 +284,8 @@ mod tests {
             short.starts_with("ipmi: a meter that is asked every 1 s needs cells of 3 s or more, and these are of 1 s"),
             "{short}"
         );
+        let two = chosen(Fake::new("fake"), &["redfish:https://a", "redfish:https://b"]).unwrap_err();
+        assert!(two.contains("one controller"), "{two}");
         assert!("rapl".parse::<MeterName>().is_err() && "redfish:bmc".parse::<MeterName>().is_err());
         assert_eq!("redfish:https://bmc".parse::<MeterName>().unwrap().to_string(), "redfish:https://bmc");
     }

@@ -74,6 +74,9 @@ pub enum Refused {
     Unknown,
     #[error("{0}")]
     Address(Box<crate::redfish::Error>),
+    /// Chassis of both may have one name, and their figures would be one row.
+    #[error("--power redfish is named twice; help: name one controller, that of this host")]
+    TwoControllers,
     #[error("{meter}: {why}; help: {fix}")]
     Missing { meter: String, why: Missing, fix: String },
     #[error("{meter}: {why}")]
