@@ -78,8 +78,9 @@ fn table(all: &Components, base: Option<&Components>) -> Table {
         let less = signed(-seconds(theirs).value);
         Row::new(&theirs.component, ["0".to_owned(), String::new(), String::new(), less])
     }));
-    rows.extend((!rest.is_empty()).then(|| sum(format::count(rest.len(), "other"), &rest)));
-    rows.push(sum("all".to_owned(), &all.rows.iter().collect::<Vec<_>>()));
+    rows.extend((!rest.is_empty()).then(|| sum(format::count(rest.len(), "other"), &rest, None)));
+    let versus = base.map(|base| signed(total(&all.rows) - total(&base.rows)));
+    rows.push(sum("all".to_owned(), &all.rows.iter().collect::<Vec<_>>(), versus));
     Table::new("Component", Layout { long: Long::Outside, ..Layout::flush(LABEL) }, columns).with(rows)
 }
 
@@ -92,12 +93,17 @@ fn row(one: &Component, base: Option<&Components>) -> Row {
     Row::new(&one.component, cells)
 }
 
-/// Several components together.
-fn sum(name: String, all: &[&Component]) -> Row {
+/// Several components together, with their difference to those of the baseline where that is told.
+fn sum(name: String, all: &[&Component], versus: Option<String>) -> Row {
     let samples: u64 = all.iter().map(|one| one.samples).sum();
-    let time: f64 = all.iter().map(|one| seconds(one).value).sum();
     let share: f64 = all.iter().map(|one| one.share_ratio).sum();
-    Row::new(name, [samples.to_string(), format::figure(Unit::Seconds, time), format::percent(share)])
+    let time = format::figure(Unit::Seconds, total(all.iter().copied()));
+    Row::new(name, [samples.to_string(), time, format::percent(share)].into_iter().chain(versus))
+}
+
+/// CPU seconds of several components together.
+fn total<'a>(all: impl IntoIterator<Item = &'a Component>) -> f64 {
+    all.into_iter().map(|one| seconds(one).value).sum()
 }
 
 /// A time more or less.

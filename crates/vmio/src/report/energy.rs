@@ -60,9 +60,9 @@ pub(super) fn section(report: &Report<'_>) -> Section {
         title: "Energy above rest".to_owned(),
         meaning: "J/request: the energy of each request above the power of the machine at rest, which was measured in \
                   this run before each boot and at its end, with the 95 % interval of both. watts: mean power of the \
-                  cell, with all work on the machine; at rest: without guests and cells, unknown where other processes were at work in each \
-                  of these phases. Rows are not added up: \
-                  processors are a part of the machine. CPU/request is processor time, not energy."
+                  cell, with all work on the machine; at rest: without guests and cells, unknown where other \
+                  processes were at work in each of these phases. Rows are not added up: processors are a part of \
+                  the machine. CPU/request is processor time, not energy."
             .to_owned(),
         columns: ["J/request", "interval", "watts", "at rest", "CPU/request"].map(str::to_owned).into(),
         rows: if any { cells.iter().flat_map(rows_of).collect() } else { Vec::new() },
