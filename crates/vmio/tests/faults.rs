@@ -207,6 +207,9 @@ fn budgets_and_shares_that_make_no_sense_are_refused() {
         let all = [&["tax", "--yes"][..], &args].concat();
         state.vmio(&all).with(2).says(&[word]);
     }
+    state.vmio(&["tax", "--yes", "--power", "rapl"]).with(2).says(&["give none, powercap, hwmon"]);
+    let secret = state.vmio(&["tax", "--yes", "--power", "redfish:https://root:calvin@bmc"]).with(2);
+    assert!(!secret.err.contains("calvin"), "{}", secret.err);
     state.vmio(&["tax", "--gentle", "--no-gentle"]).with(2).says(&["cannot be used with"]);
     state.vmio(&["tax", "--resume", "--yes"]).with(2).says(&["no run of quick was interrupted"]);
     state.vmio(&["tax", "--prove", "--of", "last", "--yes"]).with(3).says(&["no runs yet"]);

@@ -63,8 +63,9 @@ pub struct RunOptions {
     pub steady_state: bool,
     /// The meter of power and energy: powercap, hwmon, ipmi, redfish:https://HOST, or none; several times for several.
     /// Without it, those of the kernel, else the management controller by IPMI (docs/probes.md)
+    // Not parsed here: clap repeats what it refuses, and an address may hold a password.
     #[arg(long, value_name = "METER")]
-    pub power: Vec<MeterName>,
+    pub power: Vec<String>,
     /// With --power redfish: a file of yours alone with two lines, user and password; else the environment variables
     /// VMIO_POWER_USER and VMIO_POWER_PASSWORD
     #[arg(long, value_name = "FILE", requires = "power", value_hint = clap::ValueHint::FilePath)]
@@ -151,7 +152,8 @@ impl RunOptions {
             make_place: self.make_place,
             kernel,
             power: PowerChoice {
-                meters: self.power.clone(),
+                // What `check` has let through.
+                meters: self.power.iter().filter_map(|name| name.parse().ok()).collect(),
                 command: self.power_command.clone(),
                 login: self.power_login.as_deref().map(absolute),
                 ca_file: self.power_ca.as_deref().map(absolute),
@@ -199,6 +201,11 @@ impl RunOptions {
                 format!("--device {} and --on {on} both specify the target `device`", device.display()),
                 "use only one of them",
             );
+        }
+        for name in &self.power {
+            if let Err(why) = name.parse::<MeterName>() {
+                return refuse(format!("--power: {why}"), "docs/probes.md has the meters and what they need");
+            }
         }
         if !(self.gentle_share > 0.0 && self.gentle_share <= 1.0) {
             return refuse(format!("--gentle-share {} is not in 0 to 1", self.gentle_share), "0.25 is a quarter");
