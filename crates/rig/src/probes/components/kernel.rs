@@ -92,7 +92,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
         "kernel, entry and exit",
         "entry_ syscall_ do_syscall x64_sys_call asm_ irqentry_ exc_ exit_to_user sysvec_ error_entry \
          error_return paranoid_ common_interrupt swapgs ret_from_ fpregs_ fpu_ restore_fp save_fp native_iret \
-         srso_ retbleed arch_exit audit_ seccomp_ user_exit user_enter ct_",
+         srso_ retbleed arch_exit audit_ seccomp_ user_exit user_enter ct_ sync_regs",
     ),
     ("kvm", "kvm_ vmx_ svm_ vcpu_ x86_emulate nested_ apic_ kvm"),
     (
@@ -105,7 +105,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
         "irq_ handle_irq handle_edge handle_fasteoi handle_softirq do_softirq softirq tasklet raise_ ksoftirqd \
          run_ksoftirqd generic_handle msi_ vring_interrupt vp_ apic_eoi native_apic x2apic flush_smp smp_ \
          generic_smp call_function asm_common_interrupt native_send default_send do_idle default_idle \
-         pv_native_safe_halt cpuidle virtqueue_ vring_ virtio_ detach_buf io_apic",
+         pv_native_safe_halt cpuidle send_call virtqueue_ vring_ virtio_ detach_buf io_apic",
     ),
     ("kernel, RCU", "rcu_ call_rcu note_gp srcu_ kfree_rcu invoke_rcu synchronize_"),
     ("kernel, security", "security_ apparmor_ aa_ selinux_ avc_ cap_ landlock_ lockdown ima_ bpf_lsm"),
@@ -227,6 +227,11 @@ ffffffffc0900000 t bpf_prog_1234_x\t[bpf]
         assert_eq!([of("__x64_sys_pread64"), of("__se_sys_io_submit")], ["kernel, files", "kernel, asynchronous I/O"]);
         assert_eq!([of("x64_sys_call"), of("do_syscall_64")], ["kernel, entry and exit"; 2]);
         assert_eq!([of("__x64_sys_getpid"), of("do_sys_poll")], [OTHER, "kernel, waiting"]);
+        // The longest beginning counts, not `sync_` or `send`.
+        assert_eq!(
+            [of("sync_regs"), of("send_call_function_single_ipi")],
+            ["kernel, entry and exit", "kernel, interrupts"]
+        );
     }
 
     #[test]
