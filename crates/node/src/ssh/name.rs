@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use super::Address;
+use crate::machine::LOGIN_VARIABLES;
 
 /// Where `ssh` goes for an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,9 @@ impl Host {
         let (program, options) = ssh.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
         command.args(options).arg("-G").args(address.words()).stdin(Stdio::null());
+        for name in LOGIN_VARIABLES {
+            command.env_remove(name);
+        }
         let output = command.output()?;
         let stderr_text = || io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned());
         Self::read(&String::from_utf8_lossy(&output.stdout)).ok_or_else(stderr_text)
