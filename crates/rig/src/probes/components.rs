@@ -109,7 +109,7 @@ impl ByItself for Components {
         let (stop, stopped) = mpsc::channel();
         let (reader, count) = (node.clone(), Count::of(workers.clone()));
         let watch = move || look(rings, &*reader, count, &stopped);
-        let thread = thread::Builder::new().name("components".to_owned()).spawn(watch).map_err(Unseen::NotSampled)?;
+        let thread = thread::Builder::new().name("components".to_owned()).spawn(watch).map_err(Unseen::NoThread)?;
         Ok(Box::new(Sampling { node: node.clone(), root: workers.root(), clock, source, stop, thread }))
     }
 }

@@ -69,7 +69,7 @@ pub enum Unseen {
     NoProcessors,
     #[error("{0}")]
     Unmet(Check),
-    #[error("the kernel does not sample the processors: {0}")]
+    #[error("the kernel does not sample the processors: {0}; help: in a container it takes CAP_PERFMON of the host")]
     NotSampled(io::Error),
     #[error("the kernel gave no sample of vmio's processes or the kernel's threads")]
     NoSamples,

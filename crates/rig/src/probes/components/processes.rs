@@ -102,7 +102,9 @@ impl Owners {
     /// A process was begun; the number may have been another's.
     pub fn born(&mut self, reader: &dyn Reader, workers: &Workers, process: u32, parent: u32) {
         self.known.remove(&process);
-        if self.whose(reader, workers, parent) == Whose::Ours {
+        let is_ours = self.whose(reader, workers, parent) == Whose::Ours;
+        // Beyond that it is looked at like any other, if it still runs then.
+        if is_ours && self.known.len() < MOST_PROCESSES {
             self.known.insert(process, Whose::Ours);
         }
     }
@@ -176,6 +178,16 @@ mod tests {
         assert_eq!(owners.whose(&fake, &workers, 70), Whose::Ours, "it has ended, and its parent is known");
         owners.born(&fake, &workers, 70, 60);
         assert_eq!(owners.whose(&fake, &workers, 70), Whose::Others);
+    }
+
+    #[test]
+    fn owners_are_bounded() {
+        let (fake, workers, mut owners) = (machine(), Workers::of(50), Owners::default());
+        for process in 0..2 * MOST_PROCESSES as u32 {
+            owners.born(&fake, &workers, 100 + process, 51);
+        }
+        assert!(owners.known.len() <= MOST_PROCESSES);
+        assert_eq!(owners.whose(&fake, &workers, 100), Whose::Ours, "one of the first");
     }
 
     #[test]
