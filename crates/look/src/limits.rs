@@ -195,7 +195,8 @@ fn name_platform(guest: &mut Guest) {
     let platform = platform(guest);
     for nic in guest.nics.iter_mut().filter(|nic| !nic.rate_limits.is_empty()) {
         for limit in nic.rate_limits.amend() {
-            let is_its = |platform: &&str| *platform != "cloudstack" || limit.by == "libvirt";
+            // What guests share, their platform has not set; CloudStack sets its own by libvirt.
+            let is_its = |platform: &&str| !limit.shared && (*platform != "cloudstack" || limit.by == "libvirt");
             limit.platform = platform.filter(is_its).map(str::to_owned);
         }
     }

@@ -293,6 +293,7 @@ fn what_all_guests_of_a_bridge_share_is_told_as_such() {
         let root = Qdisc { limit: Some(rate(12_500_000, Some(10_000))), dropped: 9, ..qdisc("tbf", tc::AT_ROOT) };
         let mut guest = guest("qemu", "tap7", "tap", own);
         guest.nics[0].way = way.into();
+        guest.ids.insert("openstack".into(), "x".into());
         settled(&host(at, vec![root]), guest).0
     };
     let bridged = || vec![hop("tap7", HopKind::Tap), hop("br0", HopKind::Bridge), hop("eth0", HopKind::Card)];
@@ -301,6 +302,7 @@ fn what_all_guests_of_a_bridge_share_is_told_as_such() {
     let limit = &nic.rate_limits[0];
     assert_eq!((limit.interface.as_deref(), limit.shared, limit.dropped_packets), (Some("eth0"), true, None));
     assert_eq!(limit.words(), "100 Mbit/s from the guest by tc (by hand or a script) at eth0, shared");
+    assert_eq!(limit.platform, None, "Nova sets limits of ports, none of the uplink");
     // Beside what is configured for the card itself.
     let own = RateLimit::new("libvirt", Direction::GuestTx, BitRate::new(100_000_000), true);
     assert_eq!(settled(bridged(), "eth0", vec![own]).rate_limits.len(), 2);
