@@ -33,11 +33,11 @@ fn is_named_bsd(guest: &Guest) -> bool {
 
 /// Copies facts of a guest to its devices and processors.
 fn inside(guest: &mut Guest) {
-    let bsd = is_named_bsd(guest);
     // Who has told Proxmox VE nothing of Windows has "other", too.
     let windows = guest.os.as_deref().filter(|os| *os != "other").map(|os| os == "windows");
     let known = guest.processors.as_ref();
     let windows = windows.or(known.and_then(|p| *p.windows));
+    let bsd = windows != Some(true) && is_named_bsd(guest);
     let vcpus = known.and_then(|p| *p.vcpus);
     let owner =
         Place { domain: guest.ids.get("domain").cloned(), vmid: guest.ids.get("vmid").cloned(), ..Place::default() };
@@ -244,5 +244,6 @@ mod tests {
         assert_eq!(os("fw1", None, Some("/images/FreeBSD-14.1-amd64.qcow2")), bsd);
         assert_eq!(os("web1", Some("linux"), Some("/freebsd/web1.raw")), Some("linux".to_owned()));
         assert_eq!(os("web1", None, None), None);
+        assert_eq!(os("opnsense-admin", Some("windows"), None), Some("windows".to_owned()));
     }
 }

@@ -28,8 +28,8 @@ device! {
         pub vcpus: Fact<Option<u32>>,
         /// Whether the guest runs Windows; `None` where unknown.
         pub windows: Fact<Option<bool>>,
-        /// Operating system of its guest, where the configuration or a name says so: `windows`, `linux`, `bsd`, `other` for none
-        /// of these.
+        /// Operating system of its guest, where the configuration or a name says so: `windows`, `linux`, `bsd`, `other`
+        /// for none of these.
         pub os: Fact<Option<String>>,
         /// Offloads that were turned off: `host_tso4`, `guest_csum`, `tap tso`.
         pub offloads_off: Fact<Vec<String>>,
