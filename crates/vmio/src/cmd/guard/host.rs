@@ -268,7 +268,7 @@ fn of_guard(all: &[InForceHere], style: Style) -> String {
         let more = all.len() - IN_FORCE;
         out += &fit::notice(&format!("{}: ", style.yellow("in force")), 10, &format!("and {more} more"));
     }
-    let guards: Vec<&Guarded> = all.iter().filter_map(|here| here.limit.guard.as_ref()).collect();
+    let guards: Vec<&Guarded> = all.iter().take(IN_FORCE).filter_map(|here| here.limit.guard.as_ref()).collect();
     if let Some(commands) = unlimited_by_guard(&guards) {
         out += &format!("To see or change these:\n{commands}\n");
     }
