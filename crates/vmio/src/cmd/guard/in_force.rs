@@ -62,15 +62,16 @@ pub fn of_guard(context: &Context) -> InForce {
     match Client::at(&socket(context)).within(LIMIT).get::<Status>("/v1/status") {
         Ok(status) => InForce { held: of_status(&status, state.as_deref()), unread: None },
         Err(ClientError::Nobody(_)) => left(state.as_deref()),
-        Err(e) => InForce { held: Vec::new(), unread: Some(unread(e.to_string(), &e)) },
+        Err(e) => InForce { held: Vec::new(), unread: Some(unread(&e, state.as_deref())) },
     }
 }
 
-fn unread(why: String, error: &ClientError) -> Unread {
+fn unread(error: &ClientError, state: Option<&Path>) -> Unread {
     let denied =
         matches!(error, ClientError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied);
-    let mend = if denied { Remedy::Root } else { "look there: vmio guard status".into() };
-    Unread { what: "limits of vmio guard".into(), why, mend }
+    let state = state.map(Paths::option_of).unwrap_or_default();
+    let mend = if denied { Remedy::Root } else { format!("look there: vmio guard status{state}").into() };
+    Unread { what: "limits of vmio guard".into(), why: error.to_string(), mend }
 }
 
 /// Those of a guard that enforces, of members behind interfaces.
