@@ -12,6 +12,7 @@ use vmio_guard::planes::observe;
 use vmio_guard::undo_log::UndoLog;
 use vmio_look::{HostView, limits};
 use vmio_model::facts::{Fact, GUARD, Guarded, Guest, Nic, RateLimit, Remedy, Unread};
+use vmio_model::policy::Direction;
 use vmio_model::policy::pool::called;
 use vmio_node::tap::{self, HolderState, NetworkNamespace, Process};
 
@@ -152,8 +153,12 @@ pub fn add(host: &HostView<'_>, held: &[Held], guests: &mut [Guest]) {
             for held in by_name.get(&*called(&name)).into_iter().flatten() {
                 let interface = is_end.then(|| name.clone());
                 add_limit(nic, RateLimit { interface, ..held.limit.clone() });
+                // It holds back what the guest sends; at a pod's end here there is no tap.
+                if is_end || held.limit.direction != Direction::GuestTx {
+                    continue;
+                }
                 let buffer = held.send_buffer_bytes.or_else(|| send_buffer(held.index?, pid?, nic));
-                if let Some(bytes) = buffer.filter(|_| !is_end) {
+                if let Some(bytes) = buffer {
                     nic.send_buffer_bytes = Fact::read(Some(bytes.into()), "the tap itself");
                 }
             }
@@ -185,7 +190,6 @@ fn send_buffer(index: u32, pid: u32, nic: &Nic) -> Option<u32> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use vmio_model::facts::{Provenance, Subject};
-    use vmio_model::policy::Direction;
     use vmio_model::rate::MBIT as M;
     use vmio_node::fake::Fake;
 
