@@ -82,10 +82,14 @@ pub enum Why {
     NeedsLosses,
     /// The setting is the whole host's.
     HostsOwn,
+    /// A root test of its own has it.
+    TriedAsRoot,
+    /// The program that holds the limit.
+    NeedsProgram,
 }
 
 impl Why {
-    pub const ALL: [Why; 15] = [
+    pub const ALL: [Why; 17] = [
         Why::NeedsKvm,
         Why::NeedsVhostNet,
         Why::NeedsNuma,
@@ -101,6 +105,8 @@ impl Why {
         Why::ReadersPlace,
         Why::NeedsLosses,
         Why::HostsOwn,
+        Why::TriedAsRoot,
+        Why::NeedsProgram,
     ];
 
     /// In a cell of the table.
@@ -121,6 +127,8 @@ impl Why {
             Why::ReadersPlace => "place is your choice",
             Why::NeedsLosses => "needs losses",
             Why::HostsOwn => "host's own",
+            Why::TriedAsRoot => "tried as root",
+            Why::NeedsProgram => "needs its program",
         }
     }
 
@@ -157,6 +165,10 @@ impl Why {
                 "packets or connections must have been lost, by a running guest or by a card of the host"
             }
             Why::HostsOwn => "the setting concerns the whole host: a test that changed it would change every guest",
+            Why::TriedAsRoot => {
+                "the root test `root_guard_guests` pastes it in a network namespace and looks at the guest again"
+            }
+            Why::NeedsProgram => "the tests have no such hypervisor or daemon; only the text is tested",
         }
     }
 }

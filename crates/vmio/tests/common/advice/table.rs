@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use vmio_model::rules::withheld::WITHHELD;
 use vmio_model::rules::{Check, RULES};
 
-use super::rows::{ROWS, WHY};
+use super::rows::{FORMS, ROWS, WHY};
 use super::{Row, TOGETHER, Way, Why};
 
 /// Rules that look at guests that run, in the order of the list.
@@ -27,6 +27,7 @@ pub fn gaps() -> Vec<String> {
         }
     }
     let named = ROWS.iter().flat_map(|list| list.iter()).map(|row| row.rule).chain(WHY.iter().map(|(rule, ..)| *rule));
+    let named = named.chain(FORMS.iter().map(|(rule, ..)| *rule));
     let unknown: BTreeSet<&str> = named.filter(|rule| *rule != TOGETHER && !rules.contains(rule)).collect();
     wrong.extend(unknown.into_iter().map(|rule| format!("{rule}: no such rule")));
     let all: Vec<&Row> = all_rows().collect();
@@ -69,6 +70,11 @@ pub fn page() -> String {
         });
         let name = if rule == TOGETHER { "one change that makes them all".to_owned() } else { format!("`{rule}`") };
         text.push_str(&format!("| {name} | {} |\n", cells.join(" | ")));
+    }
+    text.push_str("\nForms of a rule's advice that no cell names, the same in each column:\n\n");
+    for (rule, form, why) in FORMS {
+        used.insert(*why);
+        text.push_str(&format!("- `{rule}`, {form}: {}.\n", why.short()));
     }
     text.push_str("\n**in force, gone**: applied as printed, the guest restarted where the change says so; then the setting is\nin force, and neither this finding nor a new one is reported. **taken, gone**: the same with a stand-in for `qm`,\nwhich refuses what qemu-server refuses; the real one was not tried.\n\n");
     for why in used {

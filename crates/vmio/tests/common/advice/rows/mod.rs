@@ -25,6 +25,14 @@ const fn all(rule: &'static str, why: Why) -> [(&'static str, Way, Why); 3] {
     [(rule, ALL[0], why), (rule, ALL[1], why), (rule, ALL[2], why)]
 }
 
+/// Forms of a rule's advice, the same for all ways, that no row has though the rule has rows: the rule, the form, why.
+pub const FORMS: &[(&str, &str, Why)] = &[
+    ("limit-in-force", "a limit of `vmio guard`", Why::TriedAsRoot),
+    ("limit-in-force", "a limit at a bridge that guests share", Why::TriedAsRoot),
+    ("limit-in-force", "a limit that Firecracker or Cloud Hypervisor holds itself", Why::NeedsProgram),
+    ("limit-in-force", "a card's limit of LXD or Incus", Why::NeedsProgram),
+];
+
 /// Why a rule's advice is not applied.
 pub static WHY: std::sync::LazyLock<Vec<(&'static str, Way, Why)>> = std::sync::LazyLock::new(|| {
     let whole = [
