@@ -38,6 +38,7 @@ mod host_page_cache;
 mod hpet_left_on;
 mod hyperv;
 mod idle_disk;
+mod io_uring_hangs;
 mod io_weight_ignored;
 mod iothread_on_vcpu_core;
 mod iothread_saturated;
@@ -334,6 +335,7 @@ pub const RULES: &[&Rule] = &[
     &copy_on_write_below::RULE,
     &sector_size_not_passed::RULE,
     &cache_aio_pair::RULE,
+    &io_uring_hangs::RULE,
     &missing_iothread::RULE,
     &small_requests::RULE,
     &depth_one_reads::RULE,

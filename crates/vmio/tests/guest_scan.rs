@@ -199,6 +199,7 @@ const FAULTS: &[Fault] = &[
 /// Rules about settings whose fault no machine like this can have, with the reason.
 const CANNOT: &[(&str, &str)] = &[
     ("cache-aio-pair", "QEMU refuses aio=native without O_DIRECT since 6.0"),
+    ("io-uring-hangs", "LVM, CIFS, RBD, an old kernel or QEMU 7.1.0 is needed"),
     ("setting-overridden", "a manager has to have asked for something else (tested with a real libvirt daemon)"),
     ("zfs-volblocksize", "ZFS is needed"),
     ("direct-io-on-checksums", "btrfs and a kernel before 6.15 are needed"),

@@ -145,6 +145,7 @@ pub(super) fn all_wrong() -> Vec<Facts> {
         "discard-goes-nowhere",
         "discard-storm",
         "shared-journal",
+        "io-uring-hangs",
     ] {
         let wrong = (super::Rule::find(id).unwrap().fixture.0)().disks;
         disks.extend(wrong.into_iter().map(|disk| Disk { place: place("vdb", "virtio1"), ..disk }));

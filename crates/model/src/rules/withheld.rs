@@ -56,6 +56,8 @@ pub struct Withheld {
     pub because: &'static str,
     /// The condition.
     pub when: When,
+    /// In which of these cases a disk that has it already hangs (rule `io-uring-hangs`); `None`: in none.
+    pub hangs: Option<fn(&Disk) -> bool>,
     /// What is advised in its place.
     pub instead: &'static str,
     /// Where the harm is described.
@@ -69,6 +71,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::NicQueues,
         because: "the guest runs FreeBSD, or a system that is neither Linux nor Windows",
         when: When::Nic(|nic| matches!(nic.os.as_deref(), Some("bsd" | "other"))),
+        hangs: None,
         instead: "one queue pair (`bsd-queues`)",
         source: "https://lp.zeroservices.eu (\"Virtio Multiqueue Issues on Proxmox 9 with OPNsense\"); \
                  freebsd/freebsd-src pull request 1679 (with ALTQ several queues are not used)",
@@ -78,6 +81,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::NicQueues,
         because: "the guest runs Windows",
         when: When::Nic(|nic| nic.windows == Some(true)),
+        hangs: None,
         instead: "nothing",
         source: "https://github.com/virtio-win/kvm-guest-drivers-windows/issues/237 (4.3 to 2.3 Gbit/s)",
     },
@@ -86,6 +90,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::IoUring,
         because: "the host's administrator turned io_uring off (kernel.io_uring_disabled)",
         when: When::Disk(|disk| host(disk).and_then(|host| host.io_uring_disabled).is_some_and(|off| off >= 1)),
+        hangs: None,
         instead: "aio=threads",
         source: "Linux, Documentation/admin-guide/sysctl/kernel.rst, io_uring_disabled",
     },
@@ -94,6 +99,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::IoUring,
         because: "the host's kernel is older than Linux 5.13",
         when: When::Disk(|disk| host(disk).and_then(|host| host.kernel).is_some_and(|kernel| kernel < (5, 13))),
+        hangs: Some(|_| true),
         instead: "aio=threads",
         source: "https://github.com/canonical/lxd/issues/10061 (guests hang); lxc/incus, driver_qemu.go (from 5.13 on)",
     },
@@ -102,6 +108,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::IoUring,
         because: "guests on LVM hung with io_uring",
         when: When::Disk(|disk| disk.details.storage.as_deref() == Some("lvm")),
+        hangs: Some(|_| true),
         instead: "aio=native for a raw volume, else aio=threads",
         source: "qemu-server, `storage_allows_io_uring_default`",
     },
@@ -110,6 +117,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::IoUring,
         because: "guests on CIFS hung with io_uring",
         when: When::Disk(|disk| matches!(disk.details.filesystem(), Some("cifs" | "smb3"))),
+        hangs: Some(|_| true),
         instead: "aio=threads",
         source: "qemu-server, `storage_allows_io_uring_default`",
     },
@@ -121,6 +129,7 @@ pub const WITHHELD: &[Withheld] = &[
             let direct = matches!(disk.cache.as_deref(), Some("none" | "directsync"));
             disk.details.storage.as_deref() == Some("rbd") && disk.place.block_device == Some(true) && !direct
         }),
+        hangs: Some(|_| true),
         instead: "aio=native for a raw image, else aio=threads",
         source: "qemu-server, `storage_allows_io_uring_default`",
     },
@@ -129,6 +138,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::IoUring,
         because: "QEMU before 5.0 does not know it and would not start",
         when: When::Disk(|disk| qemu_major(disk).is_some_and(|major| major < 5)),
+        hangs: None,
         instead: "aio=threads",
         source: "QEMU 5.0, ChangeLog (aio=io_uring)",
     },
@@ -137,6 +147,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::IoUring,
         because: "QEMU 7.1.0 hangs with io_uring in an I/O thread",
         when: When::Disk(|disk| disk.details.hypervisor.as_deref() == Some("QEMU 7.1.0")),
+        hangs: Some(|disk| disk.iothread == Some(true)),
         instead: "aio=threads",
         source: "https://gitlab.com/qemu-project/qemu/-/issues/1193",
     },
@@ -151,6 +162,7 @@ pub const WITHHELD: &[Withheld] = &[
             matches!(disk.details.filesystem(), Some("btrfs" | "bcachefs"))
                 && layout.and_then(|layout| layout.copy_on_write) != Some(false)
         }),
+        hangs: None,
         instead: "cache=writeback",
         source: "Linux, commit 968f19c5b1b7 (btrfs: always fallback to buffered write if the inode requires checksum)",
     },
@@ -165,6 +177,7 @@ pub const WITHHELD: &[Withheld] = &[
             }
             other => other == Some("ramfs"),
         }),
+        hangs: None,
         instead: "cache=writeback",
         source: "Linux, mm/shmem.c (direct I/O since 6.6)",
     },
@@ -173,6 +186,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::CacheNone,
         because: "ZFS has a cache of its own below a file, and guests hung with O_DIRECT there",
         when: When::Disk(|disk| disk.details.filesystem() == Some("zfs")),
+        hangs: None,
         instead: "cache=writeback",
         source: "canonical/lxd, lxd/instance/drivers/driver_qemu.go, `addDriveConfig`",
     },
@@ -181,6 +195,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::Kvm,
         because: "a test guest of vmio's failed to boot with KVM",
         when: When::Processors(|p| p.kvm_here == Some(false) && p.kvm_here.source() == Some(&Source::TestBoot)),
+        hangs: None,
         instead: "mend KVM first",
         source: "`vmio doctor`",
     },
@@ -189,6 +204,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::HpetOff,
         because: "without synthetic timers Windows takes the slower RTC in place of the HPET",
         when: When::Processors(|p| !hyperv::has_timers(p)),
+        hangs: None,
         instead: "the timers (`windows-no-enlightenments`)",
         source: "https://github.com/virt-manager/virt-manager/issues/205",
     },
@@ -197,6 +213,7 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::Enlightenments,
         because: "Windows before Vista knows no enlightenments",
         when: When::Processors(|p| p.os_release.as_deref().is_some_and(is_before_vista)),
+        hangs: None,
         instead: "nothing",
         source: "qemu-server, PVE/QemuServer/CPUConfig.pm, `get_hyperv_enlightenments`",
     },
@@ -224,6 +241,15 @@ fn first(advice: Advice, holds: impl Fn(When) -> bool) -> Option<&'static Withhe
 /// Why an advice is withheld for this disk; `None` where it is given.
 pub fn of_disk(disk: &Disk, advice: Advice) -> Option<&'static Withheld> {
     first(advice, |when| matches!(when, When::Disk(holds) if holds(disk)))
+}
+
+/// Why this disk hangs with an engine that it may have already: of the conditions of io_uring the first that holds.
+pub fn hang_of_disk(disk: &Disk) -> Option<&'static Withheld> {
+    let holds = |entry: &&Withheld| {
+        let is_here = matches!(entry.when, When::Disk(holds) if holds(disk));
+        entry.advice == Advice::IoUring && is_here && entry.hangs.is_some_and(|hangs| hangs(disk))
+    };
+    WITHHELD.iter().find(holds)
 }
 
 /// Why an advice is withheld for this network card; `None` where it is given.

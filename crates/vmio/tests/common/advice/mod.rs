@@ -144,8 +144,8 @@ impl Why {
             Why::NeedsNuma => "the host must have two nodes of memory",
             Why::NeedsZfs => "the disk must be a ZFS volume",
             Why::NeedsStorage => {
-                "the disk must be a VHD, or lie on btrfs, LUKS or a shared ext4 with a journal: these tests make \
-                 raw and qcow2 images where they run"
+                "the disk must be a VHD, or lie on btrfs, LUKS, LVM, CIFS or a shared ext4 with a journal: these tests \
+                 make raw and qcow2 images where they run"
             }
             Why::FaultRefused => "QEMU since 6.0 refuses to start such a guest",
             Why::LooksOnly => "the advice changes nothing; it says where to look for what overrides the setting",

@@ -54,6 +54,7 @@ pub static WHY: std::sync::LazyLock<Vec<(&'static str, Way, Why)>> = std::sync::
         all("discard-goes-nowhere", Why::NeedsStorage),
         all("discard-storm", Why::InGuest),
         all("shared-journal", Why::NeedsStorage),
+        all("io-uring-hangs", Why::NeedsStorage),
         all("cache-aio-pair", Why::FaultRefused),
         all("setting-overridden", Why::LooksOnly),
         all("network-disk-on-host", Why::InGuest),
