@@ -7,8 +7,34 @@ use super::change::{on_host, shell};
 use super::{Change, Check, Evidence, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::{Facts, Nic, Uplink};
 
-/// The driver that is known for hangs.
+/// The driver whose cards are known to hang with segmentation offload on: told before it happens.
 const HANGS: &str = "e1000e";
+
+/// Another driver whose cards are known to fail under conditions that nothing here sees: told once one has.
+struct FailingDriver {
+    name: &'static str,
+    /// What they are known to do, after "Cards of this driver are known to".
+    known: &'static str,
+    /// What ended it, as a comment below the commands, of a card by this name.
+    ended_by: fn(&str) -> String,
+}
+
+const FAILING: [FailingDriver; 2] = [
+    FailingDriver {
+        name: "r8169",
+        known: "stop sending with VLANs above them",
+        ended_by: |card| format!("# ended it for others (checksums): ethtool -K {card} tx off"),
+    },
+    FailingDriver {
+        name: "igc",
+        known: "drop off their bus (I225, I226)",
+        ended_by: |_| "# ended it for others: kernel parameter pcie_aspm.policy=performance".to_owned(),
+    },
+];
+
+fn failing(driver: Option<&str>) -> Option<&'static FailingDriver> {
+    FAILING.iter().find(|failing| driver == Some(failing.name))
+}
 /// Fewest lost links, more than one a day, and the least time: a link comes and goes while a host starts.
 const LEAST_LOSSES: u64 = 5;
 const LEAST_SECONDS: u64 = 3600;
@@ -25,6 +51,8 @@ pub(super) const RULE: Rule = Rule {
     references: &[
         "Linux, Documentation/ABI/testing/sysfs-class-net-queues (tx_timeout), sysfs-class-net (carrier_down_count)",
         "https://majabojarska.dev/pve-e1000e-hangups",
+        "https://github.com/home-assistant/operating-system/issues/5019 (r8169)",
+        "https://github.com/ublue-os/bazzite/issues/5337, https://github.com/CachyOS/chwd/issues/258 (igc)",
     ],
     checks: &[Check::Guests(live)],
     kinds: Kinds::Any,
@@ -84,7 +112,11 @@ fn finding(rule: &Rule, nic: &Nic, uplink: &Uplink, trouble: &Trouble) -> Findin
     let name = &uplink.name;
     let driver = uplink.driver.as_deref();
     let shown = driver.map_or_else(|| name.clone(), |driver| format!("{name} ({driver})"));
-    let known = if driver == Some(HANGS) { " Cards of this driver are known to hang under load." } else { "" };
+    let known = match failing(driver) {
+        _ if driver == Some(HANGS) => " Cards of this driver are known to hang under load.".to_owned(),
+        Some(failing) => format!(" Cards of this driver are known to {}.", failing.known),
+        None => String::new(),
+    };
     let (setting, value, file, severity, cause) = match trouble {
         Trouble::Hangs(n) => {
             let times = crate::words::count(usize::try_from(*n).unwrap_or(usize::MAX), "time");
@@ -159,10 +191,13 @@ fn change(uplink: &Uplink, trouble: &Trouble) -> Change {
                  # post-up ethtool -K {card} tso off gso off"
             ),
         ),
-        _ => on_host(
-            format!("See what the kernel says of {name}; then cable, switch port, and newer firmware or driver."),
-            format!("ethtool -i {card}\njournalctl -k --grep {card}"),
-        ),
+        _ => {
+            let ended = failing(uplink.driver.as_deref()).map(|failing| format!("\n{}", (failing.ended_by)(&card)));
+            on_host(
+                format!("See what the kernel says of {name}; then cable, switch port, and newer firmware or driver."),
+                format!("ethtool -i {card}\njournalctl -k --grep {card}{}", ended.unwrap_or_default()),
+            )
+        }
     }
 }
 
@@ -213,6 +248,18 @@ mod tests {
         assert!(hung.change.proxmox.starts_with("ethtool -K eth0 tso off gso off\n"), "{}", hung.change.proxmox);
         let other = found(Uplink { transmit_timeouts: Some(3), ..fixture::uplink("ixgbe") }).unwrap();
         assert!(!other.change.qemu.contains("tso") && !other.cause.contains("known"), "{other:#?}");
+    }
+
+    #[test]
+    fn what_ended_it_for_other_drivers_is_a_comment() {
+        let hung = |driver: &str| found(Uplink { transmit_timeouts: Some(3), ..fixture::uplink(driver) }).unwrap();
+        let realtek = hung("r8169");
+        assert!(realtek.cause.contains("known to stop sending with VLANs above them."), "{}", realtek.cause);
+        let last = realtek.change.qemu.lines().last().unwrap();
+        assert!(last.starts_with("# ") && last.ends_with("ethtool -K eth0 tx off"), "{last}");
+        assert!(hung("igc").change.qemu.contains("pcie_aspm.policy=performance"));
+        // Silent until one fails.
+        assert_eq!([found(fixture::uplink("r8169")), found(fixture::uplink("igc"))], [None, None]);
     }
 
     #[test]
