@@ -128,8 +128,10 @@ pub fn at_interfaces<'n>(
         match kernel.found_at(index, Passed { name, container: false, switched, daemon: None, guests_view: false }) {
             Ok(found) => {
                 unread.extend(opaque(name, &found));
-                if !found.limits.is_empty() {
-                    all.insert(name.to_owned(), found.limits);
+                // What each flow may have limits no guest as a whole.
+                let limits: Vec<RateLimit> = found.limits.into_iter().filter(|limit| !limit.per_flow).collect();
+                if !limits.is_empty() {
+                    all.insert(name.to_owned(), limits);
                 }
             }
             Err(why) => unread.push(not_read(&why)),
@@ -292,9 +294,9 @@ fn set(nic: &mut Nic, limits: Vec<RateLimit>, configured: bool) {
     }
 }
 
-/// Whether two limits are of the same rate in the same direction.
+/// Whether two limits are of the same rate in the same direction, and both of all flows together or of each.
 fn is_same(one: &RateLimit, other: &RateLimit) -> bool {
-    one.direction == other.direction && is_close(one.most(), other.most())
+    one.direction == other.direction && one.per_flow == other.per_flow && is_close(one.most(), other.most())
 }
 
 /// Within 2 %: the kernel rounds, and a manager's unit may.

@@ -187,6 +187,22 @@ fn each_direction_may_be_missing_by_itself() {
     assert_eq!(missing(Vec::new(), "tap"), [false, false]);
 }
 
+/// `tc qdisc add dev tap0 root fq maxrate 100mbit`
+#[test]
+fn what_each_flow_may_have_is_told_as_such() {
+    let root = Qdisc { flow_limit: Some(rate(12_500_000, None)), ..qdisc("fq", tc::AT_ROOT) };
+    let fake = host("tap0", vec![root]);
+    let own = RateLimit::new("libvirt", Direction::GuestRx, BitRate::new(100_000_000), false);
+    let (nic, _) = settled(&fake, guest("qemu", "tap0", "tap", vec![own]));
+    let words: Vec<String> = nic.rate_limits.iter().map(|limit| limit.words()).collect();
+    assert_eq!(
+        words,
+        ["100 Mbit/s to the guest by libvirt", "100 Mbit/s for each flow to the guest by tc (by hand or a script)"]
+    );
+    let (all, _) = at_interfaces(&HostView::new(&fake), [("tap0", INDEX)]);
+    assert!(all.is_empty(), "{all:?}");
+}
+
 /// A machine's tap has them as a container's veth pair does.
 #[test]
 fn machine_of_incus() {

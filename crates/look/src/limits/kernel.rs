@@ -77,6 +77,7 @@ struct Held {
     at: LimitedAt,
     dropped: u64,
     part: bool,
+    per_flow: bool,
     by: Option<&'static str>,
 }
 
@@ -119,6 +120,7 @@ impl<'a> Kernel<'a> {
                 at: Some(held.at),
                 dropped_packets: Some(held.dropped),
                 part: held.part,
+                per_flow: held.per_flow,
                 ..RateLimit::new(held.by.unwrap_or(owner), passed.direction(held.sent), rate, held.drops)
             }
         };
@@ -145,13 +147,13 @@ impl<'a> Kernel<'a> {
         self.qdiscs.get(&index)?.iter().find(|qdisc| qdisc.parent == parent)
     }
 
-    /// What an interface's own qdisc limits all of its packets to: excess waits.
+    /// What an interface's own qdisc limits all of its packets to, or each of its flows: excess waits.
     fn root(&self, index: u32, passed: Passed<'_>) -> Result<Option<Held>, Unanswered> {
         // The kernel's own have no handle; the guard's are vmio's.
         let Some(root) = self.at(index, tc::AT_ROOT).filter(|root| root.handle != 0 && root.handle != GUARD) else {
             return Ok(None);
         };
-        let found = match (root.limit, root.default_class) {
+        let found = match (root.limit.or(root.flow_limit), root.default_class) {
             (Some(limit), _) => Some((limit, false)),
             (None, 0) => None,
             (None, default) => self.least(index, default)?,
@@ -163,6 +165,7 @@ impl<'a> Kernel<'a> {
             at: LimitedAt::Root,
             dropped: root.dropped,
             part: false,
+            per_flow: root.limit.is_none() && root.flow_limit.is_some(),
             by: match root.kind.as_str() {
                 _ if of_switch && passed.switched => Some(SWITCH),
                 "tbf" if passed.container => Some("cni"),
@@ -214,7 +217,7 @@ impl<'a> Kernel<'a> {
         if let Some(limit) = filter.police {
             let by = (passed.switched && filter.preference == SWITCH_PREFERENCE).then_some(SWITCH);
             let (dropped, part) = (filter.dropped, !filter.whole);
-            return Ok(Some(Held { sent: egress, limit, drops: true, at, dropped, part, by }));
+            return Ok(Some(Held { sent: egress, limit, drops: true, at, dropped, part, per_flow: false, by }));
         }
         let Some(ifb) = filter.redirect else { return Ok(None) };
         let held = self.root(ifb, Passed { container: false, switched: false, ..passed })?;

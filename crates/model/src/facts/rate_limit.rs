@@ -31,6 +31,9 @@ pub struct RateLimit {
     /// Whether it is on some of the packets only.
     #[serde(default)]
     pub part: bool,
+    /// Whether each flow (a TCP connection) may have as much: fq's `maxrate`.
+    #[serde(default)]
+    pub per_flow: bool,
     /// Whether it is configured, and the kernel has nothing of it.
     #[serde(default)]
     pub missing: bool,
@@ -109,6 +112,7 @@ impl RateLimit {
             at: None,
             dropped_packets: None,
             part: false,
+            per_flow: false,
             missing: false,
             platform: None,
             interface: None,
@@ -168,10 +172,11 @@ impl RateLimit {
             Direction::GuestTx => "from the guest",
         };
         let part = if self.part { ", of a part of its packets" } else { "" };
+        let each = if self.per_flow { " for each flow" } else { "" };
         let missing = if self.missing { ", configured only" } else { "" };
         let at = self.interface.as_ref().map_or_else(String::new, |interface| format!(" at {interface}"));
         let shared = if self.shared { ", shared" } else { "" };
-        format!("{} {way} by {}{at}{shared}{part}{missing}", self.most(), self.shown_by())
+        format!("{}{each} {way} by {}{at}{shared}{part}{missing}", self.most(), self.shown_by())
     }
 }
 

@@ -58,12 +58,13 @@ pub(super) fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     Some(if all_shared { finding.of_host() } else { finding })
 }
 
-/// The lowest limit of each direction, where the uplink can carry more, and the guard's where that is another.
+/// The lowest limit of each direction, where the uplink can carry more, and the guard's where that is another. One of
+/// each flow counts where there is none of all.
 fn lowest(nic: &Nic) -> Vec<&RateLimit> {
     let of = |way: Direction| {
         let all = nic.rate_limits.iter().filter(move |limit| limit.direction == way && !limit.part);
         let reached = || all.clone().filter(|limit| !nic.uplink_bps.is_some_and(|uplink| limit.is_above(uplink)));
-        let lowest = reached().min_by_key(|limit| limit.most());
+        let lowest = reached().min_by_key(|limit| (limit.per_flow, limit.most()));
         let guards = reached().find(|limit| limit.by == GUARD && lowest.is_some_and(|lowest| lowest.by != GUARD));
         lowest.into_iter().chain(guards).collect::<Vec<_>>()
     };
@@ -104,7 +105,8 @@ fn cause(limits: &[&RateLimit]) -> String {
                 _ => "excess waits".to_owned(),
             },
         };
-        format!("{way} {}{own}, {fate}", limit.most())
+        let each = if limit.per_flow { " for each flow" } else { "" };
+        format!("{way} {}{each}{own}, {fate}", limit.most())
     };
     let ways: Vec<String> = limits.iter().map(one).collect();
     let who = who.join(" and ");

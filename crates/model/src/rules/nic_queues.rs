@@ -61,8 +61,8 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let vcpus = nic.vcpus.filter(|n| *n > 1 && nic.queues == Some(1))?;
-    // A card that is held to less has no use for several.
-    if nic.rate_limits.iter().any(|limit| limit.most() < LEAST_LIMIT) {
+    // A card that is held to less has no use for several; one whose flows are has.
+    if nic.rate_limits.iter().any(|limit| !limit.per_flow && limit.most() < LEAST_LIMIT) {
         return None;
     }
     // Without vhost one loop serves all queues.

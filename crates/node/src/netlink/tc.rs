@@ -68,6 +68,8 @@ pub struct Qdisc {
     pub kind: String,
     /// What it limits all of its packets to: of tbf, cake and netem.
     pub limit: Option<Limit>,
+    /// What it limits each flow to: of fq (`maxrate`).
+    pub flow_limit: Option<Limit>,
     /// The class of what no filter classifies, of htb and hfsc; 0: none.
     pub default_class: u32,
     /// Packets that it dropped.
@@ -166,6 +168,7 @@ pub fn qdisc(message: &Message<'_>) -> Result<Qdisc, Malformed> {
             "netem" => netem(options)?,
             _ => None,
         },
+        flow_limit: if kind == "fq" { fq(options)? } else { None },
         default_class: if default == 0 { 0 } else { handle | (default & 0xffff) },
         dropped: dropped(&attributes),
         kind,
@@ -338,6 +341,16 @@ fn netem(options: &[u8]) -> Result<Option<Limit>, Malformed> {
     const RATE64: u16 = 8;
     let options = wire::attributes(options.get(QOPT..).unwrap_or_default())?;
     Ok(wire::find(&options, RATE).and_then(|rate| limit(rate, 0, wire::find(&options, RATE64), None)))
+}
+
+/// What each flow gets, unless pacing is off (`nopacing`); all bits are no limit (net/sched/sch_fq.c, `fq_dump`).
+fn fq(options: &[u8]) -> Result<Option<Limit>, Malformed> {
+    const RATE_ENABLE: u16 = 5;
+    const FLOW_MAX_RATE: u16 = 7;
+    let options = wire::attributes(options)?;
+    let number = |kind| wire::find(&options, kind).and_then(|number| u32_at(number, 0));
+    let rate = number(FLOW_MAX_RATE).filter(|rate| *rate != u32::MAX && *rate > 0 && number(RATE_ENABLE) != Some(0));
+    Ok(rate.map(|rate| Limit { bytes_per_second: rate.into(), burst_bytes: None }))
 }
 
 /// `struct tc_htb_glob`: version, rate2quantum, defcls.

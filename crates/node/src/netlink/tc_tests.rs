@@ -54,6 +54,18 @@ fn token_bucket_with_its_burst() {
     assert_eq!(found.limit, Some(Limit { bytes_per_second: 12_500_000_000, burst_bytes: Some(1 << 20) }));
 }
 
+/// `tc qdisc add dev tap0 root fq maxrate 100mbit`: no limit of all packets.
+#[test]
+fn what_limits_each_flow() {
+    let of = |paced: u32, rate: u32| {
+        let options = Attributes::new().with_u32(5, paced).with_u32(7, rate);
+        let found = read(&message(1 << 16, AT_ROOT, 2, of_kind("fq", options)), qdisc);
+        assert_eq!(found.limit, None);
+        found.flow_limit.map(|limit| limit.bytes_per_second)
+    };
+    assert_eq!([of(1, 12_500_000), of(1, u32::MAX), of(0, 12_500_000)], [Some(12_500_000), None, None]);
+}
+
 #[test]
 fn kinds_that_limit_all_and_kinds_that_do_not() {
     let cake = Attributes::new().with_u64(2, 5_000_000);

@@ -160,6 +160,7 @@ pub fn scan() -> View {
             at: Some(vmio_model::facts::LimitedAt::Clsact { egress: false, preference: 49 }),
             dropped_packets: Some(41),
             part: false,
+            per_flow: true,
             missing: false,
             platform: some("nova"),
             interface: some("cali9"),

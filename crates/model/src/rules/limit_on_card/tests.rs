@@ -205,6 +205,15 @@ fn silent_without_a_limit_and_for_a_part() {
 }
 
 #[test]
+fn what_each_flow_may_have_is_told_where_nothing_limits_all() {
+    let each = RateLimit { per_flow: true, ..RateLimit::new("tc", Direction::GuestRx, 10 * M, false) };
+    let all = RateLimit::new("tc", Direction::GuestRx, 50 * M, false);
+    let cause = |limits| found(limits).unwrap().cause;
+    assert!(cause(vec![each.clone()]).contains("to the guest 10 Mbit/s for each flow, excess waits."));
+    assert!(cause(vec![each, all]).contains("to the guest 50 Mbit/s, excess waits."));
+}
+
+#[test]
 fn what_all_share_is_told_once_with_its_interface() {
     let tbf = |bytes| RateLimit {
         interface: Some("eth0".into()),

@@ -176,8 +176,10 @@ fn in_a_class(here: &Desired) -> usize {
 /// data is used; else that of the manager alone.
 fn of_guests(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface]) -> Vec<Limited> {
     let of_nic = |(guest, nic): (&Guest, &Nic)| {
-        // What is shared is at an uplink or a bridge: `refused` says where that is in the way.
-        let limits: Vec<RateLimit> = nic.rate_limits.iter().filter(|limit| !limit.shared).cloned().collect();
+        // What is shared is at an uplink or a bridge: `refused` says where that is in the way. What each flow may have
+        // limits no guest as a whole.
+        let whole = nic.rate_limits.iter().filter(|limit| !limit.shared && !limit.per_flow);
+        let limits: Vec<RateLimit> = whole.cloned().collect();
         if limits.is_empty() {
             return None;
         }
