@@ -45,9 +45,9 @@ pub fn client(context: &Context) -> Client {
 }
 
 /// The error with exit code and help.
-pub fn failed(error: ClientError) -> anyhow::Error {
+pub fn failed(error: ClientError, context: &Context) -> anyhow::Error {
     match error {
-        ClientError::Nobody(_) => nobody(&error),
+        ClientError::Nobody(_) => nobody(&error, &context.paths.option()),
         ClientError::Refused(refusal) => {
             for problem in &refusal.problems {
                 term::note(problem);
@@ -70,16 +70,19 @@ pub fn failed(error: ClientError) -> anyhow::Error {
     }
 }
 
-/// No guard answers: who does, or what is left of one.
-fn nobody(error: &ClientError) -> anyhow::Error {
+/// No guard answers: who does, or what is left of one. `asked`: what a command needs to mean the directory that was
+/// asked.
+fn nobody(error: &ClientError, asked: &str) -> anyhow::Error {
     if let Some(pid) = record::other_guard() {
         return record::other_guard_runs(&format!("{error}, but "), pid);
     }
     let recorded = Record::here().ok().and_then(|record| record.directory());
     // Without the right to ask the kernel (an error here) the general message is given.
     if recorded.is_none() && !linux::stands().unwrap_or(false) {
+        // The unit has the default directory.
+        let unit = if asked.is_empty() { " (or: systemctl start vmio-guard)" } else { "" };
         return Failure::new(Exit::Precondition, error.to_string())
-            .help("start it with: vmio guard run (or: systemctl start vmio-guard)")
+            .help(format!("start it with: vmio guard run{asked}{unit}"))
             .into();
     }
     let state = recorded.as_deref().map(Paths::option_of).unwrap_or_default();
@@ -95,7 +98,7 @@ pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
     }
     let client = client(context);
     loop {
-        let status: Status = client.get("/v1/status").map_err(failed)?;
+        let status: Status = client.get("/v1/status").map_err(|e| failed(e, context))?;
         if context.json {
             term::json(&status)?;
         } else {
@@ -123,20 +126,20 @@ pub fn apply(args: &ApplyArgs, context: &Context) -> Outcome {
     }
     let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
     let client = client(context);
-    client.post("/v1/apply", &Apply { confirm_seconds }).map_err(failed)?;
-    let status = after_change(&client)?;
+    client.post("/v1/apply", &Apply { confirm_seconds }).map_err(|e| failed(e, context))?;
+    let status = after_change(&client, context)?;
     done(&format!("the policy of the files is in force{}", status::except(&status)), args.confirm, &status, context)
 }
 
 pub fn confirm(context: &Context) -> Outcome {
-    client(context).post("/v1/confirm", &()).map_err(failed)?;
+    client(context).post("/v1/confirm", &()).map_err(|e| failed(e, context))?;
     term::note("it stays");
     Ok(Exit::Done)
 }
 
 /// The status after a change; notes the warnings of the policy that is in force now.
-pub fn after_change(client: &Client) -> anyhow::Result<Status> {
-    let status: Status = client.get("/v1/status").map_err(failed)?;
+pub fn after_change(client: &Client, context: &Context) -> anyhow::Result<Status> {
+    let status: Status = client.get("/v1/status").map_err(|e| failed(e, context))?;
     // The same warnings as those of `guard check`.
     status.policy.warnings.iter().for_each(|warning| term::note(&format!("warning: {warning}")));
     Ok(status)
@@ -165,7 +168,7 @@ pub fn undo(context: &Context) -> Outcome {
             return Ok(Exit::Done);
         }
         Err(ClientError::Nobody(_)) => {}
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(failed(error, context)),
     }
     if !rustix::process::geteuid().is_root() {
         let failure = Failure::new(Exit::Precondition, "no guard runs; its limits can only be removed as root");

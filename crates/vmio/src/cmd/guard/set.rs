@@ -141,8 +141,8 @@ pub fn set(args: &Args, context: &Context) -> Outcome {
     };
     let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
     let client = ask::client(context);
-    client.post("/v1/set", &Set { change, confirm_seconds }).map_err(ask::failed)?;
-    let status = ask::after_change(&client)?;
+    client.post("/v1/set", &Set { change, confirm_seconds }).map_err(|e| ask::failed(e, context))?;
+    let status = ask::after_change(&client, context)?;
     let set: Vec<SetKey<'_>> = keys.iter().map(|(key, value)| SetKey { key: key.word(), value }).collect();
     let said: Vec<String> = set.iter().map(|SetKey { key, value }| format!("{key} {value}")).collect();
     let said = if args.clear { "as the files have it".to_owned() } else { said.join(", ") };
