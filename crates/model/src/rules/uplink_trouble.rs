@@ -19,7 +19,7 @@ struct FailingDriver {
     ended_by: fn(&str) -> String,
 }
 
-const FAILING: [FailingDriver; 2] = [
+const FAILING: &[FailingDriver] = &[
     FailingDriver {
         name: "r8169",
         known: "stop sending with VLANs above them",
