@@ -14,6 +14,7 @@ use super::live::evidence;
 use super::{Change, Evidence, Finding, Rule, Severity};
 use crate::facts::{GUARD, Guarded, Nic, RateLimit};
 use crate::policy::Direction;
+use crate::rate::BitRate;
 
 /// Longest cause; what would be beyond is left out.
 const LONGEST: usize = 290;
@@ -63,12 +64,18 @@ pub(super) fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 fn lowest(nic: &Nic) -> Vec<&RateLimit> {
     let of = |way: Direction| {
         let all = nic.rate_limits.iter().filter(move |limit| limit.direction == way && !limit.part);
-        let reached = || all.clone().filter(|limit| !nic.uplink_bps.is_some_and(|uplink| limit.is_above(uplink)));
+        let unreached = |limit: &RateLimit| nic.uplink_bps.is_some_and(|up| limit.is_above(up) || is_whole(limit, up));
+        let reached = || all.clone().filter(|limit| !unreached(limit));
         let lowest = reached().min_by_key(|limit| (limit.per_flow, limit.most()));
         let guards = reached().find(|limit| limit.by == GUARD && lowest.is_some_and(|lowest| lowest.by != GUARD));
         lowest.into_iter().chain(guards).collect::<Vec<_>>()
     };
     [Direction::GuestRx, Direction::GuestTx].into_iter().flat_map(of).collect()
+}
+
+/// Whether it is the guard's for a class without a maximum: its whole capacity, which leaves some of the uplink free.
+fn is_whole(limit: &RateLimit, uplink: BitRate) -> bool {
+    limit.by == GUARD && limit.most().bits() >= uplink.bits() / 10 * 9
 }
 
 fn cause(limits: &[&RateLimit]) -> String {

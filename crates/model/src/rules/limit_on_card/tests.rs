@@ -170,6 +170,17 @@ fn the_guards_own_limits_are_told_with_class_and_command() {
     assert!(finding.change.qemu.contains(undo), "{}", finding.change.qemu);
 }
 
+/// A class without a maximum is held to the guard's capacity, which is all guests' together.
+#[test]
+fn the_guards_whole_capacity_is_no_limit_of_a_card() {
+    let behind = |mbit| {
+        let limits = vec![guards(Direction::GuestTx, mbit, "held")];
+        let nic = Nic { uplink_bps: Some(1000 * M).into(), ..nic(limits) };
+        findings(&of_nic(nic)).iter().any(|f| f.rule == "limit-in-force")
+    };
+    assert_eq!([behind(950), behind(800)], [false, true]);
+}
+
 #[test]
 fn a_lower_limit_of_another_does_not_hide_the_guards() {
     let mut limits = cloudstack();
