@@ -64,8 +64,7 @@ pub(super) fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 fn lowest(nic: &Nic) -> Vec<&RateLimit> {
     let of = |way: Direction| {
         let all = nic.rate_limits.iter().filter(move |limit| limit.direction == way && !limit.part);
-        let unreached = |limit: &RateLimit| nic.uplink_bps.is_some_and(|up| limit.is_above(up) || is_whole(limit, up));
-        let reached = || all.clone().filter(|limit| !unreached(limit));
+        let reached = || all.clone().filter(|limit| !is_unreached(nic, limit));
         let lowest = reached().min_by_key(|limit| (limit.per_flow, limit.most()));
         let guards = reached().find(|limit| limit.by == GUARD && lowest.is_some_and(|lowest| lowest.by != GUARD));
         lowest.into_iter().chain(guards).collect::<Vec<_>>()
@@ -73,9 +72,11 @@ fn lowest(nic: &Nic) -> Vec<&RateLimit> {
     [Direction::GuestRx, Direction::GuestTx].into_iter().flat_map(of).collect()
 }
 
-/// Whether it is the guard's for a class without a maximum: its whole capacity, which leaves some of the uplink free.
-fn is_whole(limit: &RateLimit, uplink: BitRate) -> bool {
-    limit.by == GUARD && limit.most().bits() >= uplink.bits() / 10 * 9
+/// Whether the uplink carries no more; nearly so counts for the guard, whose classes without a maximum have its whole
+/// capacity, which leaves some of the uplink free.
+fn is_unreached(nic: &Nic, limit: &RateLimit) -> bool {
+    let is_whole = |uplink: BitRate| limit.by == GUARD && limit.most().bits() >= uplink.bits() / 10 * 9;
+    nic.uplink_bps.is_some_and(|uplink| limit.is_above(uplink) || is_whole(uplink))
 }
 
 fn cause(limits: &[&RateLimit]) -> String {
