@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use vmio_model::holding::{Holding, Queue};
 use vmio_model::policy::assign::{Interface, assign};
 use vmio_model::policy::compile::{Compiled, Refusal, compile};
-use vmio_model::policy::excess::Policers;
+use vmio_model::policy::policer::Policers;
 use vmio_model::policy::pool::{MemberKind, Pool};
 use vmio_model::policy::{Abilities, Direction, Entry, OnConflict, Policy, Spoofing, Uplink};
 use vmio_model::rate::BitRate;

@@ -23,6 +23,7 @@ mod matcher;
 mod outline;
 mod parse;
 pub mod plan;
+pub mod policer;
 pub mod pool;
 pub mod program;
 pub mod propose;

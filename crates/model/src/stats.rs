@@ -128,6 +128,7 @@ impl Ratio {
 
 /// An arithmetic mean of differences with its interval, in the unit of the compared figures.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "MeanDifference")]
 pub struct Difference {
     /// Mean; 0 is equality.
     pub value: f64,

@@ -73,7 +73,7 @@ fn requests_that_make_no_sense_say_what_would() {
     let state = with_files(&[("guard.toml", POLICY)]);
     for (args, words) in [
         (&["set", "class", "--clear"][..], "the name of the class is missing"),
-        (&["set", "class", "--clear"], "help: for example: vmio guard set class NAME --clear"),
+        (&["set", "class", "--clear"], "help: for example: vmio guard set --state"),
         (&["set", "class", "gold", "--max", "5Mbit", "--confirm", "5m"], "write \"300s\""),
         (&["apply", "--config", "guard.toml"], "the daemon rereads the files that it was started with"),
     ] {

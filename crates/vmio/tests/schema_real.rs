@@ -400,6 +400,24 @@ const ELSEWHERE_FOLLOWED: &[&str] = &[
     "OverTime.moments",
 ];
 
+/// Fields of what only the study lu2016 asks for.
+const OF_LU2016: &[&str] = &[
+    ".components",
+    ".unmeasured",
+    "CellComponents.baseline",
+    "CellComponents.components",
+    "CellComponents.key",
+    "Effect.than",
+    "PaperCell.count",
+    "PaperCell.state",
+    "Than.denominator_workload",
+    "Than.workload",
+    "Unmeasured.citation",
+    "Unmeasured.printed",
+    "Unmeasured.unit",
+    "Unmeasured.why",
+    "Unmeasured.word",
+];
 /// Fields that this test cannot have other than as `null`, and why.
 const SELDOM: &[(&str, &[&str], &str)] = &[
     ("scan", &["Provenance.name"], "a recording, which no program makes"),
@@ -425,6 +443,13 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
         ],
         "a guest that others limit: common/advice/others.rs",
     ),
+    (
+        "guard-check",
+        &["InForceHere.guest", "InForceHere.interface", "InForceHere.limit"],
+        "a guard that runs: root_guard_guests.rs",
+    ),
+    ("study-compare", OF_LU2016, "the study lu2016: paper/tests.rs of model"),
+    ("tax", &["PaperCell.count", "PaperCell.state"], "the same"),
     ("tax", &["Share.left_out_rounds"], "another's work beside: disturbed.rs of model"),
     ("tax", ELSEWHERE_MEASURED, "another machine: root_ssh.rs"),
     ("tax", ELSEWHERE_FOLLOWED, "the same; knees: seen.rs"),

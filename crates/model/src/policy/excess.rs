@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
-use super::flow::FlowMatch;
 use super::units::show_time;
 use super::{Class, Policy};
-use crate::rate::BitRate;
 
 /// What becomes of what is above a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,24 +44,6 @@ impl Excess {
         let burst = self.burst().map_or_else(String::new, |burst| format!(", burst {}", show_time(burst)));
         self.drops().then(|| format!("excess drop{burst}"))
     }
-}
-
-/// A token bucket: what finds it empty is dropped. A packet that is larger than the bucket passes when it is full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Policer {
-    /// What passes in the long run.
-    pub rate_bps: BitRate,
-    /// What may pass at once.
-    pub burst_bytes: u32,
-}
-
-/// The buckets of a member.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Policers {
-    /// Of all its traffic.
-    pub own: Option<Policer>,
-    /// Its flow classes in the order in which they match, up to the last that has one, each with its packets.
-    pub flows: Vec<(FlowMatch, Option<Policer>)>,
 }
 
 /// Most classes that the note names.

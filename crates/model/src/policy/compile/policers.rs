@@ -2,7 +2,8 @@
 
 use super::burst;
 use crate::policy::Abilities;
-use crate::policy::excess::{Excess, Policer, Policers};
+use crate::policy::excess::Excess;
+use crate::policy::policer::{Policer, Policers};
 use crate::policy::pool::PoolMember;
 use crate::rate::BitRate;
 

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use libbpf_rs::{MapCore, MapFlags};
 use vmio_model::policy::Direction;
-use vmio_model::policy::excess::{Policer, Policers};
 use vmio_model::policy::flow::{FlowMatch, MOST_FLOWS, MOST_PORTS};
+use vmio_model::policy::policer::{Policer, Policers};
 use vmio_model::policy::program::Framing;
 
 use super::super::{Device, Result};

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use vmio_model::policy::excess::{Policer, Policers};
 use vmio_model::policy::flow::{FlowMatch, MOST_FLOWS, Network};
+use vmio_model::policy::policer::{Policer, Policers};
 use vmio_model::rate::MBIT;
 
 /// As the object declares them; nothing is loaded.
