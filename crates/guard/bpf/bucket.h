@@ -151,22 +151,9 @@ static __always_inline int has_ports(__u8 protocol)
 static __always_inline int look(struct __sk_buff *skb, int received, struct seen *seen)
 {
 	__u8 head[4], two[2], next;
-	__u32 at = ETH_HEADER;
-	__u16 type;
+	__u32 at = 0, type = type_behind_tags(skb, &at);
 	int i;
 
-	if (bpf_skb_load_bytes(skb, 12, two, 2))
-		return 0;
-	type = big(two);
-#pragma unroll
-	for (i = 0; i < 2; i++) {
-		if (type != ETH_P_8021Q && type != ETH_P_8021AD)
-			break;
-		if (bpf_skb_load_bytes(skb, at + 2, two, 2))
-			return 0;
-		type = big(two);
-		at += 4;
-	}
 	if (type == ETH_P_IP) {
 		if (bpf_skb_load_bytes(skb, at, head, 2) || bpf_skb_load_bytes(skb, at + 6, two, 2) ||
 		    bpf_skb_load_bytes(skb, at + 9, &seen->protocol, 1) ||

@@ -218,19 +218,13 @@ static __always_inline int forged_nd(struct __sk_buff *skb, const struct tenant 
 	return forged_option(skb, tenant, at + (type == ND_ROUTER_SOLICIT ? 8 : 24));
 }
 
-/* Whether a packet is dropped for what it claims; counts it. */
-static __always_inline int claims_too_much(struct __sk_buff *skb, const struct tenant *tenant)
+/* The type of what follows up to two VLAN tags in the packet itself, and where it begins; 0 where the packet ends. */
+static __always_inline __u32 type_behind_tags(struct __sk_buff *skb, __u32 *begin)
 {
-	struct owned who = { .interface = skb->ifindex };
-	__u32 at = ETH_HEADER, type = skb->protocol;
-	struct claims *seen;
+	__u32 at = ETH_HEADER, type;
 	__u8 two[2];
-	__u64 now;
-	int forged, answer = 0, i;
+	int i;
 
-	/* Of all other packets no more than this is looked at. */
-	if (type == ON_WIRE(ETH_P_IP))
-		return 0;
 	if (bpf_skb_load_bytes(skb, 12, two, 2))
 		return 0;
 	type = big(two);
@@ -243,6 +237,24 @@ static __always_inline int claims_too_much(struct __sk_buff *skb, const struct t
 		type = big(two);
 		at += 4;
 	}
+	*begin = at;
+	return type;
+}
+
+/* Whether a packet is dropped for what it claims; counts it. */
+static __always_inline int claims_too_much(struct __sk_buff *skb, const struct tenant *tenant)
+{
+	struct owned who = { .interface = skb->ifindex };
+	__u32 at = 0, type = skb->protocol;
+	struct claims *seen;
+	__u8 two[2];
+	__u64 now;
+	int forged, answer = 0;
+
+	/* Of all other packets no more than this is looked at. */
+	if (type == ON_WIRE(ETH_P_IP))
+		return 0;
+	type = type_behind_tags(skb, &at);
 	if (type == ETH_P_ARP) {
 		forged = forged_arp(skb, tenant, at, &who);
 		answer = !bpf_skb_load_bytes(skb, at + 6, two, 2) && big(two) == ARP_REPLY;

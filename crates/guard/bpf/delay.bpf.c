@@ -9,7 +9,8 @@
  *
  * Packets are drawn at random, each with a chance that falls as packets come faster, and count as many as they stand
  * for (Horvitz and Thompson, A generalization of sampling without replacement from a finite universe, 1952): a class
- * that sends little is measured packet by packet, and one that floods costs a few hundred samples a second.
+ * that sends little is measured packet by packet, and one that floods costs a few hundred samples a second. The chance
+ * depends on what came before, never on the packet itself, so the sum of what they stand for is right.
  *
  * src/planes/linux/delays.rs mirrors struct place and struct delay; a test compares sizes. */
 #include "kernel.h"
@@ -24,13 +25,18 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define DEFAULT_NUMBER 3
 
 #define PLACE_BITS 14
-/* A packet whose sample is older has been dropped, in ns. */
+/* In place of a packet's address while the entry is written; no packet is there. */
+#define TAKEN 1
+/* A sample that is older may give way to another, in ns: hardly any queue holds a packet for so long. */
 #define STALE 60000000000ull
 /* A class has a sample more often than every FEW ns and less often than every MANY ns where it sends enough. */
 #define FEW 1000000ull
 #define MANY 8000000ull
+/* One that had none for so long is measured packet by packet again. */
 #define PAUSE 100000000ull
 #define MOST_DOUBLINGS 12
+/* More than numbers of classes, so that those of an interface share nothing. */
+#define DRAWS 32768
 /* Packets that a driver takes together, of which more are not looked at. */
 #define MOST_AT_ONCE 64
 
@@ -80,9 +86,9 @@ struct place {
 /* What its packets have waited. */
 struct delay {
 	__u64 samples;
-	__u64 packets;    /* for which they stand */
-	__u64 wait_ns;    /* of all these */
-	__u64 counts[BUCKETS];
+	/* Of all packets for which they stand, in us: in ns, a queue that is always full would be past 64 bits in days. */
+	__u64 wait_us;
+	__u64 counts[BUCKETS];  /* of these packets */
 };
 
 /* The classes that are measured; user space adds them. */
@@ -102,7 +108,8 @@ struct waiting {
 	__u32 stands_for;
 };
 
-/* By a hash of the address. Where two packets fall on one entry, the later one is not drawn. */
+/* By a hash of the address. Where two packets fall on one entry, the later one is not measured, and the next one that
+ * is drawn stands for it, too. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1 << PLACE_BITS);
@@ -110,16 +117,17 @@ struct {
 	__type(value, struct waiting);
 } waiting SEC(".maps");
 
-/* How packets of a class are drawn: one of 2 to the power of `doublings`. Two classes may share an entry. */
+/* How packets of a class are drawn: one of 2 to the power of `doublings`. Classes of two interfaces may share an
+ * entry. */
 struct draw {
 	__u64 last;
 	__u32 doublings;
-	__u32 room;
+	__u32 owed;       /* packets for which the next one that is drawn stands, beside its own */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 4096);
+	__uint(max_entries, DRAWS);
 	__type(key, __u32);
 	__type(value, struct draw);
 } draws SEC(".maps");
@@ -138,8 +146,6 @@ static __always_inline void pace(struct draw *draw, __u64 now)
 	draw->last = now;
 	if (since < FEW && draw->doublings < MOST_DOUBLINGS)
 		draw->doublings++;
-	else if (since > PAUSE)
-		draw->doublings = 0;
 	else if (since > MANY && draw->doublings)
 		draw->doublings--;
 }
@@ -164,7 +170,7 @@ int enter(__u64 *ctx)
 	struct net_device *device;
 	struct place place = {};
 	struct draw *draw;
-	__u64 packet, now;
+	__u64 packet, before, now;
 
 	if (queue->handle != HANDLE)
 		return 0;
@@ -174,19 +180,23 @@ int enter(__u64 *ctx)
 		return 0;
 	if (waiting->packet == packet)
 		waiting->packet = 0;
-	number = skb->priority & 0xffff;
-	at = number & 4095;
+	device = queue->dev_queue->dev;
+	/* As HTB does: a priority of another queue is no class of this one. */
+	number = skb->priority;
+	number = ((number ^ HANDLE) >> 16) ? DEFAULT_NUMBER : number & 0xffff;
+	at = (number ^ (__u32)device->ifindex * 0x9e3779b1u) & (DRAWS - 1);
 	draw = bpf_map_lookup_elem(&draws, &at);
 	if (!draw)
 		return 0;
+	/* Else one that sends little after a flood would have no sample for long. A coarse clock would do, but programs at
+	 * tracepoints may not read it (Linux 5.16). */
+	now = bpf_ktime_get_ns();
+	if (now > draw->last + PAUSE)
+		draw->doublings = 0;
 	stands_for = 1u << (draw->doublings & 31);
 	if (stands_for > 1 && bpf_get_prandom_u32() & (stands_for - 1))
 		return 0;
-	now = bpf_ktime_get_ns();
 	pace(draw, now);
-	if (waiting->packet && now - waiting->since < STALE)
-		return 0;
-	device = queue->dev_queue->dev;
 	place.namespace = device->nd_net.net->ns.inum;
 	place.index = device->ifindex;
 	place.number = number;
@@ -195,11 +205,20 @@ int enter(__u64 *ctx)
 		if (!bpf_map_lookup_elem(&delays, &place))
 			return 0;
 	}
-	/* Without a lock: two processors that write at the same moment write nearly the same time, and an entry whose
-	 * packet is not the one that leaves counts for nothing. */
+	stands_for += draw->owed;
+	draw->owed = stands_for;
+	before = waiting->packet;
+	if (before == TAKEN || (before && now < waiting->since + STALE))
+		return 0;
+	/* Another queue's processor may want the same entry. */
+	if (__sync_val_compare_and_swap(&waiting->packet, before, TAKEN) != before)
+		return 0;
+	draw->owed = 0;
 	waiting->since = now;
 	waiting->place = place;
 	waiting->stands_for = stands_for;
+	/* The packet leaves under the lock of its queue, after all this is written. */
+	barrier();
 	waiting->packet = packet;
 	return 0;
 }
@@ -209,26 +228,29 @@ static __always_inline void left(__u64 packet)
 	struct waiting *waiting = waiting_at(packet);
 	struct delay *delay;
 	struct place place;
-	__u64 wait;
-	__u32 at;
+	__u64 wait_us, since;
+	__u32 at, stands_for;
 
 	if (!waiting || waiting->packet != packet)
 		return;
-	waiting->packet = 0;
+	since = waiting->since;
 	place = waiting->place;
+	stands_for = waiting->stands_for;
+	/* From here on the entry may be another's. */
+	barrier();
+	waiting->packet = 0;
 	delay = bpf_map_lookup_elem(&delays, &place);
 	if (!delay)
 		return;
-	wait = bpf_ktime_get_ns() - waiting->since;
-	at = bucket(wait / 1000);
+	wait_us = (bpf_ktime_get_ns() - since) / 1000;
+	at = bucket(wait_us);
 	/* The compiler leaves out what it knows to be true and the verifier does not. */
 	barrier_var(at);
 	if (at >= BUCKETS)
 		return;
 	delay->samples++;
-	delay->packets += waiting->stands_for;
-	delay->wait_ns += wait * waiting->stands_for;
-	delay->counts[at] += waiting->stands_for;
+	delay->wait_us += wait_us * stands_for;
+	delay->counts[at] += stands_for;
 }
 
 /* Its arguments: queue, transmit queue, number of packets, and the first of them or 0. Packets that a driver takes

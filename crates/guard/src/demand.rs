@@ -15,26 +15,20 @@ use crate::core::PoolStatus;
 use crate::desired::PoolKey;
 use crate::planes::{Count, FlowCount, LocalCount};
 
+mod breach;
 mod delay;
 pub mod history;
 
+use breach::{BreachChange, LASTS, judge};
 pub use delay::{DelayChange, DelayDemand, Waits};
 
 /// Share of a minimum from which on it is met, since windows cut packets.
 const MET: f64 = 0.95;
-/// A breach begins when a minimum was not met for this time in a row, and ends when it was met for as long.
-const LASTS: Duration = Duration::from_secs(2);
 /// Share of a link's capacity from which on it is full. TCP is limited to less, so a full link has a sender that
 /// ignores loss.
 pub const FULL: f64 = 0.98;
 /// Windows of [`MemberDemand::ratio`]: a minute.
 const WINDOWS: u32 = 60;
-
-/// Begin or end of a breach.
-enum BreachChange {
-    Begins,
-    Ends(Duration),
-}
 
 /// Demand of a member since it joined the pool.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -186,34 +180,6 @@ impl MemberDemand {
     }
 }
 
-/// Whether something begins or ends that was `missed` in this window: for how long it lasts, for how long windows have
-/// contradicted that, and how often there was one.
-fn judge(
-    (now, otherwise, total): (&mut Option<Duration>, &mut Duration, &mut u64),
-    missed: bool,
-    time: Duration,
-) -> Option<BreachChange> {
-    if let Some(so_far) = now {
-        *so_far += time;
-    }
-    if missed == now.is_some() {
-        *otherwise = Duration::ZERO;
-        return None;
-    }
-    *otherwise += time;
-    if *otherwise < LASTS {
-        return None;
-    }
-    let change = match now {
-        None => BreachChange::Begins,
-        Some(so_far) => BreachChange::Ends(so_far.saturating_sub(*otherwise)),
-    };
-    *now = missed.then_some(*otherwise);
-    *total += u64::from(missed);
-    *otherwise = Duration::ZERO;
-    Some(change)
-}
-
 /// A breach that begins or ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach {
@@ -308,7 +274,13 @@ impl Demand {
                 let change = before.demand.count(last, member.count, time, member.min_effective_bps, full);
                 before.demand.count_local(last_local, local, before.demand.held > held);
                 before.demand.count_flows(&last_flows, &member.flows, time);
-                if let Some(ended_after) = before.demand.delay.count(&member.delay, time) {
+                let stands = last.waiting_bytes > 0
+                    && member.count.waiting_bytes > 0
+                    && member.count.passed_bytes == last.passed_bytes;
+                let delay = &mut before.demand.delay;
+                let delayed =
+                    if stands { delay.stand_still(&member.delay, time) } else { delay.count(&member.delay, time) };
+                if let Some(ended_after) = delayed {
                     self.delays.push(DelayChange {
                         pool: pool.key.clone(),
                         member: member.name.clone(),

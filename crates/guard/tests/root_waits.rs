@@ -25,7 +25,7 @@ const T1: usize = 1;
 const T2: usize = 2;
 
 /// Of t1 128 KiB may wait, which take 105 ms; t2 has all the rest for itself.
-const POLICY: &str = "[uplink.u0]\ncapacity = \"100Mbit\"\n\
+const POLICY: &str = "[guard]\nmeasure_delay = true\n[uplink.u0]\ncapacity = \"100Mbit\"\n\
                       [class.slow]\nmax = \"10Mbit\"\nqueue = \"100ms\"\n[class.quiet]\nmin = \"20Mbit\"\n\
                       [[interface]]\nmatch = { name = \"t1\" }\nclass = \"slow\"\n\
                       [[interface]]\nmatch = { name = \"t2\" }\nclass = \"quiet\"\n";
@@ -122,7 +122,7 @@ fn measured_waits_are_those_of_packets() {
 fn nothing_is_measured_where_the_policy_says_so() {
     apart(|| {
         let host = test_host(2);
-        let off = format!("[guard]\nmeasure_delay = false\n{POLICY}");
+        let off = POLICY.replace("true", "false");
         let mut core = Core::start(Linux::open(false).unwrap(), policy(&off), interfaces(&host)).unwrap();
         assert!(measured(&mut core).is_empty());
         core.reload(policy(POLICY)).unwrap();

@@ -236,7 +236,7 @@ pub struct Guard {
     pub on_conflict: OnConflict,
     /// What becomes of packets that claim another's address.
     pub spoofing: Spoofing,
-    /// Whether it is measured how long packets wait in their queues.
+    /// Whether it is measured how long packets wait in their queues; unwritten where a class has a target of delay.
     pub measure_delay: bool,
 }
 
@@ -247,7 +247,7 @@ impl Default for Guard {
             allow_unenforced: false,
             on_conflict: OnConflict::default(),
             spoofing: Spoofing::default(),
-            measure_delay: true,
+            measure_delay: false,
         }
     }
 }

@@ -220,7 +220,7 @@ fn policies(dir: &Path) {
     fs::write(dir.join("guard.toml"), POLICY).unwrap();
     let whole =
         POLICY.replace("\"gold\"\nuplink", "\"gold\"\nrx_class = \"gold\"\naddresses = [\"192.0.2.7\"]\nuplink");
-    let flow = "\n[[class.gold.flow]]\nname = \"voice\"\nmin = \"1Mbit\"\nmax = \"2Mbit\"\nexcess = \"drop\"\n\
+    let flow = "\n[[class.gold.flow]]\nname = \"voice\"\nmax = \"2Mbit\"\nexcess = \"drop\"\n\
         burst = \"20ms\"\n\
         match = { dscp = \"ef\", protocol = \"udp\", ports = [5060], address = \"192.0.2.0/24\" }\n";
     let delay = "\n[class.silver]\nmin = \"20Mbit\"\ndelay = \"500ms\"\njitter = \"400ms\"\n\

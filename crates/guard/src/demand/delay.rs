@@ -11,7 +11,7 @@ use vmio_model::policy::delay::DelayTarget;
 use vmio_model::top::Latency;
 use vmio_model::top::latency::{floor_us, middle_seconds};
 
-use super::{BreachChange, judge};
+use super::breach::{BreachChange, judge};
 use crate::core::MemberDelay;
 use crate::desired::PoolKey;
 use crate::planes::DelayCount;
@@ -68,7 +68,16 @@ impl DelayDemand {
     pub(super) fn count(&mut self, now: &MemberDelay, time: Duration) -> Option<Option<Duration>> {
         let before = std::mem::replace(&mut self.last, now.count.clone());
         let waits = now.count.as_ref().zip(before).and_then(|(now, before)| now.since(&before));
-        self.window(waits.and_then(|waits| Waits::of(&waits, &now.target)), time)
+        let waits = waits.and_then(|waits| Waits::of(&waits, &now.target));
+        self.window(waits, waits.is_some_and(|waits| waits.missed == Some(true)), time)
+    }
+
+    /// Adds a window at whose ends packets waited, and in which none left: the first of them waited for longer. As
+    /// [`DelayDemand::count`] otherwise.
+    pub(super) fn stand_still(&mut self, now: &MemberDelay, time: Duration) -> Option<Option<Duration>> {
+        self.last.clone_from(&now.count);
+        let missed = now.count.is_some() && now.target.delay.is_some_and(|target| target < time);
+        self.window(None, missed, time)
     }
 
     /// Its pool is not in force: nothing is measured.
@@ -78,7 +87,7 @@ impl DelayDemand {
 
     /// Adds a window without packets.
     pub(super) fn rest(&mut self, time: Duration) -> Option<Option<Duration>> {
-        self.window(None, time)
+        self.window(None, false, time)
     }
 
     /// Whether another window without packets changes nothing.
@@ -86,9 +95,8 @@ impl DelayDemand {
         self.waits.is_none() && self.missed.is_none() && self.otherwise.is_zero()
     }
 
-    fn window(&mut self, waits: Option<Waits>, time: Duration) -> Option<Option<Duration>> {
+    fn window(&mut self, waits: Option<Waits>, missed: bool, time: Duration) -> Option<Option<Duration>> {
         self.waits = waits;
-        let missed = waits.is_some_and(|waits| waits.missed == Some(true));
         let change = judge((&mut self.missed, &mut self.otherwise, &mut self.misses), missed, time)?;
         Some(match change {
             BreachChange::Begins => None,
@@ -168,6 +176,21 @@ mod tests {
         assert_eq!(waits(&[21_000; 9], target(None, Some(5))), Some(false), "all waited the same");
         assert_eq!(waits(&[0, 21_000], target(None, Some(5))), Some(true));
         assert_eq!(waits(&[0, 21_000], target(Some(30), Some(5))), Some(true));
+    }
+
+    /// No packet tells how long it waited.
+    #[test]
+    fn a_queue_that_stands_still_misses_its_delay() {
+        let second = Duration::from_secs(1);
+        let begins = |target, windows: usize| {
+            let mut demand = DelayDemand::default();
+            demand.count(&member(&[9], target), second);
+            let changes: Vec<_> = (0..windows).map(|_| demand.stand_still(&member(&[9], target), second)).collect();
+            (changes, demand.misses)
+        };
+        assert_eq!(begins(target(Some(20), None), 3), (vec![None, Some(None), None], 1));
+        assert_eq!(begins(target(Some(2000), None), 3), (vec![None; 3], 0), "it may have waited for a second");
+        assert_eq!(begins(target(None, Some(5)), 3), (vec![None; 3], 0));
     }
 
     #[test]

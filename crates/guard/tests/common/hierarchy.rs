@@ -11,6 +11,7 @@ pub fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
         priority: 3,
         quantum_bytes: 15_140,
         burst_bytes: 131_072,
+        policed_bytes: 0,
         queue_bytes: 250_000,
         flows: Vec::new(),
     }

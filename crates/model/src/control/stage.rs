@@ -119,6 +119,7 @@ mod tests {
             priority: 3,
             quantum_bytes: 1514,
             burst_bytes: 131_072,
+            policed_bytes: 0,
             queue_bytes: 262_144,
             flows: Vec::new(),
         };

@@ -9,7 +9,7 @@ mod groups;
 use std::collections::BTreeMap;
 
 use self::addresses::listed;
-use super::delay::PRIORITY;
+use super::delay::{PRIORITY, has_targets};
 use super::parse::{self, At, ClassDraft, Draft, EntryDraft};
 use super::program::Framing;
 use super::{
@@ -100,7 +100,7 @@ impl Check<'_> {
         let entries = draft.entries.iter().filter_map(|e| self.entry(e, &classes)).collect();
         self.overlaps();
         self.addresses();
-        let guard = Guard::default();
+        let guard = Guard { measure_delay: has_targets(&classes), ..Guard::default() };
         let guard = Guard {
             period: draft.guard.period.as_ref().map_or(guard.period, |p| p.value),
             allow_unenforced: draft.guard.allow_unenforced.as_ref().map_or(guard.allow_unenforced, |a| a.value),

@@ -131,6 +131,7 @@ pub fn apart<'a>(
             priority: 0,
             quantum_bytes: plane.packet_bytes,
             burst_bytes: burst(limit, plane),
+            policed_bytes: 0,
             queue_bytes: queue(seat.queue, limit, Direction::GuestTx, plane),
             flows: flows::flows(&seat.flows, Direction::GuestTx, plane),
         };
@@ -296,7 +297,6 @@ impl<'a> Compiler<'a> {
     fn hierarchy(&self) -> Hierarchy {
         let leaf = |((seat, member), own): ((&PoolMember, &Member), &BitRate)| {
             let ceil_bps = self.ceiling(member, *own);
-            // What a bucket before it lets pass at once is not to wait here.
             let policed = policers::policer(seat.excess, member.max, self.plane).map_or(0, |p| p.burst_bytes);
             Leaf {
                 name: seat.name.clone(),
@@ -304,7 +304,8 @@ impl<'a> Compiler<'a> {
                 ceil_bps,
                 priority: rank(member),
                 quantum_bytes: self.quantum(member),
-                burst_bytes: burst(ceil_bps, self.plane).max(policed),
+                burst_bytes: burst(ceil_bps, self.plane),
+                policed_bytes: policed,
                 queue_bytes: queue(seat.queue, ceil_bps, self.pool.direction, self.plane),
                 flows: flows::flows(&seat.flows, self.pool.direction, self.plane),
             }

@@ -3,7 +3,10 @@
 //! the stricter of the two targets holds for both. The check of a policy chooses what it leaves open, and refuses
 //! targets that are below the bound of [`super::compile::waits`].
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use super::Class;
 
 /// Priority of a class with a target, where none is written: behind the host, before all others.
 pub const PRIORITY: u8 = 2;
@@ -26,6 +29,11 @@ impl DelayTarget {
     pub fn strictest(&self) -> Duration {
         self.delay.into_iter().chain(self.jitter).min().unwrap_or(Duration::MAX)
     }
+}
+
+/// Whether any class has a target: then waits are measured where nothing else is written.
+pub fn has_targets(classes: &BTreeMap<String, Class>) -> bool {
+    classes.values().any(|class| class.delay.is_some())
 }
 
 /// A wait in milliseconds, rounded up to a tenth.

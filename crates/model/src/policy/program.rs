@@ -61,6 +61,9 @@ pub struct Leaf {
     pub quantum_bytes: u32,
     /// Size of both its buckets.
     pub burst_bytes: u32,
+    /// What a token bucket before it lets pass at once; 0 without one. The bucket of its ceiling has room for it, that of
+    /// its own rate does not: what it took from there would come before others' minima.
+    pub policed_bytes: u32,
     /// Length of its queue; where it has flows, of each one's.
     pub queue_bytes: u32,
     /// Its flow classes in the order in which they are tried, and the rest last; empty without flow classes.

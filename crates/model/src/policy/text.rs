@@ -14,15 +14,15 @@ use crate::rate::BitRate;
 pub fn text(policy: &Policy) -> String {
     let mut out = String::new();
     let Guard { period, allow_unenforced, on_conflict, spoofing, measure_delay } = policy.guard;
-    if policy.guard != Guard::default() {
+    let guard = Guard { measure_delay: delay::has_targets(&policy.classes), ..Guard::default() };
+    if policy.guard != guard {
         let _ = write!(out, "[guard]\nperiod = \"{}\"\n", show_time(period));
         if allow_unenforced {
             out.push_str("allow_unenforced = true\n");
         }
-        if !measure_delay {
-            out.push_str("measure_delay = false\n");
+        if measure_delay != guard.measure_delay {
+            let _ = writeln!(out, "measure_delay = {measure_delay}");
         }
-        let guard = Guard::default();
         for (word, is, other) in [
             ("on_conflict", on_conflict.word(), guard.on_conflict.word()),
             ("spoofing", spoofing.word(), guard.spoofing.word()),
@@ -254,5 +254,9 @@ router = true
         assert_eq!(read(&text(&policy)), policy, "{}", text(&policy));
         let plain = read("[uplink.eth0]\ncapacity = \"1Gbit\"\n");
         assert_eq!(text(&plain), "[uplink.eth0]\ncapacity = \"1 Gbit/s\"\nframing = \"none\"\n");
+        let targeted = read("[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.gold]\nmin = \"9Mbit\"\ndelay = \"1s\"\n");
+        assert!(!plain.guard.measure_delay && targeted.guard.measure_delay, "waits are measured for a target");
+        assert!(!text(&targeted).contains("[guard]"));
+        assert_eq!(read(&text(&targeted)), targeted);
     }
 }

@@ -87,7 +87,7 @@ impl Scheduler {
         let bucket = |rate, burst: u32| Bucket::with_burst(packet_bits, rate, time_of(u64::from(burst) * 8, rate));
         let leaf = |l: &Told| Leaf {
             own: bucket(l.rate_bps, l.burst_bytes),
-            ceiling: bucket(l.ceil_bps, l.burst_bytes),
+            ceiling: bucket(l.ceil_bps, l.burst_bytes.max(l.policed_bytes)),
             priority: usize::from(l.priority).min(PRIORITIES - 1),
             quantum: i64::from(l.quantum_bytes),
             deficit: [0; 2],

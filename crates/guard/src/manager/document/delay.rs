@@ -41,7 +41,7 @@ impl DelayDocument {
         let counts = &count.waits.counts;
         let buckets = AT_MOST_US
             .iter()
-            .map(|most| Bucket { at_most_seconds: *most as f64 * 1e-6, total: counts[..bucket(*most)].iter().sum() });
+            .map(|most| Bucket { at_most_seconds: *most as f64 / 1e6, total: counts[..bucket(*most)].iter().sum() });
         Some(DelayDocument {
             median_seconds: known.waits.map(|waits| waits.median),
             p99_seconds: known.waits.map(|waits| waits.p99),

@@ -39,7 +39,7 @@ const TRACEPOINTS: [&str; 3] = ["qdisc_enqueue", "qdisc_dequeue", "kfree_skb"];
 /// Bytes of `struct place`.
 const PLACE: usize = 12;
 /// Offset of the histogram in `struct delay`.
-const COUNTS: usize = 24;
+const COUNTS: usize = 16;
 /// Bytes of `struct delay`.
 const DELAY: usize = COUNTS + 8 * BUCKETS;
 
@@ -107,9 +107,9 @@ impl Delays {
             return Some(Arc::clone(last));
         }
         let value = delays(&self.object).lookup(&key, MapFlags::ANY).ok().flatten()?;
-        let (now, count) = decode(&value)?;
+        let now = number(&value, 0)?;
         if now != *samples {
-            (*samples, *last) = (now, Arc::new(count));
+            (*samples, *last) = (now, Arc::new(decode(&value)?));
         }
         Some(Arc::clone(last))
     }
@@ -124,11 +124,15 @@ impl Delays {
     }
 }
 
-/// `struct delay`: the samples, and what they stand for.
-fn decode(value: &[u8]) -> Option<(u64, DelayCount)> {
-    let number = |at: usize| Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
-    let counts: Option<Vec<u64>> = (0..BUCKETS).map(|bucket| number(COUNTS + 8 * bucket)).collect();
-    Some((number(0)?, DelayCount { waits: Latency { counts: counts? }, sum: Duration::from_nanos(number(16)?) }))
+/// What the samples of `struct delay` stand for.
+fn decode(value: &[u8]) -> Option<DelayCount> {
+    let counts: Option<Vec<u64>> = (0..BUCKETS).map(|bucket| number(value, COUNTS + 8 * bucket)).collect();
+    Some(DelayCount { waits: Latency { counts: counts? }, sum: Duration::from_micros(number(value, 8)?) })
+}
+
+/// A number of `struct delay`; the first one is that of the samples.
+fn number(value: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?))
 }
 
 /// Whether the kernel's type information names the tracepoints.
@@ -165,13 +169,11 @@ mod tests {
         assert_eq!((map.key_size() as usize, map.value_size() as usize), (PLACE, DELAY));
         let mut value = vec![0; DELAY];
         value[0] = 7;
-        value[16..24].copy_from_slice(&3_000_000_000u64.to_ne_bytes());
+        value[8..16].copy_from_slice(&3_000_000u64.to_ne_bytes());
         value[COUNTS + 8 * 5] = 200;
-        let (samples, count) = decode(&value).unwrap();
-        assert_eq!(
-            (samples, count.sum, count.waits.counts[5], count.waits.requests()),
-            (7, Duration::from_secs(3), 200, 200)
-        );
+        assert_eq!(number(&value, 0), Some(7));
+        let count = decode(&value).unwrap();
+        assert_eq!((count.sum, count.waits.counts[5], count.waits.requests()), (Duration::from_secs(3), 200, 200));
         assert!(decode(&value[1..]).is_none());
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Check, DEFAULT, HOST};
 use crate::policy::compile::waits::{Wait, Waits};
-use crate::policy::delay::{DelayTarget, shown};
+use crate::policy::delay::{DelayTarget, has_targets, shown};
 use crate::policy::parse::{At, ClassDraft};
 use crate::policy::pool::Pool;
 use crate::policy::units::show_time;
@@ -38,7 +38,7 @@ impl Check<'_> {
 
     /// Chooses queues for the targets of a policy that is good but for them.
     pub fn delays(&mut self, policy: &mut Policy) {
-        if !self.problems.is_empty() || policy.classes.values().all(|class| class.delay.is_none()) {
+        if !self.problems.is_empty() || !has_targets(&policy.classes) {
             return;
         }
         let (mut queues, mut unmet) = (BTreeMap::<String, Duration>::new(), BTreeSet::new());

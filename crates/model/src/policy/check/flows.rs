@@ -26,6 +26,9 @@ impl Check<'_> {
                 self.problem(name, &format!("{key}.name"), what);
             }
             self.rates(&key, draft, written.max.as_ref());
+            if written.excess.as_ref().is_some_and(|drops| drops.value) {
+                self.no_minimum(&key, draft);
+            }
             let excess = self.excess_of_flow(&key, &named(draft), draft);
             flows.extend(flow(draft, excess));
         }
@@ -41,6 +44,15 @@ impl Check<'_> {
             self.problem(first, &format!("{key}.min"), what);
         }
         flows
+    }
+
+    /// The bucket of a class that drops is before its queue, and tells no flow class from another.
+    fn no_minimum(&mut self, key: &str, draft: &FlowDraft) {
+        if let Some(min) = draft.min.as_ref().filter(|min| min.value > BitRate::ZERO) {
+            let flow = named(draft);
+            let what = format!("{flow}the class's excess = \"drop\" drops from all its flow classes alike");
+            self.problem(min, &format!("{key}.min"), what);
+        }
     }
 
     fn rates(&mut self, key: &str, draft: &FlowDraft, class_max: Option<&At<BitRate>>) {

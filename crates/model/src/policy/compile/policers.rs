@@ -79,7 +79,7 @@ class = \"gold\"
         assert_eq!(policers(&pool.seats[0], &Abilities::HTB), None, "the host has none");
         let Program::Hierarchy(hierarchy) = compile(&pool, &Abilities::HTB).unwrap().program.program else { panic!() };
         let leaf = &hierarchy.leaves[1];
-        assert_eq!((leaf.ceil_bps, leaf.burst_bytes), (40 * M, 500_000));
+        assert_eq!((leaf.ceil_bps, leaf.burst_bytes, leaf.policed_bytes), (40 * M, 131_072, 500_000));
         let ceilings: Vec<_> = leaf.flows.iter().map(|flow| flow.ceil_bps).collect();
         let open = Abilities::HTB.most_bps;
         assert_eq!(ceilings, [9 * M, open, open, open]);

@@ -25,7 +25,7 @@ fn table(compiled: &Compiled) -> String {
             let root = h.rate_bps.bits();
             lines.push(format!("root {root} burst {} frame +{overhead_bytes} >={least_bytes}", h.burst_bytes));
             for l in &h.leaves {
-                let Leaf { name, rate_bps, ceil_bps, priority, quantum_bytes, burst_bytes, queue_bytes, flows: _ } = l;
+                let Leaf { name, rate_bps, ceil_bps, priority, quantum_bytes, burst_bytes, queue_bytes, .. } = l;
                 let (rate, ceiling) = (rate_bps.bits(), ceil_bps.bits());
                 lines.push(format!(
                     "{name} {rate}..{ceiling} prio {priority} quantum {quantum_bytes} burst {burst_bytes} queue \

@@ -106,7 +106,7 @@ pub fn identity(addresses: &[IpAddr], router: bool) -> impl Iterator<Item = Stri
 /// What the guard does about others, and the addresses that no guest may claim.
 pub fn of_guard(policy: &Policy) -> Vec<String> {
     let guard = &policy.guard;
-    let measures = if guard.measure_delay { "" } else { ", measure_delay false" };
+    let measures = if guard.measure_delay { ", measure_delay true" } else { "" };
     let (on_conflict, spoofing) = (guard.on_conflict.word(), guard.spoofing.word());
     let conduct = format!("guard: on_conflict {on_conflict}, spoofing {spoofing}{measures}");
     let gateways = policy.uplinks.iter().filter(|(_, uplink)| !uplink.gateways.is_empty());

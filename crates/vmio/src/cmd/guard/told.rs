@@ -52,7 +52,8 @@ fn delay(change: &DelayChange) -> Result<String, String> {
         [of("delay", waits.p99, change.target.delay), of("jitter", waits.jitter, change.target.jitter)]
     });
     let all: Vec<String> = all.flatten().collect();
-    Err(format!("{who}: a target of delay is missed: {}", all.join(", ")))
+    let is = if all.is_empty() { "packets wait, and none passes".to_owned() } else { all.join(", ") };
+    Err(format!("{who}: a target of delay is missed: {is}"))
 }
 
 /// `delay 1.20 ms of at most 5.00 ms`, in seconds.

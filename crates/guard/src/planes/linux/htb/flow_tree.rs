@@ -74,6 +74,7 @@ impl FlowTree {
                 priority: *priority,
                 quantum_bytes: *quantum_bytes,
                 burst_bytes: *burst_bytes,
+                policed_bytes: 0,
                 queue_bytes: leaf.queue_bytes,
                 flows: Vec::new(),
             };

@@ -42,7 +42,7 @@ pub(super) fn class(leaf: &Leaf, framing: Framing, named: &str) -> Result<Class>
             rate,
             ceil,
             burst: ticks(leaf.burst_bytes, rate),
-            cburst: ticks(leaf.burst_bytes, ceil),
+            cburst: ticks(leaf.burst_bytes.max(leaf.policed_bytes), ceil),
             quantum: leaf.quantum_bytes,
             prio: u32::from(leaf.priority),
             overhead: short(framing.overhead_bytes),

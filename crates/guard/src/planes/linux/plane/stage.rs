@@ -166,6 +166,7 @@ fn uplinks(compiled: &Hierarchy, seats: &[DesiredMember]) -> Hierarchy {
         // HTB's quantum is an int; larger turns than this have no use.
         quantum_bytes: u32::try_from(quantum).unwrap_or(u32::MAX).clamp(1, 1 << 26),
         burst_bytes: compiled.burst_bytes,
+        policed_bytes: 0,
         // Room for what the IFB passes until the loop has noticed the host's demand, also where their queues are short.
         queue_bytes: most.saturating_mul(2).max(compile::queue(None, compiled.rate_bps, Direction::GuestTx, plane)),
         flows: Vec::new(),

@@ -115,3 +115,14 @@ proptest! {
         prop_assert!(whole * 8 <= rate && rate < (whole + 1) * 8);
     }
 }
+
+/// What it took from there would come before others' minima.
+#[test]
+fn a_bucket_before_a_leaf_gives_its_own_rate_no_burst() {
+    let mut hierarchy = three();
+    hierarchy.leaves[1].policed_bytes = 12_500_000;
+    let (with, without) = (tree(&hierarchy).leaves[&3].class, tree(&three()).leaves[&3].class);
+    assert_eq!(with.burst, without.burst);
+    // At 100 Mbit/s, in ticks of 64 ns.
+    assert_eq!(with.cburst, 15_625_000);
+}
