@@ -157,7 +157,8 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Numbers of these interfaces: each keeps the one that it has, new ones get the lowest that is free.
+    /// Numbers of these interfaces: each keeps the one that it has, new ones get the lowest that is free. One that is
+    /// free only now comes last: what its class has counted, and owes, is another guest's.
     ///
     /// # Errors
     /// When there are more interfaces than numbers.
@@ -166,7 +167,10 @@ impl Numbers {
         let mut given: BTreeMap<(u32, String), u16> =
             interfaces.clone().into_iter().filter_map(|i| Some((key(i), *self.given.get(&key(i))?))).collect();
         let taken: BTreeSet<u16> = given.values().copied().collect();
-        let mut free = (FIRST_NUMBER..=LAST_NUMBER).filter(|n| !taken.contains(n));
+        let before: BTreeSet<u16> = self.given.values().copied().collect();
+        let unused = (FIRST_NUMBER..=LAST_NUMBER).filter(|n| !before.contains(n));
+        let left = (FIRST_NUMBER..=LAST_NUMBER).filter(|n| before.contains(n) && !taken.contains(n));
+        let mut free = unused.chain(left);
         for interface in interfaces {
             if given.contains_key(&key(interface)) {
                 continue;

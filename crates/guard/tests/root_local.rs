@@ -109,6 +109,32 @@ fn local_traffic_is_counted() {
     });
 }
 
+/// Its rate would be shown on, since nothing reaches the uplink that would have counters read.
+#[test]
+#[ignore = "root"]
+fn local_traffic_that_ended_is_counted_once_more() {
+    apart(|| {
+        let host = neighbours();
+        let mut core = start(&text(""), interfaces(&host));
+        let _neighbour = host.tenants[1].namespace.inside(|| UdpSocket::bind((NEIGHBOUR, 9)).unwrap());
+        let mut counted = || {
+            let pools = core.count().unwrap()?;
+            Some(pools[0].members.iter().find(|member| member.name == "t1")?.local?.bytes)
+        };
+        poll_until("nothing passes", || counted().is_none());
+        under(flood_to(&host, NEIGHBOUR), || {
+            poll_until("a flood between neighbours", || counted().is_some_and(|bytes| bytes > BUCKET));
+        });
+        let mut last = None;
+        poll_until("it is counted without any more", || {
+            let (before, now) = (last, counted());
+            last = now.or(before);
+            now.is_some() && now == before
+        });
+        core.undo().unwrap();
+    });
+}
+
 /// The rate in bit/s of what arrives while the first tenant floods and is held back; returns when nothing waits any
 /// more.
 fn rate(core: &mut Core<Linux>, host: &TestHost, to: &str, arrived: impl Fn() -> u64) -> f64 {

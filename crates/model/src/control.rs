@@ -263,11 +263,17 @@ fn round(capacity: BitRate, members: &[Member], program: &Hierarchy, demands: &[
     let idle = |(m, d): (&Member, &Demand)| if m.hard { m.min - d.up_to(m.min) } else { BitRate::ZERO };
     let reserved = members.iter().zip(demands).map(idle).fold(BitRate::ZERO, BitRate::saturating_add);
     let root = program.rate_bps.saturating_sub(reserved).max(BitRate::ONE);
-    let grants = exact(capacity, members, demands);
-    let ceiling = |((leaf, member), grant): ((&crate::policy::program::Leaf, &Member), &crate::allocate::Grant)| {
-        if member.over_max { leaf.ceil_bps.max(grant.rate) } else { leaf.ceil_bps }
-    };
-    AppliedLimits { root, stage: None, caps: program.leaves.iter().zip(members).zip(&grants).map(ceiling).collect() }
+    let mut caps: Vec<BitRate> = program.leaves.iter().map(|leaf| leaf.ceil_bps).collect();
+    // Only these are granted more than their ceiling.
+    if members.iter().any(|member| member.over_max) {
+        let grants = exact(capacity, members, demands);
+        for ((cap, member), grant) in caps.iter_mut().zip(members).zip(&grants) {
+            if member.over_max {
+                *cap = (*cap).max(grant.rate);
+            }
+        }
+    }
+    AppliedLimits { root, stage: None, caps }
 }
 
 #[cfg(test)]

@@ -49,7 +49,9 @@ fn main() -> Done<()> {
             "--bench" => {}
             "--policies" => policies = value()?.split(',').map(str::to_owned).collect(),
             "--seconds" => seconds = value()?.parse()?,
-            count => counts.push(count.parse()?),
+            count => counts.push(count.parse::<usize>().map_err(|_| {
+                format!("{count}: neither a number of interfaces nor --policies NAME,… nor --seconds N")
+            })?),
         }
     }
     if counts.is_empty() {

@@ -1,5 +1,5 @@
-//! What the classes of a hierarchy have counted, all in one dump (`struct gnet_stats_basic` and `gnet_stats_queue` of
-//! include/uapi/linux/gen_stats.h, `struct tc_htb_xstats` of pkt_sched.h).
+//! What classes of a hierarchy have counted, of all in one dump or of some (`struct gnet_stats_basic` and
+//! `gnet_stats_queue` of include/uapi/linux/gen_stats.h, `struct tc_htb_xstats` of pkt_sched.h).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,7 @@ pub struct ClassCounts {
 /// # Errors
 /// When the kernel refuses, or what it says makes no sense.
 pub fn read(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<u16, Counts>> {
-    Ok(classes(netlink, device)?.leaves)
+    Ok(classes(netlink, device, true)?.leaves)
 }
 
 /// A class of ours in the kernel's list.
@@ -63,10 +63,12 @@ enum Counted {
     Flow((u16, usize), Counts),
 }
 
-fn classes(netlink: &mut Netlink, device: &Device) -> Result<ClassCounts> {
+/// With those in leaves where they are `nested`: for a list of all the kernel looks at each flow of each fq_codel.
+fn classes(netlink: &mut Netlink, device: &Device, nested: bool) -> Result<ClassCounts> {
     let mut all = ClassCounts::default();
     let what = format!("read the counters of {device}");
-    for counted in netlink.dump(&what, &ask::list(RTM_GETTCLASS, device.index, 0), counts)? {
+    let request = ask::list(RTM_GETTCLASS, device.index, if nested { 0 } else { HANDLE });
+    for counted in netlink.dump(&what, &request, counts)? {
         match counted {
             Counted::Leaf(number, counts) => {
                 all.leaves.insert(number, counts);
@@ -84,13 +86,18 @@ fn classes(netlink: &mut Netlink, device: &Device) -> Result<ClassCounts> {
     Ok(all)
 }
 
-/// As [`read()`], of flow classes, too, and with what queues have dropped in which flows are kept apart: the kernel lists
-/// those of all interfaces.
+/// As [`read()`], with what queues have dropped in which flows are kept apart, and of flow classes, too, where there are
+/// any (`nested`).
 ///
 /// # Errors
 /// As [`read()`].
-pub fn read_with_flows(netlink: &mut Netlink, device: &Device, apart: &BTreeSet<u16>) -> Result<ClassCounts> {
-    let mut all = classes(netlink, device)?;
+pub fn read_with_flows(
+    netlink: &mut Netlink,
+    device: &Device,
+    apart: &BTreeSet<u16>,
+    nested: bool,
+) -> Result<ClassCounts> {
+    let mut all = classes(netlink, device, nested)?;
     let leaves = all.leaves.iter_mut().filter(|(number, _)| apart.contains(*number));
     let leaves = leaves.map(|(number, counts)| (htb::classid(*number), counts));
     let flows = all.flows.iter_mut().filter(|((number, _), _)| apart.contains(number));
@@ -100,8 +107,8 @@ pub fn read_with_flows(netlink: &mut Netlink, device: &Device, apart: &BTreeSet<
 }
 
 /// As [`read_with_flows`], of these classes alone and without what waits in flow classes. Each is asked for by itself,
-/// which takes less time than a list where they are few of many; kernels before Linux 6.8 tell each answer to all that
-/// listen for changes of queues, too.
+/// which takes less time than a list where they are few of many; but each answer is told to all that listen for changes
+/// of queues, too (`tclass_get_notify` and `qdisc_get_notify` of net/sched/sch_api.c).
 ///
 /// # Errors
 /// As [`read()`].
@@ -127,18 +134,22 @@ pub fn read_some(
     Ok(all)
 }
 
-/// Adds what queues have dropped in which flows are kept apart, by the class that each is in.
+/// So many queues are asked for one by one, as at an uplink behind a stage.
+const ONE_BY_ONE: usize = 2;
+
+/// Adds what queues have dropped in which flows are kept apart, by the class that each is in. The kernel lists those of
+/// all interfaces.
 fn add_drops(netlink: &mut Netlink, device: &Device, apart: BTreeMap<u32, &mut Counts>) -> Result<()> {
-    if apart.is_empty() {
-        return Ok(());
-    }
     let what = format!("read what queues of {device} dropped");
-    let found = netlink.dump(&what, &ask::list(RTM_GETQDISC, device.index, 0), |message| dropped(message, device))?;
-    let found: BTreeMap<u32, u32> = found.into_iter().collect();
+    let mut found = BTreeMap::new();
+    if apart.len() > ONE_BY_ONE {
+        let list = ask::list(RTM_GETQDISC, device.index, 0);
+        found.extend(netlink.dump(&what, &list, |message| dropped(message, device))?);
+    }
     for (class, counts) in apart {
         counts.flows_dropped = match found.get(&class) {
             Some(dropped) => Some(*dropped),
-            // The list may lack some (`htb::read`).
+            // A list may lack some (`htb::read`).
             None => {
                 let one = ask::one(RTM_GETQDISC, device, 0, class);
                 netlink.ask(&what, &one, |message| dropped(message, device))?.map(|(_, dropped)| dropped)

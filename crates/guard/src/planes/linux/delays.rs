@@ -53,8 +53,17 @@ pub struct Delays {
     _links: Vec<Link>,
     /// Inode of the network namespace.
     namespace: u32,
-    /// With the last counts of each, and how many samples these are of.
-    places: BTreeMap<Place, (u64, Arc<DelayCount>)>,
+    places: BTreeMap<Place, Measured>,
+}
+
+/// What was read last of a class.
+#[derive(Default)]
+struct Measured {
+    count: Arc<DelayCount>,
+    /// How many samples that is of.
+    samples: u64,
+    /// Bytes that had passed at the last two reads, the later one last.
+    passed: [Option<u64>; 2],
 }
 
 impl fmt::Debug for Delays {
@@ -98,20 +107,20 @@ impl Delays {
         Ok(())
     }
 
-    /// What packets of a class have waited since it is measured; `None` where it is not. Where none has passed since the
-    /// last call (`still`) the kernel is not asked.
-    pub fn read(&mut self, place: Place, still: bool) -> Option<Arc<DelayCount>> {
+    /// What packets of a class have waited since it is measured; `None` where it is not. The kernel is asked unless as
+    /// many bytes had `passed` at the last two reads: a packet is counted in its class before its wait is.
+    pub fn read(&mut self, place: Place, passed: Option<u64>) -> Option<Arc<DelayCount>> {
         let key = self.key(place);
-        let (samples, last) = self.places.get_mut(&place)?;
-        if still {
-            return Some(Arc::clone(last));
+        let measured = self.places.get_mut(&place)?;
+        if passed.is_none() || measured.passed != [passed; 2] {
+            let value = delays(&self.object).lookup(&key, MapFlags::ANY).ok().flatten()?;
+            let samples = number(&value, 0)?;
+            if samples != measured.samples {
+                (measured.samples, measured.count) = (samples, Arc::new(decode(&value)?));
+            }
+            measured.passed = [measured.passed[1], passed];
         }
-        let value = delays(&self.object).lookup(&key, MapFlags::ANY).ok().flatten()?;
-        let now = number(&value, 0)?;
-        if now != *samples {
-            (*samples, *last) = (now, Arc::new(decode(&value)?));
-        }
-        Some(Arc::clone(last))
+        Some(Arc::clone(&measured.count))
     }
 
     /// `struct place`.

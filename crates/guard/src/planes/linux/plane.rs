@@ -350,7 +350,7 @@ impl Plane for Linux {
                     queues: self.queues(pool),
                     local: self.local(pool, &counted.counts)?,
                     flows: self.flow_counts(pool)?,
-                    delays: self.delays(pool, counted.still),
+                    delays: self.delays(pool, &counted.counts),
                     arrived_bytes: self.arrived(pool)?,
                     cards: self.cards.counted(&mut self.netlink, pool),
                     ..counted

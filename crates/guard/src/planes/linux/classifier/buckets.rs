@@ -156,6 +156,11 @@ impl Classifier {
         Ok(true)
     }
 
+    /// Whether any member has or had a bucket.
+    pub(in super::super) fn has_buckets(&self) -> bool {
+        !self.policed.is_empty()
+    }
+
     /// Packets that were dropped at a member's buckets, those of its flow classes included. No system call.
     pub fn dropped_above(&self, direction: Direction, number: u16) -> u64 {
         self.buckets.number(index(direction, number), DROPPED)

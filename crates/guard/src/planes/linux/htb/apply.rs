@@ -9,10 +9,11 @@ use super::debts::Cause;
 use super::encode::{
     self, AT_ROOT, RTM_DELQDISC, RTM_DELTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, TCA_KIND, TCA_OPTIONS, TCA_STAB, tcmsg,
 };
+use super::flow_tree;
 use super::queue::Queue;
-use super::read::{Foreign, InForce, Root, read, read_leaves, reread};
+use super::read::{Foreign, FoundQueue, InForce, Root, read, read_classes, read_leaves, reread};
 use super::steps::{Step, difference, mismatch};
-use super::tree::Tree;
+use super::tree::{Tree, WantedLeaf};
 use super::{HANDLE, ROOT_CLASS, classid, place, queue_handle};
 
 /// So many classes are read back one by one: that is faster than a list down to lists of some hundred.
@@ -160,16 +161,35 @@ fn refuse(device: &Device, foreign: &Foreign, takeover: bool) -> Result<()> {
     Err(Error::Foreign { place: device.to_string(), what: foreign.shown(), help })
 }
 
-/// What is in force. The loop changes no flow classes, and something else many times a second: it takes what is in
-/// leaves for what it should be, which is read for a policy, and where the kernel tells of another's change.
+/// What is in force. The loop changes no queues and no flow classes, and something else many times a second: it takes
+/// what is in leaves for what it should be, which is read for a policy, and where the kernel tells of another's change.
 fn look(netlink: &mut Netlink, device: &Device, wanted: &Tree, cause: Cause) -> Result<Root> {
     if cause == Cause::Policy {
         return read(netlink, device);
     }
-    Ok(match read_leaves(netlink, device)? {
-        Root::Ours(found) => Root::Ours(InForce { flow_trees: wanted.flow_trees.clone(), ..found }),
+    Ok(match read_classes(netlink, device)? {
+        Root::Ours(found) => Root::Ours(found.filled(wanted)),
         other => other,
     })
+}
+
+impl InForce {
+    /// With what is wanted in those leaves that are there.
+    pub(super) fn filled(self, wanted: &Tree) -> InForce {
+        let there = |minor: u16| self.classes.contains_key(&minor);
+        let queue = |(minor, leaf): (&u16, &WantedLeaf)| {
+            let (kind, queue) = if wanted.flow_trees.contains_key(minor) {
+                (flow_tree::KIND, None)
+            } else {
+                (leaf.queue.kind(), Some(leaf.queue))
+            };
+            (*minor, FoundQueue { kind: kind.to_owned(), handle: queue_handle(*minor), queue })
+        };
+        let queues = wanted.leaves.iter().filter(|(minor, _)| there(**minor)).map(queue).collect();
+        let nested = wanted.flow_trees.iter().filter(|(minor, _)| there(**minor));
+        let flow_trees = nested.map(|(minor, flows)| (*minor, flows.clone())).collect();
+        InForce { queues, flow_trees, ..self }
+    }
 }
 
 /// Whether what is wanted is what is in force now. Where a few classes were changed of many that had just been read,
@@ -185,6 +205,8 @@ fn verify(
     let wrong = |place: String, field: &str, wanted: String, found: String| {
         Err(Error::Mismatch { place, field: field.to_owned(), wanted, found })
     };
+    // A first tree is read as a whole.
+    let cause = if before.is_some() { cause } else { Cause::Policy };
     let touched: Option<BTreeSet<u16>> = steps.iter().map(Step::minor).collect();
     let now = match before.zip(touched).filter(|(_, touched)| touched.len() <= ONE_BY_ONE) {
         Some((before, touched)) => {

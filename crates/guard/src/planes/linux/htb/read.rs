@@ -149,13 +149,7 @@ fn leaves(netlink: &mut Netlink, device: &Device, qdiscs: &[Qdisc]) -> Result<Ro
     if !root.is_ours() {
         return foreign(netlink, device, root, qdiscs).map(Root::Foreign);
     }
-    let malformed = |e: Malformed| super::super::Error::Malformed { what: format!("read qdisc of {device}"), why: e.0 };
-    let mut found = InForce {
-        default: default_of(root.options.as_deref().unwrap_or_default()).map_err(malformed)?,
-        sized: root.sizes.is_some(),
-        classes: classes(netlink, device)?,
-        ..InForce::default()
-    };
+    let mut found = ours(netlink, device, root)?;
     for qdisc in qdiscs {
         if qdisc.parent >> 16 == HANDLE >> 16 && qdisc.parent != HANDLE {
             found.queues.insert((qdisc.parent & 0xffff) as u16, qdisc.queue());
@@ -167,6 +161,25 @@ fn leaves(netlink: &mut Netlink, device: &Device, qdiscs: &[Qdisc]) -> Result<Ro
         found.queues.extend(queue(netlink, device, minor)?.map(|queue| (minor, queue)));
     }
     Ok(Root::Ours(found))
+}
+
+/// As [`read_leaves`], without the queues where the root is ours: the kernel lists those of all interfaces.
+pub(super) fn read_classes(netlink: &mut Netlink, device: &Device) -> Result<Root> {
+    match root(netlink, device)? {
+        Some(root) if root.is_ours() => ours(netlink, device, &root).map(Root::Ours),
+        _ => read_leaves(netlink, device),
+    }
+}
+
+/// Our root qdisc, and its classes.
+fn ours(netlink: &mut Netlink, device: &Device, root: &Qdisc) -> Result<InForce> {
+    let malformed = |e: Malformed| super::super::Error::Malformed { what: format!("read qdisc of {device}"), why: e.0 };
+    Ok(InForce {
+        default: default_of(root.options.as_deref().unwrap_or_default()).map_err(malformed)?,
+        sized: root.sizes.is_some(),
+        classes: classes(netlink, device)?,
+        ..InForce::default()
+    })
 }
 
 /// What was in force of ours, with these classes and their queues as they are now; what is in leaves with flow classes
@@ -250,8 +263,9 @@ impl Qdisc {
     }
 }
 
+/// Of our qdisc alone: for a list of all the kernel looks at each flow of each fq_codel.
 fn classes(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<u16, FoundClass>> {
-    let request = list(RTM_GETTCLASS, device.index, 0);
+    let request = list(RTM_GETTCLASS, device.index, HANDLE);
     Ok(netlink.dump(&format!("list classes of {device}"), &request, class)?.into_iter().collect())
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
 
 use vmio_look::require::{Check, unmet};
@@ -12,7 +13,7 @@ use super::super::Error;
 use super::super::delays::{Delays, Place, REQUIREMENTS};
 use super::{InstalledPool, Linux, flows};
 use crate::desired::{Desired, GUESTS_NUMBER, PoolKey};
-use crate::planes::DelayCount;
+use crate::planes::{Count, DelayCount};
 
 /// What measures.
 #[derive(Debug, Default)]
@@ -64,11 +65,13 @@ impl Linux {
         }
     }
 
-    /// What packets of each member of a pool have waited, in their order; of none where it is not measured. While it is
-    /// still nothing was added.
-    pub(super) fn delays(&mut self, key: &PoolKey, still: bool) -> Vec<Option<Arc<DelayCount>>> {
+    /// What packets of each member of a pool have waited, in their order; of none where it is not measured. With the
+    /// pool's counters as just read.
+    pub(super) fn delays(&mut self, key: &PoolKey, counts: &[Count]) -> Vec<Option<Arc<DelayCount>>> {
         let (Meter::On(delays), Some(installed)) = (&mut self.meter, self.pools.get(key)) else { return Vec::new() };
-        installed.order.iter().map(|number| delays.read(installed.place(*number), still)).collect()
+        let passed = counts.iter().map(|count| Some(count.passed_bytes)).chain(iter::repeat(None));
+        let members = installed.order.iter().zip(passed);
+        members.map(|(number, passed)| delays.read(installed.place(*number), passed)).collect()
     }
 
     /// The note on waits that cannot be measured.

@@ -10,7 +10,7 @@ use vmio_model::policy::{Direction, Framing};
 use super::super::counters::{ClassCounts, Counts};
 use super::super::htb::{self, Numbers, Step};
 use super::super::{Device, Error, counters};
-use super::{Linux, Netlink};
+use super::{InstalledPool, Linux, Netlink};
 use crate::desired::{DEFAULT_NUMBER, DesiredMember, HOST_NUMBER, PoolKey};
 use crate::planes::{Count, PlaneError};
 
@@ -58,7 +58,8 @@ impl Linux {
         let installed = self.pools.get_mut(pool).ok_or_else(none)?;
         let (number, leaf) =
             installed.order.get(member).zip(installed.hierarchy.leaves.get(member)).ok_or_else(none)?;
-        let counts = counted(&mut self.netlink, &installed.at, &installed.numbers)?;
+        let nested = installed.has_flow_classes();
+        let counts = counted(&mut self.netlink, &installed.at, &installed.numbers, nested)?;
         let counts = counts.leaves.get(number).copied().unwrap_or_default();
         htb::purge(&mut self.netlink, &installed.at, *number, installed.numbers.queue(*number, leaf.queue_bytes))?;
         let tally = installed.tallies.entry(*number).or_default();
@@ -83,9 +84,21 @@ pub(super) fn numbers(seats: &[DesiredMember], flows: bool) -> Result<Numbers, E
     Ok(numbers.with_flows_apart(seats.iter().filter(queued).map(|seat| seat.number)))
 }
 
-/// Counters of a hierarchy's classes.
-pub(super) fn counted(netlink: &mut Netlink, at: &Device, numbers: &Numbers) -> Result<ClassCounts, Error> {
-    counters::read_with_flows(netlink, at, numbers.apart())
+impl InstalledPool {
+    /// Whether any of its members has flow classes.
+    pub(super) fn has_flow_classes(&self) -> bool {
+        self.compiled.leaves.iter().any(|leaf| !leaf.flows.is_empty())
+    }
+}
+
+/// Counters of a hierarchy's classes; `nested`: of flow classes, too.
+pub(super) fn counted(
+    netlink: &mut Netlink,
+    at: &Device,
+    numbers: &Numbers,
+    nested: bool,
+) -> Result<ClassCounts, Error> {
+    counters::read_with_flows(netlink, at, numbers.apart(), nested)
 }
 
 /// Of the uplink's three classes behind a stage, those with fq_codel: nothing should wait in that of the guests.

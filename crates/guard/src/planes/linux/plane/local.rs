@@ -114,9 +114,10 @@ impl Linux {
             let text = Host::new().read_text(net::thread_traffic_file())?;
             return Ok(self.installed(key)?.received(&text, counts));
         }
-        let caps = self.installed(key)?.local.caps.clone();
+        let installed = self.installed(key)?;
+        let (caps, nested) = (installed.local.caps.clone(), installed.has_flow_classes());
         let capped = match &caps {
-            Some(caps) => flows::counted(&mut self.netlink, &caps.ifb, &caps.numbers)?,
+            Some(caps) => flows::counted(&mut self.netlink, &caps.ifb, &caps.numbers, nested)?,
             None => ClassCounts::default(),
         };
         let (policed, none) = (self.policed(key), || PlaneError::NoPool(key.clone()));

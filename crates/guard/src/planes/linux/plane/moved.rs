@@ -12,13 +12,13 @@ use crate::desired::{DEFAULT_NUMBER, HOST_NUMBER};
 
 /// After this time without traffic counters are looked at again, since foreign programs may let packets bypass ours.
 pub(super) const FRESH: Duration = Duration::from_secs(5);
-/// Least time between two reads, as a multiple of what one took: reading costs at most 1/500 of a processor.
+/// The same, at least, as a multiple of what reading them took: without traffic that costs at most 1/500 of a processor.
 pub(super) const PART: u32 = 500;
 /// Pools of fewer members are read as a whole.
-const MANY: usize = 128;
+const MANY: usize = 32;
 /// Most members that are asked for one by one, as a part of all.
 const FEW: usize = 8;
-/// Time that packets of a member may take from its interface to its queue.
+/// Time that packets of a member may take from its interface to its queue: counters are read until then at least.
 const ON_THEIR_WAY: Duration = Duration::from_secs(2);
 
 /// What had come in at the members' interfaces when a pool's counters were read.
@@ -26,7 +26,9 @@ const ON_THEIR_WAY: Duration = Duration::from_secs(2);
 pub(super) struct Moved {
     /// Packets by interface, in the order of the pool's.
     packets: Vec<u64>,
-    /// When packets of a member came in last, by its number; of those whose packets may be on their way.
+    /// When that was.
+    at: Instant,
+    /// When packets of a member came in last, by its number; of those whose packets may have been on their way then.
     recent: BTreeMap<u16, Instant>,
     /// When all were read last, and how long that is enough.
     whole: Instant,
@@ -39,15 +41,15 @@ impl Moved {
         (self.whole, self.enough) = (began, FRESH.max(began.elapsed().saturating_mul(PART)));
     }
 
-    /// Notes whose packets have come in since; gives their numbers, and those of members whose packets may be on their
-    /// way.
+    /// Notes whose packets have come in since; gives their numbers, and those of members whose packets may have been on
+    /// their way when counters were read last, however long ago that was.
     fn since(&self, now: &mut Moved, numbers: impl Iterator<Item = u16>, at: Instant) -> BTreeSet<u16> {
-        let recent = self.recent.iter().filter(|(_, came)| at.saturating_duration_since(**came) < ON_THEIR_WAY);
+        let recent = self.recent.iter().filter(|(_, came)| self.at.saturating_duration_since(**came) < ON_THEIR_WAY);
         now.recent = recent.map(|(number, came)| (*number, *came)).collect();
         let counted = self.packets.iter().zip(&now.packets);
         let came = numbers.zip(counted).filter(|(_, (before, now))| before != now);
         now.recent.extend(came.map(|(number, _)| (number, at)));
-        (now.whole, now.enough) = (self.whole, self.enough);
+        (now.at, now.whole, now.enough) = (at, self.whole, self.enough);
         now.recent.keys().copied().collect()
     }
 }
@@ -63,14 +65,20 @@ impl InstalledPool {
             && !self.tenants.is_empty()
             && self.local.caps.is_none()
             && self.seats.iter().all(|seat| seat.policers.is_none())
-            && self.compiled.leaves.iter().all(|leaf| leaf.flows.is_empty());
+            && !self.has_flow_classes();
         let packets = if can_tell { self.tenants.keys().map(packets).collect() } else { Vec::new() };
-        let mut now = Moved { packets, recent: BTreeMap::new(), whole: at, enough: Duration::ZERO };
-        let Some(before) = self.counted.as_ref().filter(|_| can_tell) else { return (now, None) };
-        if before.moved.packets.len() != now.packets.len() {
+        let mut now = Moved { packets, at, recent: BTreeMap::new(), whole: at, enough: Duration::ZERO };
+        if !can_tell {
             return (now, None);
         }
         let numbers = self.tenants.values().map(Tenant::number);
+        let before = self.counted.as_ref().filter(|before| before.moved.packets.len() == now.packets.len());
+        let Some(before) = before else {
+            // Whatever came in before may be on its way.
+            let came = numbers.zip(&now.packets).filter(|(_, packets)| **packets > 0);
+            now.recent = came.map(|(number, _)| (number, at)).collect();
+            return (now, None);
+        };
         let mut some = before.moved.since(&mut now, numbers, at);
         let waiting = self.order.iter().zip(before.counts.iter()).filter(|(_, count)| count.waiting_bytes > 0);
         some.extend(waiting.map(|(number, _)| *number).chain([HOST_NUMBER, DEFAULT_NUMBER]));
@@ -86,21 +94,21 @@ mod tests {
     /// Seconds, and packets of three members with the numbers 16 to 18 -> those to be read.
     #[test]
     fn members_are_read_while_their_packets_may_be_on_their_way() {
-        let began = Instant::now();
-        let of =
-            |packets: &[u64]| Moved { packets: packets.to_vec(), recent: BTreeMap::new(), whole: began, enough: FRESH };
+        let (at, enough) = (Instant::now(), FRESH);
+        let of = |packets: &[u64]| Moved { packets: packets.to_vec(), at, recent: BTreeMap::new(), whole: at, enough };
         let mut last = of(&[5, 0, 7]);
         let mut read = |second: u64, packets: &[u64]| {
             let mut now = of(packets);
-            let some = last.since(&mut now, 16.., began + Duration::from_secs(second));
+            let some = last.since(&mut now, 16.., at + Duration::from_secs(second));
             last = now;
             some.into_iter().collect::<Vec<u16>>()
         };
         assert_eq!(read(1, &[5, 0, 7]), [0; 0]);
         assert_eq!(read(2, &[5, 1, 7]), [17]);
         assert_eq!(read(3, &[6, 1, 7]), [16, 17], "those of the second, too");
-        assert_eq!(read(4, &[6, 1, 7]), [16]);
-        // A counter that begins again.
-        assert_eq!(read(9, &[6, 1, 0]), [18]);
+        assert_eq!(read(4, &[6, 1, 7]), [16, 17]);
+        // A counter that begins again, and one that was not read since its packets may have arrived.
+        assert_eq!(read(9, &[6, 1, 0]), [16, 18]);
+        assert_eq!(read(10, &[6, 1, 0]), [18]);
     }
 }

@@ -52,14 +52,15 @@ impl Linux {
         let unclaimed = some.is_some() && before.is_some_and(|before| before.claims() == began.claims);
         let (arrived, policed) = (self.came_in(pool), self.policed(pool));
         let claimed = if unclaimed { BTreeMap::new() } else { self.claimed(pool) };
-        let all = self.read_classes(pool, some.as_ref())?;
+        let all = self.read_classes(pool, some.as_ref()).inspect_err(|_| self.forget(pool))?;
         if some.is_none() {
             moved.all_read(began.at());
         }
         let installed = self.pools.get_mut(pool).ok_or_else(none)?;
         let framing = installed.compiled.framing;
         let ceiled = all.leaves.values().any(|counts| counts.ceiled_bytes > 0);
-        let before = installed.counted.take().map(|before| before.counts).unwrap_or_default();
+        let last = installed.counted.take();
+        let before = last.as_ref().map(|last| Arc::clone(&last.counts)).unwrap_or_default();
         if before.is_empty() {
             // It was reconciled, and a reused number starts at zero.
             let there: BTreeSet<u16> = installed.order.iter().copied().collect();
@@ -94,25 +95,33 @@ impl Linux {
         if pool.direction == Direction::GuestTx && installed.loses_held(&before, &counts) {
             self.taps.doubt();
         }
-        let mut counted = Counted::now(counts, ceiled, moved, began, rest);
+        let mut counted = Counted::now(counts, ceiled, moved, began, rest).after(last.as_ref());
         counted.flows = all.flows;
         installed.counted = Some(counted);
         Ok(())
+    }
+
+    /// After a read that failed: the mark is cleared, so that what was counted last would be taken for valid.
+    fn forget(&mut self, pool: &PoolKey) {
+        if let Some(installed) = self.pools.get_mut(pool) {
+            installed.counted = None;
+        }
     }
 
     /// The counters of the members' classes, of all or of some.
     fn read_classes(&mut self, pool: &PoolKey, some: Option<&BTreeSet<u16>>) -> Result<ClassCounts, PlaneError> {
         let flows = self.flows == Some(true);
         let installed = self.pools.get_mut(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
+        let nested = installed.has_flow_classes();
         let mut all = match some {
             Some(some) => {
                 let leaves = counters::read_some(&mut self.netlink, &installed.at, installed.numbers.apart(), some)?;
                 ClassCounts { leaves, ..ClassCounts::default() }
             }
-            None => flows::counted(&mut self.netlink, &installed.at, &installed.numbers)?,
+            None => flows::counted(&mut self.netlink, &installed.at, &installed.numbers, nested)?,
         };
         if installed.stage.is_some() {
-            let at_uplink = flows::counted(&mut self.netlink, &installed.uplink, &stage::numbers(flows)?)?;
+            let at_uplink = flows::counted(&mut self.netlink, &installed.uplink, &stage::numbers(flows)?, nested)?;
             installed.count_backlog(&mut all.leaves, &at_uplink.leaves);
         }
         Ok(all)
@@ -155,7 +164,7 @@ impl Linux {
         let none = || PlaneError::NoPool(pool.clone());
         let installed = self.pools.get(pool).ok_or_else(none)?;
         let leaves = &installed.compiled.leaves;
-        if leaves.iter().all(|leaf| leaf.flows.is_empty()) {
+        if !installed.has_flow_classes() {
             return Ok(BTreeMap::new());
         }
         let none = BTreeMap::new();

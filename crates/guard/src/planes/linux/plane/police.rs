@@ -36,11 +36,10 @@ impl Linux {
         Ok(changes)
     }
 
-    /// Packets that were dropped at the members' buckets, by number.
+    /// Packets that were dropped at the members' buckets, by number; of none where no bucket is.
     pub(super) fn policed(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
-        let (Some(installed), Some(classifier)) = (self.pools.get(key), &self.classifier) else {
-            return BTreeMap::new();
-        };
+        let classifier = self.classifier.as_ref().filter(|classifier| classifier.has_buckets());
+        let (Some(installed), Some(classifier)) = (self.pools.get(key), classifier) else { return BTreeMap::new() };
         let seats = installed.seats.iter().filter(|seat| seat.interface.is_some());
         seats.map(|seat| (seat.number, classifier.dropped_above(key.direction, seat.number))).collect()
     }

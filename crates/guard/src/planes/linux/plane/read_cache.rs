@@ -36,6 +36,8 @@ pub(super) struct Counted {
     began: Began,
     /// What shows that nothing has passed since; `None` in a pool with traffic.
     rest: Option<AtRest>,
+    /// Whether the counters before showed the same, so that all rates are those of a pool without traffic.
+    rested: bool,
 }
 
 /// A pool before its counters are read.
@@ -182,9 +184,13 @@ impl Linux {
     }
 
     /// Whether the interfaces, too, have counted nothing since the pool's counters were read; these are valid for some
-    /// time again then.
+    /// time again then. Not so the first time: what was read last may tell of traffic until then.
     fn rests(&mut self, key: &PoolKey) -> bool {
         let began = Instant::now();
+        let rested = |installed: &InstalledPool| installed.counted.as_ref().is_some_and(|counted| counted.rested);
+        if !self.pools.get(key).is_some_and(rested) {
+            return false;
+        }
         let Ok(now) = self.at_rest(key) else { return false };
         let counted = self.pools.get_mut(key).and_then(|installed| installed.counted.as_mut());
         let Some(counted) = counted.filter(|counted| counted.rest.as_ref() == Some(&now)) else { return false };
@@ -238,7 +244,14 @@ impl Counted {
     /// As it is now, with what [`Linux::begins_to_rest`] and [`Linux::clear_traffic_mark`] gave before.
     pub(super) fn now(counts: Arc<[Count]>, ceiled: bool, moved: Moved, began: Began, rest: Option<AtRest>) -> Counted {
         let waits = ceiled || counts.iter().any(|count| count.waiting_bytes > 0);
-        Counted { counts, flows: BTreeMap::new(), moved, waits, at: began.at, took: began.at.elapsed(), began, rest }
+        let (flows, rested, at, took) = (BTreeMap::new(), false, began.at, began.at.elapsed());
+        Counted { counts, flows, moved, waits, at, took, began, rest, rested }
+    }
+
+    /// With those that were read before, if any.
+    pub(super) fn after(self, before: Option<&Counted>) -> Counted {
+        let rested = self.rest.is_some() && before.is_some_and(|before| before.rest == self.rest);
+        Counted { rested, ..self }
     }
 
     fn is_old(&self) -> bool {

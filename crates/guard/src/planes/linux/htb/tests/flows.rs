@@ -67,6 +67,23 @@ fn flow_classes_are_put_in_and_taken_out_whole() {
     check(&owing, &wanted, &["remove class 7a00:3", step_texts(&wanted, None)[4].as_str(), whole]);
 }
 
+/// The loop reads classes alone.
+#[test]
+fn what_is_in_leaves_is_taken_as_wanted_where_they_are_there() {
+    let wanted = nested(10);
+    let whole = in_force(&wanted);
+    let mut read = InForce { queues: BTreeMap::new(), flow_trees: BTreeMap::new(), ..whole.clone() };
+    assert_eq!(read.clone().filled(&wanted), whole);
+    read.classes.remove(&3);
+    let lacks = read.filled(&wanted);
+    let steps = difference(&wanted, Some(&lacks));
+    assert!(
+        matches!(steps.as_slice(), [Step::AddClass { minor: 3, .. }, Step::SetFlows { minor: 3, .. }]),
+        "{steps:?}"
+    );
+    assert_eq!(done(Some(lacks), &steps), Some(whole));
+}
+
 #[test]
 fn classes_in_a_leaf_are_known_by_their_number() {
     assert_eq!(flow_of(0x4010_0002), Some((16, 0)));
