@@ -35,6 +35,8 @@ const NEAR: f64 = 0.02;
 const WAITS: u64 = 20_000;
 /// A full bucket at the rates here, and a frame.
 const BUCKET: u64 = 131_072 + 1514;
+/// One of so many packets may go elsewhere: to the bridge itself, or where a busy machine has no room for it.
+const OF_MANY: u64 = 1000;
 
 /// What t1 sends is dropped above a maximum, and comes before what t2 sends above its minimum. Of 40 Mbit/s.
 fn text(max: u64, more: &str) -> String {
@@ -110,7 +112,8 @@ fn a_flood_gets_its_maximum_and_its_neighbour_a_minimum() {
         poll_for("each packet is counted", || {
             let came = received("t1") - begin.0;
             let (there, dropped) = (arrived() - begin.1, of(1).dropped_packets - begin.2);
-            if came == there + dropped { Ok(()) } else { Err((came, there, dropped)) }
+            let told = there + dropped;
+            if (told..=told + came / OF_MANY).contains(&came) { Ok(()) } else { Err((came, there, dropped)) }
         });
         // With a neighbour that wants all: each has what it is owed.
         under(floods(&host, &[1, 2]), || {

