@@ -91,7 +91,7 @@ fn a_missing_and_a_broken_program_are_named() {
     is("guest, emulated", "lacking", "it needs guest image: no program ldd", "apt install libc-bin");
     is("iperf3", "failed", "its library is missing", "reinstall");
     assert_eq!((&rows["network"]["state"], &rows["vmio-cpu"]["state"]), (&"worked".into(), &"worked".into()));
-    let answers = ["Not for measuring guests because ldd", "Not for measuring networks because iperf3 failed"];
+    let answers = ["Not for measuring guests because ldd", "Not for measuring networks because iperf3"];
     let ended = tried(&[]).says(&["failed iperf3: ", "reinstall the program", "worked vmio-cpu ("]).says(&answers);
     ended.says(&["not tried: guest image (lacks ldd); guest, emulated (needs guest image)"]);
     tried(&["--verbose"]).says(&["iperf3 tried, failed: ", "reinstall the program", "vmio-cpu tried, worked in "]);
