@@ -235,21 +235,33 @@ fn half_width(variance: f64, freedom: f64) -> Option<f64> {
     half.is_finite().then_some(half)
 }
 
+/// The t interval of a mean, by the variance of that mean and its degrees of freedom.
+fn around(mean: f64, (variance, freedom): (f64, f64)) -> Option<Interval> {
+    let half = half_width(variance, freedom)?;
+    Some(Interval { low: mean - half, high: mean + half })
+}
+
+/// Variance of the mean of samples, and its degrees of freedom; `None` with fewer than two.
+fn spread(samples: &[f64], mean: f64) -> Option<(f64, f64)> {
+    let n = samples.len() as f64;
+    (samples.len() > 1).then(|| (samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0) / n, n - 1.0))
+}
+
+/// The sum of two independent variances, with the degrees of freedom of Welch and Satterthwaite.
+fn of_both((v, f): (f64, f64), (w, g): (f64, f64)) -> (f64, f64) {
+    let freedom = (v + w).powi(2) / (v * v / f + w * w / g);
+    // Two sides without scatter: no variance, and the freedom does not matter.
+    (v + w, if freedom.is_finite() { freedom } else { f + g })
+}
+
 /// Arithmetic mean with Student's interval; `None` without samples. Samples count as independent, so it describes a
 /// cell and is no basis for a comparison: see [`paired_ratio`].
 pub fn mean(samples: &[f64]) -> Option<Estimate> {
     if samples.is_empty() {
         return None;
     }
-    let n = samples.len() as f64;
-    let value = samples.iter().sum::<f64>() / n;
-    let interval = (samples.len() > 1)
-        .then(|| {
-            let variance = samples.iter().map(|x| (x - value).powi(2)).sum::<f64>() / (n - 1.0) / n;
-            let half = half_width(variance, n - 1.0)?;
-            Some(Interval { low: value - half, high: value + half })
-        })
-        .flatten();
+    let value = samples.iter().sum::<f64>() / samples.len() as f64;
+    let interval = spread(samples, value).and_then(|spread| around(value, spread));
     Some(Estimate { value, interval, n: samples.len() as u32 })
 }
 
@@ -331,18 +343,13 @@ impl Grouped {
     }
 
     fn difference(&self) -> Difference {
-        let half = self.spread.and_then(|(variance, freedom)| half_width(variance, freedom));
-        let interval = half.map(|half| Interval { low: self.mean - half, high: self.mean + half });
+        let interval = self.spread.and_then(|spread| around(self.mean, spread));
         Difference { value: self.mean, interval, pairs: self.n, boots: self.groups }
     }
 
     /// The difference of two independent means, with Welch's degrees of freedom.
     fn less(&self, base: &Grouped) -> Grouped {
-        let spread = base.spread.zip(self.spread).map(|((v, f), (w, g))| {
-            let freedom = (v + w).powi(2) / (v * v / f + w * w / g);
-            // Two sides without scatter: no variance, and the freedom does not matter.
-            (v + w, if freedom.is_finite() { freedom } else { f + g })
-        });
+        let spread = base.spread.zip(self.spread).map(|(theirs, own)| of_both(theirs, own));
         let (n, groups) = (base.n.min(self.n), base.groups.min(self.groups));
         Grouped { mean: self.mean - base.mean, spread, n, groups }
     }

@@ -1,6 +1,6 @@
 //! Means of values from each of which a multiple of one common quantity is taken, which was measured by itself.
 
-use super::{Estimate, Interval, half_width, mean};
+use super::{Estimate, around, mean, of_both, spread};
 
 /// The mean of `value - scale * mean(common)`, over (value, scale) of `samples`. Both the samples and `common` scatter,
 /// independently: the variance of the mean is the sum of both, with the degrees of freedom of Welch and Satterthwaite
@@ -11,23 +11,9 @@ pub fn mean_less(samples: &[(f64, f64)], common: &[f64]) -> Option<Estimate> {
     let rest: Vec<f64> = samples.iter().map(|(value, scale)| value - scale * level).collect();
     let value = mean(&rest)?.value;
     let scale = mean(&samples.iter().map(|(_, scale)| *scale).collect::<Vec<f64>>())?.value;
-    let (own, theirs) = (spread(&rest), spread(common));
-    let interval = own.zip(theirs).and_then(|((own, n), (theirs, m))| {
-        let theirs = scale * scale * theirs;
-        let variance = own + theirs;
-        let freedom = variance * variance / (own * own / (n - 1.0) + theirs * theirs / (m - 1.0));
-        // Without any scatter each number of degrees gives the same.
-        let half = half_width(variance, if freedom.is_finite() { freedom } else { 1.0 })?;
-        Some(Interval { low: value - half, high: value + half })
-    });
+    let theirs = spread(common, level).map(|(variance, freedom)| (scale * scale * variance, freedom));
+    let interval = spread(&rest, value).zip(theirs).and_then(|(own, theirs)| around(value, of_both(own, theirs)));
     Some(Estimate { value, interval, n: samples.len() as u32 })
-}
-
-/// Variance of the mean, and the number of values; `None` with fewer than two.
-fn spread(values: &[f64]) -> Option<(f64, f64)> {
-    let centre = mean(values)?.value;
-    let n = values.len() as f64;
-    (values.len() > 1).then(|| (values.iter().map(|x| (x - centre).powi(2)).sum::<f64>() / (n - 1.0) / n, n))
 }
 
 #[cfg(test)]
@@ -36,6 +22,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::stats::Interval;
 
     #[test]
     fn both_scatters_count() {
