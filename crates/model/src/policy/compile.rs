@@ -173,10 +173,14 @@ fn burst(rate: BitRate, plane: &Abilities) -> u32 {
 /// Queue length: as many bytes as the ceiling passes in the class's `queue`, else in 50 ms; at least two of the largest
 /// packets, else 20 of what is sent and 4 of what is received, and at most 16 MiB.
 pub fn queue(written: Option<Duration>, ceiling: BitRate, direction: Direction, plane: &Abilities) -> u32 {
-    let time = written.unwrap_or(QUEUE);
-    let bytes = u128::from(ceiling.bytes().bytes()) * time.as_nanos() / 1_000_000_000;
     let least = plane.packet_bytes.saturating_mul(least_packets(written, direction)).min(MOST_QUEUE);
-    u32::try_from(bytes).unwrap_or(u32::MAX).clamp(least, MOST_QUEUE)
+    bytes_in(written.unwrap_or(QUEUE), ceiling).clamp(least, MOST_QUEUE)
+}
+
+/// Bytes that pass in a time at a rate.
+fn bytes_in(time: Duration, rate: BitRate) -> u32 {
+    let bytes = u128::from(rate.bytes().bytes()) * time.as_nanos() / 1_000_000_000;
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// Least room of a queue in packets. A TCP connection of this host waits with up to four large packets in it

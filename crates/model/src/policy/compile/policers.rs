@@ -1,6 +1,6 @@
 //! Token buckets before a member's queue, of maxima above which is dropped.
 
-use super::burst;
+use super::{burst, bytes_in};
 use crate::policy::Abilities;
 use crate::policy::excess::Excess;
 use crate::policy::policer::{Policer, Policers};
@@ -24,11 +24,8 @@ pub fn policers(member: &PoolMember, plane: &Abilities) -> Option<Policers> {
 pub(super) fn policer(excess: Excess, max: BitRate, plane: &Abilities) -> Option<Policer> {
     let Excess::Drop(written) = excess else { return None };
     let rate_bps = max.min(plane.most_bps).rounded_down(plane.step_bps).max(plane.least_bps);
-    let of_time = |time: std::time::Duration| {
-        let bytes = u128::from(rate_bps.bytes().bytes()) * time.as_nanos() / 1_000_000_000;
-        u32::try_from(bytes).unwrap_or(u32::MAX).max(1)
-    };
-    Some(Policer { rate_bps, burst_bytes: written.map_or_else(|| burst(rate_bps, plane), of_time) })
+    let burst_bytes = written.map_or_else(|| burst(rate_bps, plane), |time| bytes_in(time, rate_bps).max(1));
+    Some(Policer { rate_bps, burst_bytes })
 }
 
 #[cfg(test)]
