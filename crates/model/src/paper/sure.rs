@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, Measure, Relation};
 use crate::cell::Cell;
-use crate::result::{BANDWIDTH, CpuUse, Sample};
+use crate::result::{BANDWIDTH, Sample};
 use crate::run::Run;
 use crate::stats::Ratio;
 use crate::stats::multiple::LEVEL;
@@ -96,7 +96,7 @@ pub(super) fn figure(measure: Measure, s: &Sample) -> Option<f64> {
         Measure::Bandwidth | Measure::SmallRequests => s.result.figure(BANDWIDTH),
         Measure::Latency => s.result.latency().map(|latency| latency.mean),
         Measure::CpuPerRequest => {
-            let (cpu, ios) = (CpuUse::of(&s.seen).host_seconds, s.work().ios);
+            let (cpu, ios) = (s.cpu().host_seconds, s.work().ios);
             (cpu > 0.0 && ios > 0).then(|| cpu / ios as f64)
         }
         Measure::QueueDepth => s.device().map(|d| d.queue_depth),
