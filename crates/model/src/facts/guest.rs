@@ -276,6 +276,11 @@ impl Disk {
             from,
         }
     }
+
+    /// Whether its cache mode is known, and bypasses the host's page cache (QEMU `cache.direct`).
+    pub fn is_direct(&self) -> bool {
+        matches!(self.cache.as_deref(), Some("none" | "directsync"))
+    }
 }
 
 impl Processors {

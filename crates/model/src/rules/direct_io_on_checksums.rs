@@ -32,8 +32,7 @@ pub(super) const RULE: Rule = Rule {
 fn direct(disk: &Disk) -> Option<(u32, u32)> {
     let layout = disk.details.below.layout.as_ref()?;
     let checksums = layout.filesystem == "btrfs" && layout.copy_on_write == Some(true);
-    let direct = matches!(disk.cache.as_deref(), Some("none" | "directsync"));
-    disk.details.host.as_ref()?.kernel.filter(|_| checksums && direct)
+    disk.details.host.as_ref()?.kernel.filter(|_| checksums && disk.is_direct())
 }
 
 /// How much it matters, where checksums may break.

@@ -32,8 +32,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     // Linux AIO needs O_DIRECT, and waits on a file that grows.
     let raw = disk.details.format.as_deref() == Some("raw");
     let native = raw && disk.place.block_device == Some(true) && cache_mode(disk).direct();
-    let direct = matches!(disk.cache.as_deref(), Some("none" | "directsync"));
-    let (aio, what) = match (native, direct) {
+    let (aio, what) = match (native, disk.is_direct()) {
         (true, true) => (Aio::Native, "Use aio=native."),
         (true, false) => (Aio::Native, "Use aio=native, with cache=none."),
         (false, _) => (Aio::Threads, "Use aio=threads."),

@@ -62,8 +62,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     }
     // Linux Documentation/admin-guide/cgroup-v1/blkio-controller.rst: who wrote to the page cache is not charged when
     // that is written back.
-    let direct = matches!(disk.cache.as_deref(), Some("none" | "directsync"));
-    let passed = if disk.details.writes_uncharged == Some(true) && !direct {
+    let passed = if disk.details.writes_uncharged == Some(true) && !disk.is_direct() {
         " Its control group is of version 1: writes through the page cache pass that limit."
     } else {
         ""

@@ -126,8 +126,8 @@ pub const WITHHELD: &[Withheld] = &[
         advice: Advice::IoUring,
         because: "guests on mapped RBD images hung with io_uring through the page cache",
         when: When::Disk(|disk| {
-            let direct = matches!(disk.cache.as_deref(), Some("none" | "directsync"));
-            disk.details.storage.as_deref() == Some("rbd") && disk.place.block_device == Some(true) && !direct
+            let mapped = disk.details.storage.as_deref() == Some("rbd") && disk.place.block_device == Some(true);
+            mapped && !disk.is_direct()
         }),
         hangs: Some(|_| true),
         instead: "aio=native for a raw image, else aio=threads",
