@@ -99,15 +99,14 @@ fn cause(limits: &[&RateLimit]) -> String {
             ("libvirt", None) => format!(" ({} kB/s)", kilobytes(limit)),
             _ => String::new(),
         };
-        let burst = limit.burst_seconds().filter(|seconds| *seconds >= LONG_BURST);
-        let fate = match limit.burst_seconds().filter(|_| limit.drops) {
+        let fate = match limit.burst_seconds() {
             _ if limit.missing && !none_there => "configured, though tc shows none now".to_owned(),
-            Some(seconds) => format!("excess is dropped (burst {})", burst_shown(seconds)),
+            Some(seconds) if limit.drops => format!("excess is dropped (burst {})", burst_shown(seconds)),
             None if limit.drops => "excess is dropped".to_owned(),
-            None if burst.is_some() => {
-                format!("excess waits after a burst of {}", burst.map(burst_shown).unwrap_or_default())
+            Some(seconds) if seconds >= LONG_BURST => {
+                format!("excess waits after a burst of {}", burst_shown(seconds))
             }
-            None => match limit.guard.as_ref().and_then(|guard| guard.waits.as_deref()) {
+            _ => match limit.guard.as_ref().and_then(|guard| guard.waits.as_deref()) {
                 Some("held") => "excess waits in the guest".to_owned(),
                 Some("nic") => "excess waits in the card".to_owned(),
                 _ => "excess waits".to_owned(),
@@ -149,9 +148,14 @@ fn cause(limits: &[&RateLimit]) -> String {
     text
 }
 
+/// What the guard says of its own limits among these.
+fn of_guard<'a>(limits: &[&'a RateLimit]) -> Vec<&'a Guarded> {
+    limits.iter().filter_map(|limit| limit.guard.as_ref()).collect()
+}
+
 /// The classes of the guard's limits, with their minima; without a daemon that it is not needed.
 fn guard_shown(limits: &[&RateLimit]) -> Option<String> {
-    let guards: Vec<&Guarded> = limits.iter().filter_map(|limit| limit.guard.as_ref()).collect();
+    let guards = of_guard(limits);
     let first = guards.first()?;
     if !first.runs {
         return Some("The guard's daemon does not run; its limits stay in force.".to_owned());
@@ -217,15 +221,12 @@ fn taken_off(nic: &Nic, limits: &[&RateLimit], managers: &[&str]) -> String {
     if own.iter().any(|limit| limit.by == "proxmox") {
         lines.push(unlimited_by_proxmox(names, interface));
     }
-    let (guards, other): (Vec<&RateLimit>, Vec<&RateLimit>) =
-        other.into_iter().partition(|limit| limit.guard.is_some());
     let (of_hypervisor, other): (Vec<&RateLimit>, Vec<&RateLimit>) =
         other.into_iter().partition(|limit| limit.is_of_hypervisor());
     lines.extend(unlimited_by_hypervisor(&nic.place, &of_hypervisor));
-    let guards: Vec<&Guarded> = guards.into_iter().filter_map(|limit| limit.guard.as_ref()).collect();
-    lines.extend(unlimited_by_guard(&guards));
+    lines.extend(unlimited_by_guard(&of_guard(&other)));
     let (by_ovs, by_tc): (Vec<&RateLimit>, Vec<&RateLimit>) =
-        other.into_iter().partition(|limit| limit.by == "openvswitch");
+        other.into_iter().filter(|limit| limit.guard.is_none()).partition(|limit| limit.by == "openvswitch");
     if !by_ovs.is_empty() {
         lines.push(unlimited_by_ovs(interface, &by_ovs));
     }
