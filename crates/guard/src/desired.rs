@@ -10,6 +10,7 @@ use vmio_model::policy::policer::Policers;
 use vmio_model::policy::pool::{MemberKind, Pool};
 use vmio_model::policy::{Abilities, Direction, Entry, OnConflict, Policy, Spoofing, Uplink};
 use vmio_model::rate::BitRate;
+use vmio_model::words::first_of;
 
 use crate::interface::DiscoveredInterface;
 
@@ -323,9 +324,7 @@ fn strays(policy: &Policy, used: &BTreeSet<&String>, without: &[&str]) -> Vec<St
         .map(|entry| format!("{}: no interface that is here now matches {}", entry.place, entry.matcher))
         .collect();
     if !without.is_empty() {
-        let (named, more) = without.split_at(without.len().min(NAMED));
-        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        let names = named.join(", ");
+        let names = first_of(without, NAMED);
         let (verb, does, who) = match without.len() {
             1 => ("is", "it sends and receives", "it"),
             _ => ("are", "they send and receive", "they"),
@@ -335,7 +334,7 @@ fn strays(policy: &Policy, used: &BTreeSet<&String>, without: &[&str]) -> Vec<St
             Spoofing::Off => String::new(),
             _ => format!("; {who} may claim any address, those of gateways, too"),
         };
-        all.push(format!("{names}{more} {verb} in no class: what {does} shares `default`, which comes last{claims}"));
+        all.push(format!("{names} {verb} in no class: what {does} shares `default`, which comes last{claims}"));
     }
     all
 }

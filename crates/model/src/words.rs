@@ -1,4 +1,6 @@
-//! Numbers with nouns, and suggestions for misspelt words, the same in all outputs.
+//! Numbers with nouns, names of a list, and suggestions for misspelt words, the same in all outputs.
+
+use std::borrow::Borrow;
 
 /// `guest` for one, `guests` for any other number.
 pub fn plural(n: usize, what: &str) -> String {
@@ -13,6 +15,13 @@ pub fn count(n: usize, what: &str) -> String {
 /// `runs` of one, `run` of any other number: the verb behind [`count`].
 pub fn verb(n: usize, what: &str) -> String {
     format!("{what}{}", if n == 1 { "s" } else { "" })
+}
+
+/// The first names of a list, and how many more there are: `a, b`, `a, b and 3 more`.
+pub fn first_of<S: Borrow<str>>(names: &[S], most: usize) -> String {
+    let (named, more) = names.split_at(names.len().min(most));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!("{}{more}", named.join(", "))
 }
 
 /// A number with two significant digits: `34`, `2.4`.

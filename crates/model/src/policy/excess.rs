@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::units::show_time;
 use super::{Class, Policy};
+use crate::words::first_of;
 
 /// What becomes of what is above a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,13 +55,11 @@ pub fn note(policy: &Policy) -> Option<String> {
     let drops = |class: &Class| class.excess.drops() || class.flows.iter().any(|flow| flow.excess.drops());
     let all: Vec<&str> =
         policy.classes.iter().filter(|(_, class)| drops(class)).map(|(name, _)| name.as_str()).collect();
-    let (named, more) = all.split_at(all.len().min(NAMED));
-    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-    (!named.is_empty()).then(|| {
+    (!all.is_empty()).then(|| {
         format!(
-            "excess is dropped: what is above a maximum of {}{more} is lost at once and not held back in the guest. \
+            "excess is dropped: what is above a maximum of {} is lost at once and not held back in the guest. \
              Senders that do not slow down get the maximum; TCP gets a fraction of it (docs/guard.md, Excess)",
-            named.join(", ")
+            first_of(&all, NAMED)
         )
     })
 }

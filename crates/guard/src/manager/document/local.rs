@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmio_model::policy::{Direction, Policy};
 use vmio_model::rate::BitRate;
+use vmio_model::words::first_of;
 
 use crate::core::{MemberStatus, PoolStatus};
 
@@ -43,13 +44,11 @@ impl LocalDocument {
 
 /// The note on classes whose maximum holds only for what leaves by the uplink; `None` where there are none.
 pub fn local_note(classes: &[&str]) -> Option<String> {
-    let (named, more) = classes.split_at(classes.len().min(NAMED));
-    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-    (!named.is_empty()).then(|| {
+    (!classes.is_empty()).then(|| {
         format!(
-            "local traffic is not limited: what members of {}{more} send to other guests, to the host and into its \
+            "local traffic is not limited: what members of {} send to other guests, to the host and into its \
              tunnels may exceed their maximum; local = \"limit\" in a class holds that, too",
-            named.join(", ")
+            first_of(classes, NAMED)
         )
     })
 }

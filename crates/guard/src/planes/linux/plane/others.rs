@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::policy::Direction;
 use vmio_model::rate::ByteRate;
+use vmio_model::words::first_of;
 use vmio_node::netlink::tc::{self, Limit};
 
 use super::super::links::Link;
@@ -56,12 +57,10 @@ impl Others {
 
     /// A note on those beside which the guard holds nothing.
     pub(super) fn notes(&self) -> Option<String> {
-        let (named, more) = self.beside.split_at(self.beside.len().min(NAMED));
-        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        (!named.is_empty()).then(|| {
+        (!self.beside.is_empty()).then(|| {
             format!(
-                "limits of other programs on what guests receive, for which the policy has no class for them: {}{more}",
-                named.join(", ")
+                "limits of other programs on what guests receive, for which the policy has no class for them: {}",
+                first_of(&self.beside, NAMED)
             )
         })
     }
