@@ -22,7 +22,7 @@ const FEW: f64 = 0.05;
 /// By this share of a request's time a layer may take longer than the one above it: two clocks and two windows.
 const CLOCKS: f64 = 0.02;
 /// Share of the time from which a device, a processor or a thread is full.
-const FULL: f64 = 0.9;
+pub(super) const FULL: f64 = 0.9;
 
 /// Mean and percentiles of a time, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]

@@ -5,12 +5,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Layer;
-use super::cells::Times;
+use super::cells::{FULL, Times};
 use crate::top::Latency;
 use crate::top::load::{CpuLoad, GuestLoad, Interval, Transfer};
-
-/// Share of a processor from which a thread of the hypervisor is full.
-const FULL: f64 = 0.9;
 
 /// A disk of the host that a guest used.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
