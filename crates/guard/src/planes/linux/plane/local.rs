@@ -120,7 +120,7 @@ impl Linux {
             Some(caps) => flows::counted(&mut self.netlink, &caps.ifb, &caps.numbers, nested)?,
             None => ClassCounts::default(),
         };
-        let (policed, none) = (self.policed(key), || PlaneError::NoPool(key.clone()));
+        let (policed, none) = (self.policed(key, true), || PlaneError::NoPool(key.clone()));
         let (installed, classifier) = (self.pools.get_mut(key).ok_or_else(none)?, self.classifier.as_ref());
         let seen = installed.tenants.iter().filter_map(|(device, tenant)| {
             let counts = classifier?.counts(device)?;
@@ -153,8 +153,7 @@ impl InstalledPool {
                 Some(own) => (CountedBy::Caps, framed(framing, own.packets, own.bytes)),
                 None => (CountedBy::Interface, *came),
             };
-            let at_interface = seat.local_max.is_some() && !staged;
-            let policed = policed.get(&seat.number).filter(|_| at_interface).copied().unwrap_or(0);
+            let policed = policed.get(&seat.number).copied().unwrap_or(0);
             let local = LocalCount {
                 bytes: tallies.entry(interface.index).or_default().count(by, passed, *left),
                 limited: by != CountedBy::Interface || seat.local_max.is_some(),

@@ -50,7 +50,7 @@ impl Linux {
         let some = some.filter(|_| !whole && rest.is_none());
         let before = self.pools.get(pool).and_then(|installed| installed.counted.as_ref());
         let unclaimed = some.is_some() && before.is_some_and(|before| before.claims() == began.claims);
-        let (arrived, policed) = (self.came_in(pool), self.policed(pool));
+        let (arrived, policed) = (self.came_in(pool), self.policed(pool, false));
         let claimed = if unclaimed { BTreeMap::new() } else { self.claimed(pool) };
         let all = self.read_classes(pool, some.as_ref()).inspect_err(|_| self.forget(pool))?;
         if some.is_none() {
@@ -66,10 +66,6 @@ impl Linux {
             let there: BTreeSet<u16> = installed.order.iter().copied().collect();
             installed.tallies.retain(|number, _| there.contains(number));
         }
-        // What is dropped of all that a member sends is counted with its local traffic.
-        let staged = installed.stage.is_some();
-        let apart = |seat: &&DesiredMember| !staged && seat.local_max.is_some();
-        let apart: BTreeSet<u16> = installed.seats.iter().filter(apart).map(|seat| seat.number).collect();
         let tallies = &mut installed.tallies;
         let count = |(at, number): (usize, &u16)| {
             let known = before.get(at).copied().unwrap_or_default();
@@ -80,8 +76,7 @@ impl Linux {
             }
             let (counts, tally) =
                 (all.leaves.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
-            let policed = policed.get(number).filter(|_| !apart.contains(number)).copied().unwrap_or(0);
-            let dropped_packets = tally.count(&counts) + policed;
+            let dropped_packets = tally.count(&counts) + policed.get(number).copied().unwrap_or(0);
             Count {
                 // The class counts frames without their framing.
                 passed_bytes: tally.passed(framing),

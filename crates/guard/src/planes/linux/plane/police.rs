@@ -36,11 +36,13 @@ impl Linux {
         Ok(changes)
     }
 
-    /// Packets that were dropped at the members' buckets, by number; of none where no bucket is.
-    pub(super) fn policed(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
+    /// Packets that were dropped at the members' buckets, by number; of none where no bucket is. `local`: of members
+    /// whose maximum holds for all that they send, which are counted with their local traffic; else of all others.
+    pub(super) fn policed(&self, key: &PoolKey, local: bool) -> BTreeMap<u16, u64> {
         let classifier = self.classifier.as_ref().filter(|classifier| classifier.has_buckets());
         let (Some(installed), Some(classifier)) = (self.pools.get(key), classifier) else { return BTreeMap::new() };
-        let seats = installed.seats.iter().filter(|seat| seat.interface.is_some());
+        let is_local = |seat: &DesiredMember| installed.stage.is_none() && seat.local_max.is_some();
+        let seats = installed.seats.iter().filter(|seat| seat.interface.is_some() && is_local(seat) == local);
         seats.map(|seat| (seat.number, classifier.dropped_above(key.direction, seat.number))).collect()
     }
 }
