@@ -116,7 +116,8 @@ impl Linux {
             None => flows::counted(&mut self.netlink, &installed.at, &installed.numbers, nested)?,
         };
         if installed.stage.is_some() {
-            let at_uplink = flows::counted(&mut self.netlink, &installed.uplink, &stage::numbers(flows)?, nested)?;
+            // Its three classes have no flow classes.
+            let at_uplink = flows::counted(&mut self.netlink, &installed.uplink, &stage::numbers(flows)?, false)?;
             installed.count_backlog(&mut all.leaves, &at_uplink.leaves);
         }
         Ok(all)
