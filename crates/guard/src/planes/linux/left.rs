@@ -38,7 +38,7 @@ pub fn left(log: &UndoLog) -> Result<Vec<Left>> {
     let mut lowest: BTreeMap<(u32, Direction), Left> = BTreeMap::new();
     for index in htb::placed(&mut netlink, Placed::Ours)? {
         let Some(link) = links::by_index(&mut netlink, index)? else { continue };
-        let Root::Ours(found) = htb::read_leaves(&mut netlink, &link.device)? else { continue };
+        let Root::Ours(found) = htb::read_classes(&mut netlink, &link.device)? else { continue };
         let direction = if ifb::receives(&link) { Direction::GuestRx } else { Direction::GuestTx };
         for (device, number) in &numbered {
             let Some(class) = found.classes.get(number).map(|found| found.class) else { continue };

@@ -45,7 +45,7 @@ pub use tree::{Numbers, Tree, WantedLeaf};
 pub(super) use encode::{RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG};
 pub(super) use flow_tree::{KIND as HTB, flow_id, flow_of};
 pub(super) use queue::FLOWS;
-pub(super) use read::{Placed, hook, placed, read_leaves};
+pub(super) use read::{Placed, hook, placed, read_classes, read_leaves};
 
 /// The handle of our qdisc: `7a00:`. One at the root of an interface under this handle, of kind `htb`, is ours.
 pub const HANDLE: u32 = 0x7a00_0000;

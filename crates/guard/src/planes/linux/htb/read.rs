@@ -164,7 +164,7 @@ fn leaves(netlink: &mut Netlink, device: &Device, qdiscs: &[Qdisc]) -> Result<Ro
 }
 
 /// As [`read_leaves`], without the queues where the root is ours: the kernel lists those of all interfaces.
-pub(super) fn read_classes(netlink: &mut Netlink, device: &Device) -> Result<Root> {
+pub(in super::super) fn read_classes(netlink: &mut Netlink, device: &Device) -> Result<Root> {
     match root(netlink, device)? {
         Some(root) if root.is_ours() => ours(netlink, device, &root).map(Root::Ours),
         _ => read_leaves(netlink, device),
