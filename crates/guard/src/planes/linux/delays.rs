@@ -15,7 +15,7 @@ use vmio_model::top::latency::BUCKETS;
 use vmio_node::Reader;
 
 use super::Result;
-use super::classifier::loudly;
+use super::classifier::{loudly, map};
 use crate::planes::DelayCount;
 
 const WHY: &str = "how long packets wait in their class's queue";
@@ -153,8 +153,7 @@ fn tracepoints(reader: &dyn Reader) -> std::result::Result<(), Missing> {
 }
 
 fn delays(object: &Object) -> Map<'_> {
-    let found = object.maps().find(|m| m.name() == "delays");
-    found.expect("the object was built with this map")
+    map(object, "delays")
 }
 
 /// The object as built.

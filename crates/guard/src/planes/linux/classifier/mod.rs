@@ -365,7 +365,7 @@ impl Drop for Classifier {
 }
 
 /// A map of the object.
-fn map<'o>(object: &'o Object, name: &str) -> libbpf_rs::Map<'o> {
+pub(super) fn map<'o>(object: &'o Object, name: &str) -> libbpf_rs::Map<'o> {
     let found = object.maps().find(|m| m.name() == name);
     found.expect("the object was built with this map")
 }
