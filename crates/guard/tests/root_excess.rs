@@ -12,6 +12,7 @@ use crate::common::flood::{Load, flood, floods, under};
 use crate::common::frames::{Raw, ethernet, ipv4, set};
 use crate::common::state::State;
 use crate::common::test_host::{SINK, TestHost, carried, test_host};
+use crate::root_local::bytes;
 use crate::root_plane::{counts, interfaces, policy, tx};
 use crate::root_receive::{rx, tenants};
 use crate::root_takeover::kept;
@@ -155,13 +156,7 @@ fn a_maximum_of_all_needs_no_ifb() {
             let to_neighbour: Load<'_> = Box::new(|done: &AtomicBool| {
                 host.tenants[0].namespace.inside(|| flood(NEIGHBOUR, 1400, 1 << 20, done));
             });
-            let neighbours = || {
-                host.tenants[1].namespace.inside(|| {
-                    let text = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-                    let line = text.lines().find_map(|line| line.trim().strip_prefix("g0:")).unwrap();
-                    line.split_whitespace().next().unwrap().parse().unwrap()
-                })
-            };
+            let neighbours = || host.tenants[1].namespace.inside(|| bytes("g0").0);
             under([to_neighbour], || {
                 is_at("to a neighbour", 5e6, neighbours, || local(&mut core).dropped_packets);
             });

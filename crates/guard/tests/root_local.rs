@@ -72,7 +72,7 @@ fn local(core: &mut Core<Linux>, pool: usize, name: &str) -> LocalCount {
 }
 
 /// Bytes that an interface of the thread's namespace has received and sent.
-fn bytes(interface: &str) -> (u64, u64) {
+pub fn bytes(interface: &str) -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
     let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{interface}:"))).unwrap();
     let numbers: Vec<u64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
