@@ -174,8 +174,7 @@ static __always_inline int look(struct __sk_buff *skb, int received, struct seen
 		at += 40;
 #pragma unroll
 		for (i = 0; i < MOST_HEADERS; i++) {
-			if (next != IPPROTO_HOPOPTS && next != IPPROTO_DSTOPTS && next != IPPROTO_ROUTING &&
-			    next != IPPROTO_FRAGMENT)
+			if (!is_extension(next))
 				break;
 			if (bpf_skb_load_bytes(skb, at, head, 4))
 				return 0;

@@ -143,6 +143,13 @@ static __always_inline int forged_arp(struct __sk_buff *skb, const struct tenant
 	return !owns(tenant, who);
 }
 
+/* Whether a header of IPv6 is followed by another one, as far as they are looked through. */
+static __always_inline int is_extension(__u8 header)
+{
+	return header == IPPROTO_HOPOPTS || header == IPPROTO_DSTOPTS || header == IPPROTO_ROUTING ||
+	       header == IPPROTO_FRAGMENT;
+}
+
 /* Where the ICMPv6 message of a packet begins, whose IPv6 header is there; 0 where it has none, -1 where it is hidden
  * behind more headers than are looked through. */
 static __always_inline int icmpv6(struct __sk_buff *skb, __u32 at)
@@ -157,8 +164,7 @@ static __always_inline int icmpv6(struct __sk_buff *skb, __u32 at)
 	for (i = 0; i < MOST_HEADERS; i++) {
 		if (next == IPPROTO_ICMPV6)
 			return at;
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_DSTOPTS && next != IPPROTO_ROUTING &&
-		    next != IPPROTO_FRAGMENT)
+		if (!is_extension(next))
 			return 0;
 		if (bpf_skb_load_bytes(skb, at, head, 4))
 			return 0;
@@ -170,8 +176,7 @@ static __always_inline int icmpv6(struct __sk_buff *skb, __u32 at)
 	}
 	if (next == IPPROTO_ICMPV6)
 		return at;
-	return next == IPPROTO_HOPOPTS || next == IPPROTO_DSTOPTS || next == IPPROTO_ROUTING || next == IPPROTO_FRAGMENT ? -1
-															    : 0;
+	return is_extension(next) ? -1 : 0;
 }
 
 /* Whether an option from there on names another's Ethernet address as the guest's. */
