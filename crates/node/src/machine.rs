@@ -4,9 +4,10 @@
 //! `fork` and `exec` and can be read back from `/proc/PID/environ` (proc_pid_environ(5)): the
 //! one mark that also finds a process after its parent was killed with SIGKILL.
 
-use std::ffi::c_long;
+use std::ffi::{OsStr, c_long};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -28,6 +29,15 @@ pub const LOGIN_VARIABLES: [&str; 2] = ["VMIO_POWER_USER", "VMIO_POWER_PASSWORD"
 
 /// How long a killed process may take to go before this is reported as a failure.
 pub(crate) const DEATH_LIMIT: Duration = Duration::from_secs(10);
+
+/// A program to start: it inherits the environment but for logins.
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for name in LOGIN_VARIABLES {
+        command.env_remove(name);
+    }
+    command
+}
 
 /// Seconds on this machine's `CLOCK_MONOTONIC`.
 pub fn monotonic_seconds() -> f64 {

@@ -35,10 +35,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::machine::{LOGIN_VARIABLES, OWNER_VARIABLE};
+use crate::machine::{self, OWNER_VARIABLE};
 
 pub use line::Line;
 
@@ -67,16 +67,13 @@ impl Helper {
             Some(input) => (input.into(), theirs.into()),
             None => (theirs.into(), Stdio::null()),
         };
-        let mut command = Command::new(&self.program);
+        let mut command = machine::command(&self.program);
         command.arg0(OsStr::from_bytes(self.name.to_bytes())).args(&self.args).current_dir("/");
         command.stdin(input).stdout(output).stderr(Stdio::null());
         match owner {
             Some(cookie) => command.env(OWNER_VARIABLE, cookie),
             None => command.env_remove(OWNER_VARIABLE),
         };
-        for name in LOGIN_VARIABLES {
-            command.env_remove(name);
-        }
         // SAFETY: between fork and exec the closure makes one plain system call.
         unsafe {
             command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from));

@@ -7,14 +7,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::error::Trouble;
-use crate::machine::LOGIN_VARIABLES;
-use crate::{Exec, Local, Node};
+use crate::{Exec, Local, Node, machine};
 
 /// How long the guest's agent may take for an answer, in seconds.
 const ANSWER_SECONDS: u32 = 20;
@@ -62,7 +61,7 @@ impl Virsh {
         let (input, theirs) = UnixStream::pair()?;
         input.set_write_timeout(Some(LIMIT))?;
         let own = || theirs.try_clone().map(|stream| Stdio::from(OwnedFd::from(stream)));
-        let child = Command::new(program)
+        let child = machine::command(program)
             .args(options)
             .arg("--quiet")
             // Errors stand between the answers.
@@ -70,8 +69,6 @@ impl Virsh {
             .stdout(own()?)
             .stderr(own()?)
             .envs([("LC_ALL", "C"), ("TERM", "dumb")])
-            .env_remove(LOGIN_VARIABLES[0])
-            .env_remove(LOGIN_VARIABLES[1])
             // Ctrl-C is handled by vmio.
             .process_group(0)
             .spawn()?;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, setsid};
 
-use crate::machine::{LOGIN_VARIABLES, OWNER_VARIABLE, lock, poll_for};
+use crate::machine::{self, OWNER_VARIABLE, lock, poll_for};
 use crate::{End, Error, Exec, Result};
 
 /// How long the output of a command that has ended is still awaited from children that it left
@@ -89,12 +89,9 @@ fn signal_group(pid: u32, signal: Signal) {
     }
 }
 
-/// `cmd` as a child of this process, marked with `cookie`. It inherits the environment but for logins.
+/// `cmd` as a child of this process, marked with `cookie`.
 fn command_of(cmd: &Exec, cookie: Option<&str>) -> Command {
-    let mut command = Command::new(&cmd.program);
-    for name in LOGIN_VARIABLES {
-        command.env_remove(name);
-    }
+    let mut command = machine::command(&cmd.program);
     command.args(&cmd.args).envs(&cmd.env).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.stdin(if cmd.stdin.is_empty() { Stdio::null() } else { Stdio::piped() });
     if let Some(cookie) = cookie {
@@ -322,6 +319,7 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
+    use crate::machine::LOGIN_VARIABLES;
 
     #[test]
     fn no_program_inherits_a_login() {

@@ -7,14 +7,14 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use crate::machine::{LOGIN_VARIABLES, lock};
+use crate::machine::{self, lock};
 use crate::reach::{self, Carrier, END_LIMIT, Error, LIMIT, MOST_SAID, Machine, NO_PLACE, OURS, Program, SILENCE};
 
 mod address;
@@ -102,7 +102,7 @@ impl Ssh {
         let script = script.trim_end();
         let (input, output): (OwnedFd, OwnedFd) = (stream.try_clone()?.into(), stream.into());
         let (program, options) = ssh.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut child = Command::new(program)
+        let mut child = machine::command(program)
             .args(options)
             // Nobody is asked: a host that is not known, or a key with a password, is an error. The rest is the user's.
             .args(["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"])
@@ -111,8 +111,6 @@ impl Ssh {
             .arg(format!("exec sh -c '{script}'"))
             // Its messages are parsed.
             .env("LC_ALL", "C")
-            .env_remove(LOGIN_VARIABLES[0])
-            .env_remove(LOGIN_VARIABLES[1])
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output))
             .stderr(Stdio::piped())

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use super::Address;
-use crate::machine::LOGIN_VARIABLES;
+use crate::machine;
 
 /// Where `ssh` goes for an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,11 +25,8 @@ impl Host {
     /// When `ssh` cannot be started, or does not say.
     pub fn of(ssh: &[String], address: &Address) -> io::Result<Self> {
         let (program, options) = ssh.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut command = Command::new(program);
+        let mut command = machine::command(program);
         command.args(options).arg("-G").args(address.words()).stdin(Stdio::null());
-        for name in LOGIN_VARIABLES {
-            command.env_remove(name);
-        }
         let output = command.output()?;
         let stderr_text = || io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned());
         Self::read(&String::from_utf8_lossy(&output.stdout)).ok_or_else(stderr_text)
