@@ -173,11 +173,9 @@ impl Runner<'_> {
 
     /// The error of a failed workload, with its cause: the guest is gone, or the server of its disk.
     fn classify_failure(&mut self, prepared: &PreparedActor, error: workloads::Error) -> anyhow::Error {
-        let failed = match (&error, self.guests.get(&prepared.actor.side)) {
-            (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
-                anyhow::Error::new(running.guest.give_up(&error.to_string()))
-            }
-            _ => anyhow::Error::new(error),
+        let failed = match error {
+            workloads::Error::Node(gone @ vmio_node::Error::Gone { .. }) => self.told_by_guest(gone.into()),
+            error => error.into(),
         };
         let target = prepared.actor.target().and_then(|target| self.bed.targets.made.get_mut(target));
         match (prepared.actor.attachment(), target) {
