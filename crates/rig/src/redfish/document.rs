@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use vmio_model::result::is_power;
 
-use super::Amount;
+use super::{Amount, MOST_LETTERS, shown};
 
 /// Most parts of a chassis that are told.
 const MOST_PARTS: usize = 16;
@@ -75,9 +75,9 @@ impl Told {
         let several = controls.len() > 1;
         let control = |(at, control): (usize, &PowerControl)| {
             let name = control.name.as_deref().filter(|name| !name.is_empty());
-            let name: String = name.unwrap_or("part").chars().filter(|c| !c.is_control()).take(40).collect();
             let watts = control.power_consumed_watts.filter(sound)?;
-            Some((several.then(|| format!("{} {name}", at + 1)), Amount::Watts(watts)))
+            let numbered = || format!("{} {}", at + 1, shown(name.unwrap_or("part"), MOST_LETTERS));
+            Some((several.then(numbered), Amount::Watts(watts)))
         };
         let all: Vec<_> = controls.iter().take(MOST_PARTS).enumerate().filter_map(control).collect();
         if !all.is_empty() {

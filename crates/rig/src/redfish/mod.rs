@@ -30,6 +30,8 @@ const MOST_BYTES: u64 = 1 << 20;
 const MOST_PATH_BYTES: usize = 200;
 /// Most chassis that are looked at.
 const MOST_CHASSIS: usize = 16;
+/// Most letters of a name that a controller gives to a chassis or a part.
+const MOST_LETTERS: usize = 40;
 /// Longest file of certificates: that of a distribution has 250 KiB.
 const MOST_CA_BYTES: usize = 4 << 20;
 /// Time for one answer. Controllers are slow, most of all at the first connection.
@@ -201,7 +203,7 @@ impl Controller {
         for link in [&chassis.environment_metrics, &chassis.power].into_iter().flatten() {
             match self.get::<Told>(&link.path, until) {
                 Ok(told) if !told.amounts().is_empty() => {
-                    return Ok(Some(Source { path: link.path.clone(), chassis: shown(name, 40) }));
+                    return Ok(Some(Source { path: link.path.clone(), chassis: shown(name, MOST_LETTERS) }));
                 }
                 // Some controllers name what they do not have.
                 Ok(_) | Err(Error::Status { status: 404, .. }) => {}
