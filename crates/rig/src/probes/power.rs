@@ -114,9 +114,14 @@ fn sensors(node: &Arc<dyn Node>, counted: bool, cell_seconds: f64) -> Vec<Sensor
     machine::within(LIMIT, move || hwmon::usable(node.reader(), counted, cell_seconds)).unwrap_or_default()
 }
 
-/// Whether a cell has enough readings of a meter that is asked so often.
+/// Seconds of a cell that has enough readings of a meter that is asked so often.
+fn least_seconds(every: Duration) -> f64 {
+    f64::from(LEAST_READINGS) * every.as_secs_f64()
+}
+
+/// Whether a cell is so long.
 fn is_long(every: Duration, cell_seconds: f64) -> bool {
-    cell_seconds >= f64::from(LEAST_READINGS) * every.as_secs_f64()
+    cell_seconds >= least_seconds(every)
 }
 
 fn named(
@@ -132,9 +137,12 @@ fn named(
         why,
     };
     let unseen = |why: Unseen| Refused::Unseen { meter: name.to_string(), why: Box::new(why) };
-    let long = |every| match is_long(every, cell_seconds) {
+    let long = |every: Duration| match is_long(every, cell_seconds) {
         true => Ok(()),
-        false => Err(unseen(Unseen::ShortCells { seconds: cell_seconds, every: every.as_secs_f64() })),
+        false => {
+            let (seconds, least) = (cell_seconds, least_seconds(every));
+            Err(unseen(Unseen::ShortCells { seconds, every: every.as_secs_f64(), least }))
+        }
     };
     match name {
         MeterName::Powercap => counted(reader).map(ProbeSubject::Energy).map_err(|why| missing(&METER, why)),

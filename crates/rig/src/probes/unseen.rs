@@ -50,11 +50,10 @@ pub enum Unseen {
     #[error("too many questions to meters have no answer yet, so this one is not asked")]
     Hangs,
     #[error(
-        "a meter that is asked every {every} s needs cells of {} s or more, and these are of {seconds} s: measure \
-         longer cells (without --quick, or by `repeat.seconds` of a study)",
-        every * 3.0
+        "a meter that is asked every {every} s needs cells of {least} s or more, and these are of {seconds} s: measure \
+         longer cells (without --quick, or by `repeat.seconds` of a study)"
     )]
-    ShortCells { seconds: f64, every: f64 },
+    ShortCells { seconds: f64, every: f64, least: f64 },
     #[error("no sensor of power can be read, or all average over more than half of a cell of {seconds} s")]
     NoSensor { seconds: f64 },
     #[error("a power of {watts:.0} W is none of a machine")]
