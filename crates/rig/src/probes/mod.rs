@@ -277,6 +277,11 @@ impl ProbePoint {
     pub fn here(node: Arc<dyn Node>, subject: ProbeSubject) -> Self {
         Self { node, name: String::new(), subject }
     }
+
+    /// Whether it is a disk of the host: a guest's own is watched, too.
+    pub fn is_hosts_disk(&self) -> bool {
+        self.name.is_empty() && matches!(self.subject, ProbeSubject::Disk(_))
+    }
 }
 
 #[cfg(test)]

@@ -156,12 +156,12 @@ fn first_disk(points: &[ProbePoint], looks: &[Looked], ticks: &[FileSample], ear
     let until = ticks.first()?.seconds + early.as_secs_f64();
     let begun: Vec<FileSample> = ticks.iter().take_while(|tick| tick.seconds <= until).cloned().collect();
     looks.iter().find_map(|(at, probe, look)| {
-        let (ProbePoint { name, subject, .. }, Look::Files(files, places)) = (&points[*at], look) else { return None };
-        if !name.is_empty() || !matches!(subject, ProbeSubject::Disk(_)) {
+        let (point, Look::Files(files, places)) = (&points[*at], look) else { return None };
+        if !point.is_hosts_disk() {
             return None;
         }
-        let figures = files.conclude(subject, &own(&begun, places), &mut Vec::new()).ok()?;
-        DeviceUse::of(&ProbeResult::here(subject.watched(), probe, figures))
+        let figures = files.conclude(&point.subject, &own(&begun, places), &mut Vec::new()).ok()?;
+        DeviceUse::of(&ProbeResult::here(point.subject.watched(), probe, figures))
     })
 }
 

@@ -15,7 +15,7 @@ use crate::engine::measure::Impossible;
 use crate::engine::stage::settings::{self, Chosen};
 use crate::engine::stage::warm::not_warm;
 use crate::engine::stage::{PreparedActor, RunLimits};
-use crate::probes::{self, Observed, ProbePoint, ProbeSubject, Watch, foreign, power};
+use crate::probes::{self, Observed, ProbePoint, Watch, foreign, power};
 use crate::workloads::{self, Gentle, Serving};
 
 /// Length of the look at the device before a cell.
@@ -30,8 +30,7 @@ fn start_quietly(actors: &[PreparedActor]) -> bool {
 impl Runner<'_> {
     /// What others do at the device: its counters for a moment before the cell.
     fn look_before(&self, points: &[ProbePoint]) -> anyhow::Result<Option<DeviceUse>> {
-        let is_of_host = |point: &&ProbePoint| point.name.is_empty() && matches!(point.subject, ProbeSubject::Disk(_));
-        let disks: Vec<ProbePoint> = points.iter().filter(is_of_host).cloned().collect();
+        let disks: Vec<ProbePoint> = points.iter().filter(|point| point.is_hosts_disk()).cloned().collect();
         if disks.is_empty() {
             return Ok(None);
         }
