@@ -300,6 +300,11 @@ impl Study {
         self.cells().iter().flat_map(Cell::actors).all(|actor| actor.side.shares_kernel())
     }
 
+    /// Whether anybody works on this host.
+    pub fn uses_host(&self) -> bool {
+        self.cells().iter().flat_map(Cell::actors).any(|actor| !actor.side.is_afar())
+    }
+
     /// Whether any cell is on a disk, so that it has a place, a size and a write budget.
     pub fn has_disks(&self) -> bool {
         self.named_cells().any(|cell| cell.targets().next().is_some())

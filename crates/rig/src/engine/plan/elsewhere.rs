@@ -11,11 +11,6 @@ use crate::disks::targets;
 use crate::disks::targets::elsewhere::DEVICE;
 use crate::{nets, workloads};
 
-/// Whether anybody works on this host, who could be in the way of others here.
-pub(super) fn uses_host(study: &Study) -> bool {
-    study.cells().iter().flat_map(Cell::actors).any(|actor| !actor.side.is_afar())
-}
-
 /// Another machine that is named for nothing is a mistake.
 pub(super) fn refuse_idle(study: &Study, options: &PlanOptions) -> Result<(), Failure> {
     let cells = study.cells();

@@ -14,7 +14,7 @@ use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_model::study::{GIB, Study};
 use vmio_node::Node;
 
-use self::elsewhere::{refuse_idle, uses_host};
+use self::elsewhere::refuse_idle;
 use self::place::{existing_part, place, room_elsewhere};
 use self::rates::{needed_bytes, rates, refilled};
 use self::unmet::unmet;
@@ -165,7 +165,8 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
         space.prepared_bytes = 0;
     }
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
-    let gentle = options.gentle || (!options.no_gentle && !others.guests.is_empty() && uses_host(&study));
+    // Who works on this host could be in the way of others here.
+    let gentle = options.gentle || (!options.no_gentle && !others.guests.is_empty() && study.uses_host());
     rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &options.state_dir, backing));
     rates.probed = gentle;
     rates.metered = here && power::is_likely(reader, &options.power, study.repeat.seconds);

@@ -3,13 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmio_model::cell::{Cell, Side};
 use vmio_model::result::AtRest;
 use vmio_model::study::SETTLE_SECONDS;
 
 use super::Runner;
 use crate::engine::environment::now;
-use crate::nodes::NodeId;
 use crate::probes::{ProbePoint, ProbeSubject, Watch, foreign, power};
 
 /// How often it is seen whether the run is being ended.
@@ -18,9 +16,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 impl Runner<'_> {
     /// Measures the machine at rest where there is a meter, and stores it. Guests have ended.
     pub fn measure_rest(&mut self) -> anyhow::Result<()> {
-        let here = |side: &Side| !NodeId::of(side).is_elsewhere();
-        let cells = self.bed.study.cells();
-        if self.bed.meters.is_empty() || !cells.iter().flat_map(Cell::actors).any(|actor| here(&actor.side)) {
+        if self.bed.meters.is_empty() || !self.bed.study.uses_host() {
             return Ok(());
         }
         let seconds = self.bed.study.repeat.rest_seconds();
