@@ -71,9 +71,10 @@ fn a_host_is_looked_at_only_where_that_is_asked() {
 #[test]
 fn requests_that_make_no_sense_say_what_would() {
     let state = with_files(&[("guard.toml", POLICY)]);
+    let example = format!("help: for example: vmio guard set --state {} class NAME --clear", state.path().display());
     for (args, words) in [
         (&["set", "class", "--clear"][..], "the name of the class is missing"),
-        (&["set", "class", "--clear"], "help: for example: vmio guard set --state"),
+        (&["set", "class", "--clear"], example.as_str()),
         (&["set", "class", "gold", "--max", "5Mbit", "--confirm", "5m"], "write \"300s\""),
         (&["apply", "--config", "guard.toml"], "the daemon rereads the files that it was started with"),
     ] {

@@ -74,11 +74,12 @@ fn a_policy_is_in_force_changed_and_taken_off() {
         host.ends(&["guard", "set", "class", "gold", "--min", "10Mbit", "--confirm", "60s"], 0);
         host.ends(&["guard", "confirm"], 0);
         host.ends(&["guard", "confirm"], 2);
+        let state = host.dir.path().join("state");
+        let meant = format!("did you mean: vmio guard set --state {} class gold --min 10Mbit", state.display());
         for (args, said) in [
             (&["class", "gald", "--min", "10Mbit"][..], "guard set class gald: no file has such a class"),
             (&["class", "gold", "--min", "10Mbps"], "guard set class gold --min: `bps` means bytes in some tools"),
-            (&["gold", "min=10Mbit"], "did you mean: vmio guard set --state"),
-            (&["gold", "min=10Mbit"], "class gold --min 10Mbit"),
+            (&["gold", "min=10Mbit"], meant.as_str()),
         ] {
             let (_, err) = host.ends(&[&["guard", "set"][..], args].concat(), 2);
             assert!(state_dir::unfolded(&err).contains(said), "{said}: {err}");
