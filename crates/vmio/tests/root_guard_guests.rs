@@ -10,6 +10,7 @@ use vmio_testbed::{net, poll_for, poll_until};
 
 use crate::help::guarded::{TestHost, ip, qemu};
 use crate::help::schema::fits;
+use crate::help::state_dir::unfolded;
 
 const UUID: &str = "6f6b1c1e-0c2f-4b7e-9d0a-0b1f6a6f0001";
 
@@ -182,7 +183,6 @@ fn scan_names_what_a_guard_holds_a_guest_to() {
         let policy = host.policy();
         let (out, _) = host.ends(&["guard", "check", "--host", "--config", policy.to_str().unwrap()], 0);
         let line = format!("in force: tap0 ({web}): vmio guard limits what it sends to 2 Mbit/s, class tin");
-        let unfolded = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(unfolded(&out).contains(&line), "{out}");
         // As printed, with a rate.
         let set = change.lines().find(|line| line.starts_with("vmio guard set")).unwrap().replace("RATE", "3Mbit");
