@@ -76,7 +76,7 @@ fn nobody(error: &ClientError, asked: &str) -> anyhow::Error {
     if let Some(pid) = record::other_guard() {
         return record::other_guard_runs(&format!("{error}, but "), pid);
     }
-    let recorded = Record::here().ok().and_then(|record| record.directory());
+    let recorded = record::directory();
     // Without the right to ask the kernel (an error here) the general message is given.
     if recorded.is_none() && !linux::stands().unwrap_or(false) {
         // The unit has the default directory.

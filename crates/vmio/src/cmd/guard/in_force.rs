@@ -16,7 +16,7 @@ use vmio_model::policy::Direction;
 use vmio_model::policy::pool::called;
 use vmio_node::tap::{self, HolderState, NetworkNamespace, Process};
 
-use super::record::Record;
+use super::record;
 use crate::context::Context;
 use crate::paths::Paths;
 
@@ -47,23 +47,23 @@ pub struct InForce {
     pub unread: Option<Unread>,
 }
 
-/// The state directory of the guard of this network namespace, as far as it is recorded.
-fn recorded() -> Option<PathBuf> {
-    Record::here().ok()?.directory()
-}
-
 /// Socket of the guard of this network namespace, whatever its state directory is; else that of one which observes.
 pub fn socket(context: &Context) -> PathBuf {
-    recorded().as_deref().map_or_else(|| context.paths.guard_socket(), Paths::guard_socket_of)
+    socket_of(record::directory().as_deref(), context)
+}
+
+fn socket_of(recorded: Option<&Path>, context: &Context) -> PathBuf {
+    recorded.map_or_else(|| context.paths.guard_socket(), Paths::guard_socket_of)
 }
 
 /// The limits of the guard of this network namespace; none where no guard was started here.
 pub fn of_guard(context: &Context) -> InForce {
-    let state = recorded().filter(|dir| !Paths::option_of(dir).is_empty());
-    match Client::at(&socket(context)).within(LIMIT).get::<Status>("/v1/status") {
-        Ok(status) => InForce { held: of_status(&status, state.as_deref()), unread: None },
-        Err(ClientError::Nobody(_)) => left(state.as_deref()),
-        Err(e) => InForce { held: Vec::new(), unread: Some(unread(&e, state.as_deref())) },
+    let recorded = record::directory();
+    let state = recorded.as_deref().filter(|dir| !Paths::option_of(dir).is_empty());
+    match Client::at(&socket_of(recorded.as_deref(), context)).within(LIMIT).get::<Status>("/v1/status") {
+        Ok(status) => InForce { held: of_status(&status, state), unread: None },
+        Err(ClientError::Nobody(_)) => left(state),
+        Err(e) => InForce { held: Vec::new(), unread: Some(unread(&e, state)) },
     }
 }
 
@@ -107,7 +107,8 @@ fn of_member(pool: &PoolDocument, member: &MemberDocument, state: Option<&Path>)
 
 /// Those that a guard without a daemon has left.
 fn left(state: Option<&Path>) -> InForce {
-    let Some(dir) = recorded() else { return InForce::default() };
+    // Anew: a guard that has ended meanwhile leaves no record.
+    let Some(dir) = record::directory() else { return InForce::default() };
     let read = UndoLog::look(&Paths::guard_ledger(&dir)).map_err(|e| e.to_string());
     match read.and_then(|log| linux::left(&log).map_err(|e| e.to_string())) {
         Ok(left) => InForce { held: left.into_iter().map(|left| of_left(left, state)).collect(), unread: None },

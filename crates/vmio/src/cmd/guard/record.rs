@@ -86,6 +86,11 @@ fn is_same(one: &Path, other: &Path) -> bool {
         || fs::canonicalize(one).ok().is_some_and(|one| fs::canonicalize(other).is_ok_and(|other| one == other))
 }
 
+/// The state directory with the ledger of this network namespace's guard, as far as it is recorded.
+pub fn directory() -> Option<PathBuf> {
+    Record::here().ok()?.directory()
+}
+
 /// The process id of a guard of this network namespace, whose socket is elsewhere.
 pub fn other_guard() -> Option<u32> {
     NamespaceLock::holder().ok().flatten()
@@ -94,7 +99,7 @@ pub fn other_guard() -> Option<u32> {
 /// The error of a command that such a guard keeps from its work; `before` says what was not done.
 pub fn other_guard_runs(before: &str, pid: u32) -> anyhow::Error {
     let runs = format!("{before}a guard runs in this network namespace (process {pid})");
-    let (what, help) = match Record::here().ok().and_then(|record| record.directory()) {
+    let (what, help) = match directory() {
         Some(dir) => (
             format!("{runs}, with the state directory {}", dir.display()),
             format!(
