@@ -85,19 +85,25 @@ struct Bucket {
     one_time_burst: Option<u64>,
 }
 
+impl Bucket {
+    /// What is added in a second; `None` for no limit.
+    fn rate(&self) -> Option<u64> {
+        (self.size > 0 && self.refill_time > 0).then(|| self.size.saturating_mul(1000) / self.refill_time)
+    }
+}
+
 impl Limiter {
     /// The same of a network card, where it has one of bytes: excess stays in the guest, or at its tap.
     fn of_card(&self, direction: Direction) -> Option<RateLimit> {
-        let bucket = self.bandwidth.as_ref().filter(|b| b.size > 0 && b.refill_time > 0)?;
-        let rate = ByteRate::new(bucket.size.saturating_mul(1000) / bucket.refill_time).bits();
+        let bucket = self.bandwidth.as_ref()?;
+        let rate = ByteRate::new(bucket.rate()?).bits();
         let burst_bytes = Some(bucket.size.saturating_add(bucket.one_time_burst.unwrap_or(0)));
         Some(RateLimit { burst_bytes, ..RateLimit::new(FIRECRACKER, direction, rate, false) })
     }
 
     fn shown(&self) -> Vec<String> {
         let rate = |bucket: &Option<Bucket>, unit: &str| {
-            let bucket = bucket.as_ref().filter(|b| b.size > 0 && b.refill_time > 0)?;
-            let rate = bucket.size.saturating_mul(1000) / bucket.refill_time;
+            let rate = bucket.as_ref()?.rate()?;
             Some(format!("{rate} {unit} by Firecracker's rate limiter"))
         };
         [rate(&self.ops, "IOPS"), rate(&self.bandwidth, "bytes/s")].into_iter().flatten().collect()
