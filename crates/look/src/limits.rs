@@ -56,7 +56,7 @@ pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) -> Vec<Unread> {
     };
     let mut shared: BTreeMap<String, Vec<RateLimit>> = BTreeMap::new();
     for guest in guests {
-        let own = guest.pid.is_none_or(|pid| process::same_namespace(host.reader(), pid, "net"));
+        let own = is_of_own_namespace(host, guest);
         let container = guest.shares_kernel();
         let daemon = match guest.manager.as_deref() {
             Some("incus") => Some("incus"),
@@ -64,11 +64,9 @@ pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) -> Vec<Unread> {
             _ => container.then_some("lxd"),
         };
         for nic in &mut guest.nics {
-            // A container's interface is the end of its veth pair here.
-            let here = own || nic.backend.as_deref() == Some("veth");
             let Some(name) = nic.interface.value().clone().filter(|name| net::is_name(name)) else { continue };
             let switched = is_switched(nic);
-            if !here {
+            if !is_here(own, nic) {
                 let read = host_end(nic).and_then(|name| {
                     let found = ask(Passed {
                         name: &name,
@@ -104,12 +102,21 @@ pub fn settle(host: &HostView<'_>, guests: &mut [Guest]) -> Vec<Unread> {
 /// The interface of this host that a card's packets pass, and whether it is not the card's own: then it is the end here
 /// of its pod's veth pair.
 pub fn passed_here(host: &HostView<'_>, guest: &Guest, nic: &Nic) -> Option<(String, bool)> {
-    let own = guest.pid.is_none_or(|pid| process::same_namespace(host.reader(), pid, "net"));
-    // A container's interface is the end of its veth pair here.
-    if own || nic.backend.as_deref() == Some("veth") {
+    if is_here(is_of_own_namespace(host, guest), nic) {
         return Some((nic.interface.value().clone()?, false));
     }
     host_end(nic).map(|end| (end, true))
+}
+
+/// Whether a guest's process is in vmio's own network namespace.
+fn is_of_own_namespace(host: &HostView<'_>, guest: &Guest) -> bool {
+    guest.pid.is_none_or(|pid| process::same_namespace(host.reader(), pid, "net"))
+}
+
+/// Whether a card's interface is in vmio's own network namespace, by whether its guest (`own`) is.
+fn is_here(own: bool, nic: &Nic) -> bool {
+    // A container's interface is the end of its veth pair here.
+    own || nic.backend.as_deref() == Some("veth")
 }
 
 /// What the kernel limits at interfaces of this host behind which no guest's card is known (the end of a veth pair of
