@@ -113,6 +113,11 @@ const COLUMNS: [(&str, &[Layer]); 4] = [
     ("host and\ndevice", &[Layer::HostBlock, Layer::Device]),
 ];
 
+/// Places of the columns whose layers a part has.
+fn columns_of(part: &Part) -> Vec<usize> {
+    (0..COLUMNS.len()).filter(|at| COLUMNS[*at].1.iter().any(|layer| part.layers.contains(layer))).collect()
+}
+
 /// A run as a document. With `verbose` a terminal shows all cells.
 pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
     let mut doc = document::Document::new(format!("Run {}: where the time of one request goes", of.run));
@@ -133,10 +138,8 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
         }
         let same = same.as_deref();
         tables(&mut doc, &timed, times_table, same, verbose);
-        let columns =
-            |part: &Part| COLUMNS.iter().filter(|(_, own)| own.iter().any(|l| part.layers.contains(l))).count();
-        if timed.iter().filter_map(|cell| cell.waterfall.as_ref()).flat_map(|w| &w.parts).any(|part| columns(part) > 1)
-        {
+        let mut parts = timed.iter().filter_map(|cell| cell.waterfall.as_ref()).flat_map(|w| &w.parts);
+        if parts.any(|part| columns_of(part).len() > 1) {
             let what = format!("{JOINED} is told together with the next figure to its right.");
             doc.put(paragraph(Kind::Dim, (0, 0), what));
         }
@@ -207,8 +210,7 @@ fn times_table(cells: &[&CellLayers], same: Option<&str>) -> Table {
             texts[0] = short(waterfall.total_seconds).into();
         }
         for part in parts {
-            let own = |at: &usize| COLUMNS[*at].1.iter().any(|layer| part.layers.contains(layer));
-            let places: Vec<usize> = (0..COLUMNS.len()).filter(own).collect();
+            let places = columns_of(part);
             let Some((last, others)) = places.split_last() else { continue };
             // What was not told apart stands in its last column.
             others.iter().for_each(|at| texts[at + 1] = Cell::from(JOINED));
@@ -249,6 +251,11 @@ fn limit(bound: Bound) -> &'static str {
         Bound::HypervisorThread => "hypervisor thread",
         Bound::Requests => "requests at once",
     }
+}
+
+/// A time, or that it is not known.
+fn known(seconds: Option<f64>) -> String {
+    seconds.map_or(DASH.to_owned(), time)
 }
 
 fn short(seconds: f64) -> String {
@@ -301,8 +308,7 @@ fn in_full(doc: &mut document::Document, cell: &CellLayers) {
     let rows = waterfall.parts.iter().map(row).chain([whole]);
     doc.put(Table::new("Layer", Layout::new(60), columns).with(rows).into());
     if let Some(Times { p50_seconds, p99_seconds, .. }) = cell.latency {
-        let told = |seconds: Option<f64>| seconds.map_or(DASH.to_owned(), time);
-        let mut text = format!("Latency by the workload: p50 {}, p99 {}", told(p50_seconds), told(p99_seconds));
+        let mut text = format!("Latency by the workload: p50 {}, p99 {}", known(p50_seconds), known(p99_seconds));
         text += &cell.submission_seconds.map_or(String::new(), |s| format!("; {} before it to submit", time(s)));
         doc.put(say((0, 0), text + "."));
     }
@@ -382,8 +388,7 @@ pub fn guest(of: &GuestLayers) -> document::Document {
 }
 
 fn three_times(times: &Times) -> Vec<String> {
-    let told = |seconds: Option<f64>| seconds.map_or(DASH.to_owned(), time);
-    vec![time(times.mean_seconds), told(times.p50_seconds), told(times.p99_seconds)]
+    vec![time(times.mean_seconds), known(times.p50_seconds), known(times.p99_seconds)]
 }
 
 fn live_answer(of: &GuestLayers) -> String {
