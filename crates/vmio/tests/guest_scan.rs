@@ -216,7 +216,7 @@ const CANNOT: &[(&str, &str)] = &[
     ("slow-governor", "the governor is the host's, and a host that is a guest has none"),
     ("ksm", "it is the host's, and has to have run for long"),
     ("bridge-netfilter", "it is the namespace's, and would be every guest's (tested with a real bridge, `advice`)"),
-    ("bsd-queues", "only a manager says which system is in a guest"),
+    ("bsd-queues", "a manager or a name has to say that it is a BSD (tested with made-up guests)"),
     ("host-clock-source", "it is the host's, and would be every guest's"),
     ("hpet-left-on", "a KVM that gives Hyper-V's timers is needed, which one in a guest may not"),
 ];
