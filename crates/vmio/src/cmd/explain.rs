@@ -1,6 +1,7 @@
 //! `vmio explain`: where the time of one request goes, layer by layer, of a stored run or of a running guest.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use vmio_model::waterfall::live;
 use vmio_node::Local;
 
 use super::scan::pick;
+use super::top::seconds_within;
 use crate::context::{Context, Outcome};
 use crate::report::document;
 use crate::report::explain::{self, Document, GuestLayers, RunLayers, SCHEMA_VERSION, UNSEEN};
@@ -59,12 +61,10 @@ pub struct Args {
 }
 
 /// Shortest and longest time to watch.
-const SECONDS: std::ops::RangeInclusive<f64> = 1.0..=3600.0;
+const SECONDS: RangeInclusive<f64> = 1.0..=3600.0;
 
 fn seconds(text: &str) -> Result<Duration, WordError> {
-    let number = text.strip_suffix('s').unwrap_or(text).trim().parse::<f64>().ok();
-    let wrong = || WordError(format!("seconds from {} to {}, for example 10", SECONDS.start(), SECONDS.end()));
-    number.filter(|s| SECONDS.contains(s)).map(Duration::from_secs_f64).ok_or_else(wrong)
+    seconds_within(text, &SECONDS, "10").map(Duration::from_secs_f64)
 }
 
 /// Runs the verb.

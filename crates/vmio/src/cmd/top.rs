@@ -1,5 +1,7 @@
 //! `vmio top`: who uses the disks, the wire and the processors now, and who suffers for it.
 
+use std::ops::RangeInclusive;
+
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use vmio_model::study::WordError;
 
@@ -51,12 +53,17 @@ pub struct Args {
 }
 
 /// Shortest and longest interval.
-const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+const SECONDS: RangeInclusive<f64> = 0.1..=3600.0;
 
 fn seconds(text: &str) -> Result<f64, WordError> {
+    seconds_within(text, &SECONDS, "3")
+}
+
+/// A time in seconds, with or without an `s`. The error has the example.
+pub fn seconds_within(text: &str, range: &RangeInclusive<f64>, example: &str) -> Result<f64, WordError> {
     let number = text.strip_suffix('s').unwrap_or(text).trim().parse::<f64>().ok();
-    let wrong = || WordError(format!("seconds from {} to {}, for example 3", SECONDS.start(), SECONDS.end()));
-    number.filter(|s| SECONDS.contains(s)).ok_or_else(wrong)
+    let wrong = || WordError(format!("seconds from {} to {}, for example {example}", range.start(), range.end()));
+    number.filter(|s| range.contains(s)).ok_or_else(wrong)
 }
 
 /// Columns by their names, and by their titles.
