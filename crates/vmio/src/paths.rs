@@ -95,7 +95,7 @@ impl Paths {
     }
 
     /// ` --state DIR`, for a command that is printed.
-    pub fn naming(state: &Path) -> String {
+    fn naming(state: &Path) -> String {
         format!(" --state {}", shell(&state.to_string_lossy()))
     }
 
