@@ -27,6 +27,7 @@ mod moved;
 mod observe;
 mod others;
 mod police;
+mod queueless;
 mod read_cache;
 mod receive;
 mod stage;
@@ -93,6 +94,8 @@ struct InstalledPool {
     stage: Option<Stage>,
     /// Traffic of its members beside the uplink.
     local: Local,
+    /// Whether it has no queues.
+    queueless: bool,
     /// Its members.
     seats: Vec<DesiredMember>,
     /// Whether each member is held to a limit by itself, instead of by what others leave.
@@ -108,6 +111,8 @@ struct InstalledPool {
     tenants: BTreeMap<Device, Tenant>,
     /// Packets dropped, by the member's number.
     tallies: BTreeMap<u16, Tally>,
+    /// Whether these were counted by the programs last, and not by its classes.
+    by_programs: bool,
     /// The last counters; None since it was reconciled.
     counted: Option<Counted>,
 }
@@ -166,18 +171,20 @@ impl Linux {
         let takeover = self.may_take_over(&pool.key);
         let flows = self.flows()?;
         let numbers = numbers(&pool.seats, flows)?;
-        self.count_before(&pool.key, &hierarchy, &numbers);
+        self.count_before(pool, &hierarchy, &numbers);
         let (stage, mut changes) = self.stage(pool, &uplink, compiled, &hierarchy, &numbers)?;
         let (caps, capping) = self.caps(pool, &uplink, compiled.framing)?;
         changes += capping;
         let before = self.pools.remove(&pool.key);
-        let (mut tenants, mut tallies, staged, mut local) =
-            before.map_or_else(Default::default, |i| (i.tenants, i.tallies, i.stage, i.local));
+        let had_none = before.as_ref().is_some_and(|installed| installed.queueless);
+        let (mut tenants, mut tallies, by_programs, staged, mut local) =
+            before.map_or_else(Default::default, |i| (i.tenants, i.tallies, i.by_programs, i.stage, i.local));
         let put = match &stage {
             Some(stage) => stage::numbers(flows).and_then(|numbers| {
                 let (log, at_uplink) = (&self.past.log, &stage.at_uplink);
                 put(&mut self.netlink, log, &uplink, at_uplink, &numbers, Cause::Policy, takeover)
             }),
+            None if pool.is_queueless() => Ok(htb::Applied { steps: Vec::new(), replaced: None }),
             None => {
                 let log = &self.past.log;
                 put(&mut self.netlink, log, &uplink, &hierarchy, &numbers, Cause::Policy, takeover)
@@ -190,6 +197,7 @@ impl Linux {
             let leave = Leave {
                 host: htb::classid(HOST_NUMBER),
                 stage: through.map(|through| (htb::classid(GUESTS_NUMBER), through)),
+                queueless: pool.is_queueless().then_some(compiled.framing),
             };
             let classifier = self.past.loaded(&mut self.classifier)?;
             changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, leave)?);
@@ -198,6 +206,9 @@ impl Linux {
             let lead = |seat: &DesiredMember| through.or(capped.filter(|_| seat.is_capped()));
             changes += self.police(&pool.seats, Direction::GuestTx, compiled.framing)?;
             changes += self.classify(&pool.seats, compiled.framing, &lead, &mut tenants)?;
+            if pool.is_queueless() {
+                changes += self.remove_needless(&uplink)?;
+            }
             if stage.is_none() && staged.is_some() {
                 self.remove_stage(&uplink)?;
             }
@@ -215,18 +226,25 @@ impl Linux {
             uplink,
             stage,
             local,
+            queueless: if done.is_ok() { pool.is_queueless() } else { had_none },
             seats: pool.seats.clone(),
             capped,
             compiled: compiled.clone(),
             hierarchy,
             numbers,
             tallies,
+            by_programs,
             order,
             tenants,
             counted: None,
         };
+        let counts_otherwise = installed.by_programs != installed.queueless;
         self.pools.insert(pool.key.clone(), installed);
-        done.map(|()| changes).map_err(PlaneError::from)
+        done?;
+        if counts_otherwise {
+            self.count(&pool.key, true)?;
+        }
+        Ok(changes)
     }
 
     /// Finds a pool's uplink and the hierarchy to put in force: the compiled one, with the loop's limits if it is

@@ -28,7 +28,7 @@ impl Linux {
         let what = format!("what guests receive from {uplink}");
         let at = ifb::make(&mut self.netlink, &ifb::name("rx", &uplink), &what, ifb::QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
-        self.count_before(&pool.key, &hierarchy, &numbers);
+        self.count_before(pool, &hierarchy, &numbers);
         // Recorded before the rest, so that it can be removed after a failure.
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
         let installed = InstalledPool {
@@ -40,12 +40,14 @@ impl Linux {
                 .get_mut(&pool.key)
                 .map(|installed| std::mem::take(&mut installed.local))
                 .unwrap_or_default(),
+            queueless: false,
             seats: pool.seats.clone(),
             capped,
             compiled: compiled.clone(),
             hierarchy: hierarchy.clone(),
             numbers: numbers.clone(),
             tallies: self.pools.get(&pool.key).map(|installed| installed.tallies.clone()).unwrap_or_default(),
+            by_programs: false,
             order,
             tenants: BTreeMap::new(),
             counted: None,
