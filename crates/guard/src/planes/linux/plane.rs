@@ -8,7 +8,7 @@ use vmio_model::policy::program::{Framing, Hierarchy, Program};
 use vmio_model::policy::{Abilities, Direction, compile};
 
 use super::classifier::{Classifier, Leave, Tenant};
-use super::htb::{self, Cause, Numbers};
+use super::htb::{self, BuiltFlows, Cause, Numbers};
 use super::netlink::events::Events;
 use super::undo_log::PlaneLog;
 use super::{Device, Error, Netlink, links};
@@ -42,7 +42,7 @@ use local::Local;
 use others::Others;
 use read_cache::{Counted, Unsure};
 use stage::Stage;
-use sweep::{Past, put};
+use sweep::Past;
 
 /// The entry of this plane in [`crate::planes::ALL`].
 pub const ENTRY: Entry = Entry {
@@ -63,6 +63,8 @@ pub struct Linux {
     flows: Option<bool>,
     past: Past,
     pools: BTreeMap<PoolKey, InstalledPool>,
+    /// What was built for flow classes, by the index of the interface with the queues.
+    built: BTreeMap<u32, BuiltFlows>,
     /// Pools that were in force once.
     interrupted: BTreeMap<PoolKey, Interrupted>,
     /// When nothing was reported as changed last, or all was read back.
@@ -136,7 +138,7 @@ impl Linux {
         let past = Past::look(PlaneLog::here(&options.log)?, options.log.outlives());
         let taps = Taps::new(options.log.clone(), past.log.namespace());
         let (takeover, flows, pools) = (options.takeover, None, BTreeMap::new());
-        let (events, there, beside, cards, interrupted, others, meter) = Default::default();
+        let (built, events, there, beside, cards, interrupted, others, meter) = Default::default();
         let unsure = Unsure::new();
         Ok(Linux {
             netlink,
@@ -145,6 +147,7 @@ impl Linux {
             flows,
             past,
             pools,
+            built,
             interrupted,
             seen: Instant::now(),
             followed: 0,
@@ -180,15 +183,10 @@ impl Linux {
         let (mut tenants, mut tallies, by_programs, staged, mut local) =
             before.map_or_else(Default::default, |i| (i.tenants, i.tallies, i.by_programs, i.stage, i.local));
         let put = match &stage {
-            Some(stage) => stage::numbers(flows).and_then(|numbers| {
-                let (log, at_uplink) = (&self.past.log, &stage.at_uplink);
-                put(&mut self.netlink, log, &uplink, at_uplink, &numbers, Cause::Policy, takeover)
-            }),
+            Some(stage) => stage::numbers(flows)
+                .and_then(|numbers| self.put(&uplink, &stage.at_uplink, &numbers, Cause::Policy, takeover)),
             None if pool.is_queueless() => Ok(htb::Applied { steps: Vec::new(), replaced: None }),
-            None => {
-                let log = &self.past.log;
-                put(&mut self.netlink, log, &uplink, &hierarchy, &numbers, Cause::Policy, takeover)
-            }
+            None => self.put(&uplink, &hierarchy, &numbers, Cause::Policy, takeover),
         };
         let done = put.and_then(|applied| {
             changes += applied.steps.len();
@@ -313,6 +311,7 @@ impl Plane for Linux {
             changes += self.put_in_force(pool, desired.on_conflict)?;
         }
         changes += self.settle()?;
+        self.forget_built();
         changes += self.cards(desired)?;
         self.taps.hold(desired)?;
         self.measure(desired);

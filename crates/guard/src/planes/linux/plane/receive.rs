@@ -10,7 +10,7 @@ use super::super::classifier::Receive;
 use super::super::htb::Cause;
 use super::super::{Device, Error, htb, ifb, links};
 use super::identity::address;
-use super::{InstalledPool, Linux, flows, numbers, put};
+use super::{InstalledPool, Linux, flows, numbers};
 use crate::desired::{DEFAULT_NUMBER, DesiredMember, DesiredPool, HOST_NUMBER};
 use crate::planes::PlaneError;
 
@@ -53,8 +53,7 @@ impl Linux {
             counted: None,
         };
         self.pools.insert(pool.key.clone(), installed);
-        let log = &self.past.log;
-        let applied = put(&mut self.netlink, log, &at, &hierarchy, &numbers, Cause::Policy, takeover)?;
+        let applied = self.put(&at, &hierarchy, &numbers, Cause::Policy, takeover)?;
         flows::begin_anew(&mut self.installed(&pool.key)?.tallies, &applied.steps, |_| true);
         let policed = self.police(&pool.seats, Direction::GuestRx, compiled.framing)?;
         let receive = Receive {
