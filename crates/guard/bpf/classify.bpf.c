@@ -391,7 +391,7 @@ int receive(struct __sk_buff *skb)
 {
 	struct destination to = { .uplink = skb->ifindex };
 	struct receiver *receiver = bpf_map_lookup_elem(&receivers, &to.uplink);
-	__u32 *class;
+	__u32 *class, index;
 
 	if (!receiver)
 		return TC_ACT_UNSPEC;
@@ -404,7 +404,9 @@ int receive(struct __sk_buff *skb)
 		else if (reserved(to.address))
 			skb->priority = receiver->host;
 	}
-	if (is_above(skb, RECEIVED | (skb->priority & NUMBERS)))
+	index = RECEIVED | (skb->priority & NUMBERS);
+	count_arrived(index);
+	if (is_above(skb, index))
 		return TC_ACT_SHOT;
 	if (receiver->redirect)
 		return bpf_redirect(receiver->redirect, 0);

@@ -49,7 +49,7 @@ impl Linux {
         let rest = self.begins_to_rest(pool);
         let began = self.clear_traffic_mark(pool)?;
         let none = || PlaneError::NoPool(pool.clone());
-        let (mut moved, some) = self.pools.get(pool).ok_or_else(none)?.moved(self.classifier.as_ref());
+        let (mut moved, some) = self.pools.get(pool).ok_or_else(none)?.moved(pool.direction, self.classifier.as_ref());
         let some = some.filter(|_| !whole && rest.is_none());
         let before = self.pools.get(pool).and_then(|installed| installed.counted.as_ref());
         let unclaimed = some.is_some() && before.is_some_and(|before| before.claims() == began.claims);
