@@ -197,15 +197,17 @@ impl Linux {
                 stage: through.map(|through| (htb::classid(GUESTS_NUMBER), through)),
                 queueless: pool.is_queueless().then_some(compiled.framing),
             };
-            let classifier = self.past.loaded(&mut self.classifier)?;
-            changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, leave)?);
-            classifier.own(&uplink, &identity::gateways(pool))?;
+            if !pool.is_queueless() {
+                changes += self.classify_at(&uplink, leave)?;
+            }
+            self.past.loaded(&mut self.classifier)?.own(&uplink, &identity::gateways(pool))?;
             let capped = caps.as_ref().map(|caps| caps.ifb.index);
             let lead = |seat: &DesiredMember| through.or(capped.filter(|_| seat.is_capped()));
             changes += self.police(&pool.seats, Direction::GuestTx, compiled.framing)?;
             changes += self.classify(&pool.seats, compiled.framing, &lead, &mut tenants)?;
             if pool.is_queueless() {
-                changes += self.remove_needless(&uplink)?;
+                // Each guest's bucket is in force before its class is not.
+                changes += self.classify_at(&uplink, leave)? + self.remove_needless(&uplink)?;
             }
             if stage.is_none() && staged.is_some() {
                 self.remove_stage(&uplink)?;
