@@ -16,7 +16,7 @@ use crate::root_plane::{counts, interfaces, policy};
 use crate::root_takeover::{kept, start};
 use vmio_guard::core::Core;
 use vmio_guard::planes::Plane;
-use vmio_guard::planes::linux::{Linux, Netlink, htb};
+use vmio_guard::planes::linux::{Linux, Netlink, htb, stands};
 use vmio_testbed::net::{apart, apart_with_bpffs, run, tried};
 use vmio_testbed::{poll_for, poll_until};
 
@@ -180,6 +180,7 @@ fn either_form_is_taken_over() {
                 assert_eq!((core.reconcile().unwrap(), has_ours(&host)), (0, ours));
                 assert_eq!(queues() == found, !ours);
                 core.leave();
+                assert!(stands().unwrap());
             };
             again(ledger.path(), &alone(4), false);
             again(ledger.path(), &shared(4), true);
@@ -189,6 +190,7 @@ fn either_form_is_taken_over() {
             core.leave();
             kept(ledger.path()).undo().unwrap();
             assert_eq!(State::now(), before);
+            assert!(!stands().unwrap());
         });
     }
 }

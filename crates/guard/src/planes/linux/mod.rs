@@ -170,12 +170,13 @@ pub fn down<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<Vec<Strin
     Ok(names.into_iter().filter(|name| is_down(name)).cloned().collect())
 }
 
-/// Whether any interface has queues of a guard, or programs that outlive it are pinned.
+/// Whether any interface has queues or filters of a guard, or programs that outlive it are pinned.
 ///
 /// # Errors
 /// When the kernel gives no netlink socket, or refuses.
 pub fn stands() -> Result<bool> {
-    if !htb::placed(&mut Netlink::open()?, htb::Placed::Ours)?.is_empty() {
+    let mut netlink = Netlink::open()?;
+    if !htb::placed(&mut netlink, htb::Placed::Ours)?.is_empty() || classifier::has_filters(&mut netlink)? {
         return Ok(true);
     }
     let namespace = undo_log::PlaneLog::here(&UndoLog::memory())?.namespace();

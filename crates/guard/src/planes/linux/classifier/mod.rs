@@ -52,7 +52,7 @@ pub use claims::{Checks, as_compared};
 pub use counters::Counts;
 pub(super) use pins::PinDirectory;
 pub use point::AttachMode;
-pub(super) use sweep::sweep;
+pub(super) use sweep::{has_filters, sweep};
 pub use uplink::{Leave, Receive};
 
 /// Most interfaces of a classifier (`max_entries` of its maps).

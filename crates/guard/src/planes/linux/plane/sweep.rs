@@ -74,7 +74,7 @@ impl Linux {
         if self.past.pin_directory.as_ref().map(PinDirectory::is_used).transpose()? == Some(true) {
             return Ok(true);
         }
-        Ok(links::all(&mut self.netlink)?.iter().any(ifb::is_ours))
+        Ok(links::all(&mut self.netlink)?.iter().any(ifb::is_ours) || classifier::has_filters(&mut self.netlink)?)
     }
 
     /// Checks the ledger once, and records that limits are in force if there will be `changes`.
