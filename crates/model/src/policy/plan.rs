@@ -112,8 +112,8 @@ pub struct Pool {
     pub capacity_bps: BitRate,
     /// Capacity less the sum of all rates and of idle hard minima.
     pub unused_bps: BitRate,
-    /// Whether token buckets enforce all of it, without queues: then rates that are limited by the capacity are those of
-    /// the uplink's own queue and not the policy's.
+    /// Whether token buckets enforce all of it, without queues: then rates that are limited by the capacity are those
+    /// of the uplink's own queue and not the policy's.
     pub queueless: bool,
 }
 

@@ -1,6 +1,6 @@
-//! What needs queues at an uplink, of what guests send. A policy that asks for maxima alone, each of which drops what is
-//! above it, is enforced by token buckets, and the uplink keeps the queue that it has. Whether it does depends on the
-//! policy alone and not on the guests that are there, so that none that comes or goes changes it.
+//! What needs queues at an uplink, of what guests send. A policy that asks for maxima alone, each of which drops what
+//! is above it, is enforced by token buckets, and the uplink keeps the queue that it has. Whether it does depends on
+//! the policy alone and not on the guests that are there, so that none that comes or goes changes it.
 
 use std::collections::BTreeSet;
 use std::fmt;

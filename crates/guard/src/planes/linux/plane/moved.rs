@@ -1,7 +1,7 @@
 //! Whose counters may have changed since they were read: what a guest sends is counted at its interface first, and what
 //! it receives at the uplink, by programs whose counters are in this process's memory. Where few of many members have
-//! sent or received something, these alone are asked for. All are read from time to time, since foreign programs may let
-//! packets bypass ours.
+//! sent or received something, these alone are asked for. All are read from time to time, since foreign programs may
+//! let packets bypass ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -64,8 +64,8 @@ impl InstalledPool {
         classifier: Option<&Classifier>,
     ) -> (Moved, Option<BTreeSet<u16>>) {
         let at = Instant::now();
-        // What waits at a member's own interface comes later; flow classes have counters of their own; and what a bucket
-        // drops is not counted as come in.
+        // What waits at a member's own interface comes later; flow classes have counters of their own; and what a
+        // bucket drops of what a guest sends is not counted as come in.
         let can_tell = self.order.len() >= MANY
             && self.local.caps.is_none()
             && self.seats.iter().all(|seat| seat.policers.is_none())
