@@ -84,8 +84,7 @@ fn of_pool(doc: &mut Document, pool: &PoolDocument, view: View<'_>) {
         let long = long_time(pool.interrupted_seconds_total);
         format!("interrupted from outside {times} since the start, for about {long} in all")
     });
-    let excess = excess(&pool.members, verbose).filter(|_| !pool.queueless);
-    let lines = [why_free, stage, excess, local(pool), interrupted];
+    let lines = [why_free, stage, excess(pool, verbose), local(pool), interrupted];
     lines.into_iter().flatten().for_each(|line| doc.put(say((0, 0), line)));
     doc.put(list((0, 2), cut(pool.members.iter().filter_map(held_back).collect(), state)));
 }
@@ -220,14 +219,16 @@ fn dropped(member: &MemberDocument) -> u64 {
 }
 
 /// Where what exceeds a limit waits: how many interfaces at each place.
-fn excess(members: &[MemberDocument], verbose: bool) -> Option<String> {
+fn excess(pool: &PoolDocument, verbose: bool) -> Option<String> {
+    let members = &pool.members;
     let number = |word: &str| members.iter().filter(|m| m.excess.as_ref().is_some_and(|e| e.waits == word)).count();
     let of = |(word, place): (&str, &str)| match number(word) {
         0 => None,
         number => Some(format!("{place} ({number})")),
     };
     let places = [("held", "in the guest"), ("queued", "on this host"), ("nic", "in the card")];
-    let waits: Vec<String> = places.into_iter().filter_map(of).collect();
+    let there = places.into_iter().filter(|(word, _)| !pool.queueless || *word != "queued");
+    let waits: Vec<String> = there.filter_map(of).collect();
     let waits = (!waits.is_empty()).then(|| format!("excess waits {}", waits.join(", ")));
     let all: Vec<String> = waits.into_iter().chain(of(("none", "not limited"))).collect();
     let why = if verbose { "" } else { "; why: --verbose" };

@@ -185,7 +185,10 @@ fn an_uplink_without_queues_says_so() {
     let text = unfolded(&text_at(&status, true, Style::PLAIN, 80));
     assert!(text.contains("eth0 guest_tx: 1 Gbit/s; no queue; maxima by token bucket"), "{text}");
     let sent = text.split("eth0 guest_rx").next().unwrap();
-    assert!(!sent.contains("excess waits on this host"), "{sent}");
+    assert!(!sent.contains("excess waits on this host") && !sent.contains("on this host (1)"), "{sent}");
+    status.pools[0].members[1].excess.as_mut().unwrap().waits = "none".to_owned();
+    let text = unfolded(&text_at(&status, false, Style::PLAIN, 80));
+    assert!(text.contains("not limited (1)"), "{text}");
 }
 
 #[test]
