@@ -24,7 +24,7 @@ use vmio_testbed::{poll_for, poll_until};
 const FOREIGN: &str = "tc qdisc add dev u0 root handle 11: pfifo limit 5000";
 
 /// Of 40 Mbit/s; t1 has a maximum, t2 none.
-fn alone(max: u64) -> String {
+pub fn alone(max: u64) -> String {
     format!(
         "[uplink.u0]\ncapacity = \"40Mbit\"\n[class.host]\nmin = \"0bit\"\npriority = 4\n[class.default]\npriority = 4\n\
          [class.low]\nmax = \"{max}Mbit\"\nexcess = \"drop\"\n[class.open]\n\
