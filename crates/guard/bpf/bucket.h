@@ -43,7 +43,8 @@ struct bucket {
 	__u64 rate;       /* the limit that `full` was counted by */
 	__u64 lasts;
 	__u64 dropped;    /* packets; of a member also those of its flow classes */
-	__u64 room[4];
+	__u64 arrived;    /* packets that a member receives, whether it has a bucket or not */
+	__u64 room[3];
 };
 
 struct {
@@ -242,6 +243,15 @@ static __noinline int is_above_flow(struct __sk_buff *skb, __u32 index, __u64 by
 		return 1;
 	}
 	return 0;
+}
+
+/* Counts what a member receives, so that who has nothing new need not be asked for. */
+static __always_inline void count_arrived(__u32 index)
+{
+	struct bucket *bucket = bpf_map_lookup_elem(&buckets, &index);
+
+	if (bucket)
+		add(&bucket->arrived, 1);
 }
 
 /* Whether a packet is dropped for the maximum of its member, or of a flow class of it; counts it. */

@@ -47,8 +47,8 @@ struct counts {
 	__u64 wire_bytes;     /* of all frames, with headers of each and framing */
 	__u64 spoofed_packets;
 	__u64 spoofed_bytes;
-	__u64 room;
-	__u64 left_bytes;     /* of `wire_bytes`, what reached an uplink */
+	__u64 above_bytes;    /* of `wire_bytes`, what reached an uplink and was dropped there above a maximum */
+	__u64 left_bytes;     /* and what left by one */
 };
 
 struct {
@@ -196,13 +196,17 @@ struct {
 	__type(value, struct lead);
 } led SEC(".maps");
 
-/* By the index of an uplink: the classid of the host's own traffic there; and where guests' packets were queued in an
- * IFB before, that of all that comes from there. */
+/* By the index of an uplink: the classid of the host's own traffic there; where guests' packets were queued in an IFB
+ * before, that of all that comes from there; and where no queue of ours counts what leaves, where that is counted. */
 struct leaver {
 	__u32 host;
 	__u32 staged;
 	__u32 through;    /* index of that IFB */
 	__u32 stirred;    /* something has left since this was 0 */
+	__u32 own;        /* slot in `counters` of the host's own, and 1; 0 where there are queues */
+	__u32 others;     /* the same of what is in no class */
+	__u16 overhead;   /* as of a tenant */
+	__u16 least;
 };
 
 struct {
@@ -229,44 +233,73 @@ static __always_inline __u32 number(struct __sk_buff *skb, __u32 handle)
 	return 0;
 }
 
-/* Counts what reached an uplink, as it was counted at its interface: the rest went elsewhere on this host. */
-static __always_inline void count_left(struct __sk_buff *skb, const struct lead *lead)
+/* The counters of a slot, by its number and 1; none for 0. */
+static __always_inline struct counts *counted(__u32 beyond)
 {
-	__u32 slot = lead->counted - 1, number;
-	struct counts *counts = lead->counted ? bpf_map_lookup_elem(&counters, &slot) : 0;
+	__u32 slot = beyond - 1;
+
+	return beyond ? bpf_map_lookup_elem(&counters, &slot) : 0;
+}
+
+/* Counts what leaves an uplink without queues and is no guest's. */
+static __always_inline void count_left(struct __sk_buff *skb, const struct leaver *leaver, __u32 beyond)
+{
+	struct counts *counts = counted(beyond);
+	__u32 many;
 
 	if (counts)
-		add(&counts->left_bytes, frames(skb, lead->overhead, lead->least, &number));
+		add(&counts->left_bytes, frames(skb, leaver->overhead, leaver->least, &many));
 }
 
 /* What leaves by an uplink, before its queues. What came in nowhere is the host's own, whatever priority its
  * programs have set; what came in somewhere keeps the class that it got there, and any other priority (a router's,
- * from the TOS) counts for nothing. */
+ * from the TOS) counts for nothing. Where there are no queues of ours, those of others find no class of ours in the
+ * priority, and any other as it was. What a guest sends is counted as at its interface: the rest of what was counted
+ * there went elsewhere on this host. */
 SEC("tcx/egress")
 int leave(struct __sk_buff *skb)
 {
-	__u32 index = skb->ifindex, class;
+	__u32 index = skb->ifindex, class, many;
 	struct leaver *leaver = bpf_map_lookup_elem(&uplinks, &index);
+	struct counts *counts;
 	struct lead *lead;
+	__u64 bytes = 0;
 
 	if (!leaver)
 		return TC_ACT_UNSPEC;
 	stir(&leaver->stirred);
 	if (!skb->ingress_ifindex) {
-		skb->priority = leaver->host;
+		if (leaver->own)
+			count_left(skb, leaver, leaver->own);
+		else
+			skb->priority = leaver->host;
 		return TC_ACT_UNSPEC;
 	}
 	class = number(skb, leaver->host);
-	if (!class) {
+	if (leaver->own && !((skb->priority ^ leaver->host) >> 16))
 		skb->priority = 0;
+	if (!class) {
+		if (leaver->own)
+			count_left(skb, leaver, leaver->others);
+		else
+			skb->priority = 0;
 		return TC_ACT_UNSPEC;
 	}
 	lead = bpf_map_lookup_elem(&led, &class);
 	if (lead) {
-		count_left(skb, lead);
-		if (lead->policed && is_above(skb, class))
+		counts = counted(lead->counted);
+		if (counts)
+			bytes = frames(skb, lead->overhead, lead->least, &many);
+		if (lead->policed && is_above(skb, class)) {
+			if (counts)
+				add(&counts->above_bytes, bytes);
 			return TC_ACT_SHOT;
+		}
+		if (counts)
+			add(&counts->left_bytes, bytes);
 	}
+	if (leaver->own)
+		return TC_ACT_UNSPEC;
 	if (!leaver->staged) {
 		skb->priority = (leaver->host & 0xffff0000) | class;
 		return TC_ACT_UNSPEC;
@@ -358,7 +391,7 @@ int receive(struct __sk_buff *skb)
 {
 	struct destination to = { .uplink = skb->ifindex };
 	struct receiver *receiver = bpf_map_lookup_elem(&receivers, &to.uplink);
-	__u32 *class;
+	__u32 *class, index;
 
 	if (!receiver)
 		return TC_ACT_UNSPEC;
@@ -371,7 +404,9 @@ int receive(struct __sk_buff *skb)
 		else if (reserved(to.address))
 			skb->priority = receiver->host;
 	}
-	if (is_above(skb, RECEIVED | (skb->priority & NUMBERS)))
+	index = RECEIVED | (skb->priority & NUMBERS);
+	count_arrived(index);
+	if (is_above(skb, index))
 		return TC_ACT_SHOT;
 	if (receiver->redirect)
 		return bpf_redirect(receiver->redirect, 0);

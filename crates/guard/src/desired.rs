@@ -8,7 +8,7 @@ use vmio_model::policy::assign::{Interface, assign};
 use vmio_model::policy::compile::{Compiled, Refusal, compile};
 use vmio_model::policy::policer::Policers;
 use vmio_model::policy::pool::{MemberKind, Pool};
-use vmio_model::policy::{Abilities, Direction, Entry, OnConflict, Policy, Spoofing, Uplink};
+use vmio_model::policy::{Abilities, Direction, Entry, Form, OnConflict, Policy, Spoofing, Uplink};
 use vmio_model::rate::BitRate;
 use vmio_model::words::first_of;
 
@@ -108,8 +108,9 @@ pub struct DesiredPool {
     pub unheld: Vec<UnlimitedInterface>,
     /// IP addresses on the uplink's network that no guest may claim.
     pub gateways: Vec<IpAddr>,
-    /// Where its queues are: one place for all interfaces, so that they share exactly.
-    pub queue: Queue,
+    /// Where its queues are: one place for all interfaces, so that they share exactly. `None` where token buckets
+    /// enforce all of it without queues.
+    pub queue: Option<Queue>,
     /// The plane's program, and what the control loop does.
     pub compiled: Compiled,
 }
@@ -117,7 +118,12 @@ pub struct DesiredPool {
 impl DesiredPool {
     /// Whether the queues of sent traffic are on an IFB before the uplink, which the host's own traffic does not pass.
     pub fn is_staged(&self) -> bool {
-        self.key.direction == Direction::GuestTx && self.queue == Queue::Ifb
+        self.key.direction == Direction::GuestTx && self.queue == Some(Queue::Ifb)
+    }
+
+    /// Whether it has no queues: all that the policy asks for are maxima, by token buckets.
+    pub fn is_queueless(&self) -> bool {
+        self.queue.is_none()
     }
 
     /// Whether it needs the control loop.
@@ -238,7 +244,8 @@ pub fn desired(
     for (uplink, Uplink { gateways, .. }) in &policy.uplinks {
         for direction in Direction::ALL {
             let here = matched.iter().filter(|m| m.entry.uplink == *uplink && m.entry.class_in(direction).is_some());
-            let mut plan = held::plan(policy, plane, uplink, direction, here, strictness);
+            let queueless = direction == Direction::GuestTx && is_queueless(policy, uplink, plane);
+            let mut plan = held::plan(policy, plane, (uplink.as_str(), direction, queueless), here, strictness);
             problems.append(&mut plan.refused);
             let Some((pool, cards)) = cards::split_off(policy, uplink, direction, &mut plan) else { continue };
             notes.append(&mut plan.notes);
@@ -246,7 +253,7 @@ pub fn desired(
             if direction == Direction::GuestRx && plan.seated.is_empty() && plan.unheld.is_empty() {
                 continue;
             }
-            let queue = held::queue(direction, plan.seated.iter().map(|(_, holding)| holding));
+            let queue = (!queueless).then(|| held::queue(direction, plan.seated.iter().map(|(_, holding)| holding)));
             let mut interfaces = plan.seated.into_iter();
             let seat = |seat: &vmio_model::policy::pool::PoolMember| {
                 let found = if seat.who == MemberKind::Interface { interfaces.next() } else { None };
@@ -281,7 +288,11 @@ pub fn desired(
             };
             let seats = pool.seats.iter().map(seat).collect();
             match compile(&pool, plane) {
-                Ok(compiled) => {
+                Ok(mut compiled) => {
+                    if queueless {
+                        // They are of the program, by which queues share.
+                        compiled.notes.clear();
+                    }
                     let key = PoolKey { uplink: uplink.clone(), direction };
                     let (unheld, gateways) = (plan.unheld, gateways.clone());
                     pools.push(DesiredPool { key, pool, seats, cards, unheld, gateways, queue, compiled });
@@ -314,6 +325,12 @@ impl Desired {
     pub fn exceeded_locally<'a>(&self, policy: &'a Policy) -> Vec<&'a str> {
         policy.exceeded_locally(|uplink| self.pools.iter().any(|pool| pool.is_staged() && pool.key.uplink == uplink))
     }
+}
+
+/// Whether what guests send to an uplink needs no queues on a plane.
+pub fn is_queueless(policy: &Policy, uplink: &str, plane: &Abilities) -> bool {
+    // One whose loop sets the limits sets those of queues.
+    plane.form == Form::Hierarchy && policy.needs_queues(uplink).is_none()
 }
 
 /// Notes on entries that match no interface (the guest may be off, or its name misspelt), and on interfaces that no

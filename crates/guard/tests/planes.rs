@@ -21,6 +21,7 @@ mod root_htb;
 mod root_ifb;
 mod root_local;
 mod root_plane;
+mod root_queueless;
 mod root_receive;
 mod root_receive_undo;
 mod root_rest;

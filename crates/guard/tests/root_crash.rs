@@ -18,6 +18,7 @@ use vmio_model::policy::assign::Interface;
 use crate::common::state::State;
 use crate::common::test_host::test_host;
 use crate::root_plane::policy;
+use crate::root_queueless::alone;
 use crate::root_receive::LIMITED;
 use crate::root_takeover::{attached_once, kept, start};
 use vmio_testbed::net::{apart_with_bpffs, run};
@@ -51,6 +52,8 @@ fn helper_guard() {
         core.reload(policy(&plain)).unwrap();
         core.reload(policy(&apart)).unwrap();
         core.set_interfaces(both.clone()).unwrap();
+        // Without queues at the uplink, and with them again.
+        core.reload(policy(&alone(4))).unwrap();
         core.reload(policy(LIMITED)).unwrap();
         core.undo().unwrap();
     }

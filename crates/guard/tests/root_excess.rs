@@ -65,7 +65,7 @@ fn received(interface: &str) -> u64 {
 }
 
 /// The rate of what a counter of bytes counts is this maximum, while `dropped` grows.
-fn is_at(what: &str, max: f64, mut bytes: impl FnMut() -> u64, mut dropped: impl FnMut() -> u64) {
+pub fn is_at(what: &str, max: f64, mut bytes: impl FnMut() -> u64, mut dropped: impl FnMut() -> u64) {
     let before = dropped();
     poll_until("packets that are dropped", || dropped() > before + 20);
     poll_for(what, || {

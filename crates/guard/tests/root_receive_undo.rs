@@ -143,7 +143,7 @@ fn clsact_is_removed_with_the_last_program() {
         let through = ifb::make(&mut host.netlink, "vmiorx0", "test", 1000).unwrap().index;
         let classes = [(host.tenants[0].address, htb::classid(16))].into();
         let told = Receive { host: htb::classid(2), other: htb::classid(3), through, classes };
-        let leave = Leave { host: htb::classid(2), stage: None };
+        let leave = Leave { host: htb::classid(2), stage: None, queueless: None };
         let mut classifier = Classifier::load().unwrap();
         for first in [true, false] {
             classifier.attach_uplink_by(&mut host.netlink, &uplink, leave, AttachMode::Clsact).unwrap();

@@ -102,7 +102,7 @@ fn stage_shares_what_the_host_leaves() {
         let before = htb::settings(&mut host.netlink, &uplink).unwrap();
         let there = behind_a_firewall(interfaces(&host));
         let mut core = start(POLICY, there.clone());
-        assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
+        assert_eq!(core.desired().pools[0].queue, Some(Queue::Ifb));
         assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
         let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
         poll_until("a first packet", || {
@@ -131,7 +131,7 @@ fn stage_shares_what_the_host_leaves() {
         poll_until("packets through the new IFB", || counts(&mut core)[1].passed_bytes > passed);
         // The firewall is switched off: the uplink does. And on again.
         core.set_interfaces(interfaces(&host)).unwrap();
-        assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
+        assert_eq!(core.desired().pools[0].queue, Some(Queue::Uplink));
         assert_eq!(ifb::find(&mut host.netlink, &ifb).unwrap(), None);
         assert_eq!(backlog(&mut core), None);
         let all = counters::read(&mut host.netlink, &uplink).unwrap();

@@ -27,6 +27,7 @@ pub mod policer;
 pub mod pool;
 pub mod program;
 pub mod propose;
+pub mod queueless;
 pub mod text;
 pub mod units;
 

@@ -387,7 +387,10 @@ fn the_plans_json_has_these_fields_and_no_others() {
     assert_eq!(json["schema_version"], "1.0");
     assert_eq!(
         json["pools"][0],
-        serde_json::json!({"uplink": "eth0", "direction": "guest_tx", "capacity_bps": 1_000_000_000u64, "unused_bps": 100_000_000})
+        serde_json::json!({
+            "uplink": "eth0", "direction": "guest_tx", "capacity_bps": 1_000_000_000u64, "unused_bps": 100_000_000,
+            "queueless": false,
+        })
     );
     assert_eq!(
         json["interfaces"][2],

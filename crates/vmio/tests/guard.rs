@@ -200,6 +200,30 @@ fn what_drops_is_said() {
     ends(&state, &["check", "--config", "over.toml"], 2).says(&["class.gold.excess: \"drop\" and over_max"]);
 }
 
+/// Maxima that drop, and nothing else that is asked for.
+#[test]
+fn that_an_uplink_needs_no_queue_is_said() {
+    let text = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.host]\nmin = \"0bit\"\npriority = 4\n\
+                [class.default]\npriority = 4\n[class.low]\nmax = \"10Mbit\"\nexcess = \"drop\"\n\
+                [[interface]]\nmatch = { name = \"tap1\" }\nclass = \"low\"\n";
+    let queued = text.replace("min = \"0bit\"\n", "");
+    let state = with_files(&[("guard.toml", text), ("queued.toml", &queued)]);
+    let said = "eth0 guest_tx: no queue; maxima by token bucket";
+    ends(&state, &["check", "--config", "guard.toml"], 0).says(&[said]);
+    let why = "eth0 guest_tx: queues behind the token buckets, for class.host.min";
+    ends(&state, &["check", "--config", "queued.toml"], 0).says(&[why]);
+    ends(&state, &["plan", "--config", "guard.toml"], 0).says(&["990 Mbit/s unused; no queue; maxima by token bucket"]);
+    for (file, queueless) in [("guard.toml", true), ("queued.toml", false)] {
+        let checked = ends(&state, &["check", "--config", file, "--json"], 0).json();
+        assert_eq!(checked["policy"]["uplinks"][0]["queueless"], queueless, "{file}");
+        let plan = ends(&state, &["plan", "--config", file, "--json"], 0).json();
+        assert_eq!(
+            (&plan["pools"][0]["queueless"], &plan["pools"][1]["queueless"]),
+            (&queueless.into(), &false.into())
+        );
+    }
+}
+
 /// Targets of delay: what is chosen for them, and why they cannot be met.
 #[test]
 fn what_is_chosen_for_a_delay_is_shown() {

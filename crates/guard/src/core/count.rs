@@ -8,7 +8,7 @@ use vmio_model::policy::pool::MemberKind;
 use vmio_model::rate::BitRate;
 
 use super::{Core, CoreError, HeldStatus, MemberDelay, MemberStatus, PoolStatus};
-use crate::desired::{DesiredPool, Identity};
+use crate::desired::{DesiredMember, DesiredPool, Identity};
 use crate::planes::{Count, Observation, Plane, Scope, Setting};
 
 impl<P: Plane> Core<P> {
@@ -88,7 +88,7 @@ impl<P: Plane> Core<P> {
                 name: seat.name.clone(),
                 class: seat.class.clone(),
                 min_effective_bps: member.min,
-                limit_bps: Some(*cap).filter(|cap| *cap != BitRate::MAX),
+                limit_bps: limit(pool, seat, *cap),
                 count: *count,
                 held: HeldStatus::of(seat, &observed),
                 local: seat.interface.as_ref().and_then(|i| observed.local.get(&i.index).copied()),
@@ -116,7 +116,7 @@ impl<P: Plane> Core<P> {
             }));
             Some(PoolStatus {
                 key: pool.key.clone(),
-                root_bps: in_force.root,
+                root_bps: if pool.is_queueless() { pool.pool.capacity } else { in_force.root },
                 queue: pool.queue,
                 stage: in_force.stage.map(|rate| (rate, observed.backlog.unwrap_or_default())),
                 arrived_bytes: observed.arrived_bytes,
@@ -127,4 +127,12 @@ impl<P: Plane> Core<P> {
         };
         self.desired.pools.iter().zip(observed).filter_map(of).collect()
     }
+}
+
+/// The limit of a member now, with what its queue is limited to where it has one; `None` for none.
+fn limit(pool: &DesiredPool, seat: &DesiredMember, cap: BitRate) -> Option<BitRate> {
+    if pool.is_queueless() {
+        return Some(seat.policers.as_ref()?.own?.rate_bps);
+    }
+    Some(cap).filter(|cap| *cap != BitRate::MAX)
 }

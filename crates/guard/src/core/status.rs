@@ -14,8 +14,8 @@ pub struct PoolStatus {
     pub key: PoolKey,
     /// Rate that its members share now.
     pub root_bps: BitRate,
-    /// Where the queues of its interfaces stand.
-    pub queue: Queue,
+    /// Where the queues of its interfaces stand; `None` where it has none.
+    pub queue: Option<Queue>,
     /// Of a staged pool: the rate that the members share on the IFB, and their backlog at the uplink.
     pub stage: Option<(BitRate, StageBacklog)>,
     /// Bytes that arrived at the uplink, of a pool of received traffic, where they are counted.

@@ -34,7 +34,7 @@ pub(super) fn member(name: &str, min: BitRate, passed: u64, dropped: u64, waitin
 
 /// A pool on an uplink of 100 Mbit/s.
 pub(super) fn pool_of(members: Vec<MemberStatus>, arrived_bytes: Option<u64>) -> PoolStatus {
-    let (root_bps, capacity_bps, queue) = (BitRate::ZERO, BitRate::new(100_000_000), Queue::Uplink);
+    let (root_bps, capacity_bps, queue) = (BitRate::ZERO, BitRate::new(100_000_000), Some(Queue::Uplink));
     let (stage, interruptions) = Default::default();
     PoolStatus { key: key(), root_bps, queue, stage, arrived_bytes, capacity_bps, interruptions, members }
 }
@@ -90,7 +90,7 @@ impl Clock {
         let pool = PoolStatus {
             key: key(),
             root_bps: BitRate::ZERO,
-            queue: Queue::Uplink,
+            queue: Some(Queue::Uplink),
             stage: None,
             arrived_bytes: None,
             capacity_bps: BitRate::new(100_000_000),

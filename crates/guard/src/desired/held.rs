@@ -30,8 +30,7 @@ pub(super) struct HoldingPlan<'a> {
 pub(super) fn plan<'a>(
     policy: &Policy,
     plane: &Abilities,
-    uplink: &str,
-    direction: Direction,
+    (uplink, direction, queueless): (&str, Direction, bool),
     here: impl Iterator<Item = &'a Matched<'a>>,
     strictness: Strictness,
 ) -> HoldingPlan<'a> {
@@ -55,7 +54,9 @@ pub(super) fn plan<'a>(
         let strict = strictness == Strictness::Policy && entry.matcher.is_exact() && !policy.guard.allow_unenforced;
         let (flows, delay) = (!policy.class(class).flows.is_empty(), policy.class(class).delay.is_some());
         let drops = policy.class(class).excess.drops();
-        if drops {
+        if queueless {
+            held = unqueued(held, drops);
+        } else if drops {
             held = dropped(held, direction);
         } else if flows {
             held = told_apart(held);
@@ -123,6 +124,19 @@ fn dropped(held: Holding, direction: Direction) -> Holding {
         send_buffer_bytes: None,
         reason: "what is above its maximum is dropped, not held back; what others leave it no room for waits".into(),
     }
+}
+
+/// Nothing waits for a maximum, nor on this host for what others leave.
+fn unqueued(held: Holding, drops: bool) -> Holding {
+    if !matches!(held.waits, QueueingPoint::Held | QueueingPoint::Queued) {
+        return held;
+    }
+    let reason = if drops {
+        "what is above its maximum is dropped, not held back; the guard has no queue here"
+    } else {
+        "it has no maximum; the guard has no queue here"
+    };
+    Holding { waits: QueueingPoint::Queued, queue: None, send_buffer_bytes: None, reason: reason.into() }
 }
 
 /// Half the length of a class's queue, and at least the smallest send buffer: a tap lets one more packet through than its

@@ -86,7 +86,7 @@ fn holding_depends_on_card_and_path() {
         ("default", None, None),
     ];
     assert_eq!(shown(&mut core), wanted.map(|(name, waits, bytes)| (name.to_owned(), waits, bytes)));
-    assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
+    assert_eq!(core.desired().pools[0].queue, Some(Queue::Uplink));
     // As the limit changes, so does the buffer: 10 ms of it. What may go beyond its maximum may have all.
     core.reload(policy(&POLICY.replace("40Mbit", "80Mbit"))).unwrap();
     assert_eq!(shown(&mut core)[1].2, Some(100_000));
@@ -104,7 +104,7 @@ fn what_is_dropped_is_not_held_back() {
     let mut core = start(&drops, vec![held(1, FIREWALL)]).unwrap();
     assert_eq!(shown(&mut core)[1], ("tap1".to_owned(), Some(QueueingPoint::Queued), None));
     let seat = |core: &Core<Fake>| core.desired().pools[0].seats[1].clone();
-    assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
+    assert_eq!(core.desired().pools[0].queue, Some(Queue::Uplink));
     let own = seat(&core).policers.and_then(|policers| policers.own).unwrap();
     assert_eq!((own.rate_bps.bits(), own.burst_bytes), (40_000_000, 131_072));
     // All that it sends meets the bucket, and needs no queue of its own.
@@ -114,15 +114,36 @@ fn what_is_dropped_is_not_held_back() {
     assert!(seat(&core).policers.is_none() && seat(&core).is_capped());
 }
 
+/// Whatever the guests' paths are; nobody has a limit but by a bucket.
+#[test]
+fn maxima_alone_have_no_queue() {
+    let equal = "[class.host]\nmin = \"0bit\"\npriority = 4\n[class.default]\npriority = 4\n";
+    let drops = POLICY.replace("40Mbit\"", "40Mbit\"\nexcess = \"drop\"") + equal;
+    let mut core = start(&drops, vec![held(1, FIREWALL)]).unwrap();
+    let pool = &core.desired().pools[0];
+    assert!(pool.is_queueless() && !pool.is_staged() && !pool.is_looped());
+    assert_eq!(pool.seats[1].holding.as_ref().unwrap().queue, None);
+    let status = core.status().unwrap().remove(0);
+    let limits: Vec<_> = status.members.iter().map(|m| m.limit_bps.map(BitRate::bits)).collect();
+    assert_eq!(limits, [None, Some(40_000_000), None]);
+    assert_eq!((status.root_bps, status.queue), (status.capacity_bps, None));
+    // The host has a minimum again; and a loop sets limits of queues.
+    core.reload(policy(&drops.replace("min = \"0bit\"\n", ""))).unwrap();
+    assert_eq!(core.desired().pools[0].queue, Some(Queue::Uplink));
+    let by_loop = Abilities { form: Form::Limits, ..Abilities::HTB };
+    let queueless = |plane| is_queueless(&policy(&drops), "eth0", plane);
+    assert!(queueless(&Abilities::HTB) && !queueless(&by_loop));
+}
+
 #[test]
 fn one_staged_interface_stages_the_pool() {
     let mut core = start(POLICY, vec![held(1, OPEN), held(2, FIREWALL)]).unwrap();
-    assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
+    assert_eq!(core.desired().pools[0].queue, Some(Queue::Ifb));
     core.set_interfaces(vec![held(1, OPEN)]).unwrap();
-    assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
+    assert_eq!(core.desired().pools[0].queue, Some(Queue::Uplink));
     // The switch of the bridge's firewall is thrown while all runs.
     core.set_interfaces(vec![held(1, FIREWALL)]).unwrap();
-    assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
+    assert_eq!(core.desired().pools[0].queue, Some(Queue::Ifb));
 }
 
 /// As status says it of the plane (`LocalCount::limited`).

@@ -137,7 +137,7 @@ mod tests {
         PoolStatus {
             key: PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx },
             root_bps: BitRate::ZERO,
-            queue: Queue::Uplink,
+            queue: Some(Queue::Uplink),
             stage: None,
             arrived_bytes: None,
             capacity_bps: BitRate::ZERO,

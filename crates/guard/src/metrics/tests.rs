@@ -126,6 +126,7 @@ fn status(members: Vec<MemberDocument>) -> Status {
             not_in_force: None,
             interruptions_total: 1,
             interrupted_seconds_total: 0.5,
+            queueless: false,
             stage: Some(StageDocument {
                 shared_bps: BitRate::new(97_000_000),
                 waiting_bytes: 1,

@@ -58,7 +58,7 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Survey {
         let pool = PoolStatus {
             key: PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx },
             root_bps: 100 * M,
-            queue: Queue::Uplink,
+            queue: Some(Queue::Uplink),
             stage: None,
             arrived_bytes: None,
             capacity_bps: 100 * M,

@@ -112,6 +112,9 @@ pub struct Pool {
     pub capacity_bps: BitRate,
     /// Capacity less the sum of all rates and of idle hard minima.
     pub unused_bps: BitRate,
+    /// Whether token buckets enforce all of it, without queues: then rates that are limited by the capacity are those
+    /// of the uplink's own queue and not the policy's.
+    pub queueless: bool,
 }
 
 /// One member of a pool.
@@ -207,14 +210,18 @@ pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan,
             let interfaces = asked.interfaces.iter().map(|(label, entry)| (label.as_str(), *entry));
             if let Some(seated) = Seated::of(policy, uplink, direction, interfaces) {
                 let wants = asked.wants(policy, &seated);
-                pool(&mut plan, seated, &wants, algorithm);
+                // The published loop sets limits in queues.
+                let queueless = algorithm == Algorithm::Exact
+                    && direction == Direction::GuestTx
+                    && policy.needs_queues(uplink).is_none();
+                pool(&mut plan, seated, &wants, algorithm, queueless);
             }
         }
     }
     Ok(plan)
 }
 
-fn pool(plan: &mut Plan, seated: Seated, wants: &[Want], algorithm: Algorithm) {
+fn pool(plan: &mut Plan, seated: Seated, wants: &[Want], algorithm: Algorithm, queueless: bool) {
     let members = algorithm.members(&seated, wants);
     let Seated { uplink, direction, capacity, seats, .. } = seated;
     let grants = algorithm.grants(capacity, wants, &members);
@@ -234,7 +241,8 @@ fn pool(plan: &mut Plan, seated: Seated, wants: &[Want], algorithm: Algorithm) {
         member,
     });
     plan.interfaces.extend(rows);
-    plan.pools.push(Pool { uplink, direction, capacity_bps: capacity, unused_bps: capacity.saturating_sub(used) });
+    let unused_bps = capacity.saturating_sub(used);
+    plan.pools.push(Pool { uplink, direction, capacity_bps: capacity, unused_bps, queueless });
 }
 
 fn limited_by(seat: &PoolMember, demand: Demand, grant: &Grant) -> LimitedBy {

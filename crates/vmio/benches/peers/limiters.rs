@@ -48,14 +48,14 @@ pub const ALL: &[Limiter] = &[
     Limiter {
         name: "vmio",
         how: "`vmio guard run`, the daemon, with min and max of each guest; all else as it is by default",
-        set: |bed| vmio(bed, ""),
+        set: |bed| vmio(bed, Asks::Contracts),
         has_cost: true,
     },
     Limiter {
         name: "vmio-drop",
-        how: "the same with `excess = \"drop\"` in each class: a token bucket in the classifier before the queues, burst as \
-              by default (128 KiB)",
-        set: |bed| vmio(bed, "excess = \"drop\"\n"),
+        how: "the daemon with max and `excess = \"drop\"` of each guest and nothing else: a token bucket in the classifier, \
+              burst as by default (128 KiB), and no queue, so it keeps no minimum",
+        set: |bed| vmio(bed, Asks::Maxima),
         has_cost: true,
     },
     Limiter {
@@ -150,18 +150,33 @@ impl Drop for Daemon {
     }
 }
 
-/// The daemon, with more keys for each class.
-fn vmio(bed: &Bed, more: &str) -> Result<Held, String> {
+/// What the daemon is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// Minima and maxima.
+    Contracts,
+    /// Maxima alone, which need no queue.
+    Maxima,
+}
+
+/// The daemon.
+fn vmio(bed: &Bed, asks: Asks) -> Result<Held, String> {
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     let guest = |guest: &Guest| {
         let (name, contract) = (guest.contract.name, guest.contract);
+        let beside = match asks {
+            Asks::Contracts => format!("min = \"{}bit\"", contract.min_bps),
+            Asks::Maxima => "excess = \"drop\"".to_owned(),
+        };
         format!(
-            "[class.{name}]\nmin = \"{}bit\"\nmax = \"{}bit\"\n{more}[[interface]]\nmatch = {{ name = \"{}\" }}\nclass = \
-             \"{name}\"\n",
-            contract.min_bps, contract.max_bps, guest.device
+            "[class.{name}]\n{beside}\nmax = \"{}bit\"\n[[interface]]\nmatch = {{ name = \"{}\" }}\nclass = \"{name}\"\n",
+            contract.max_bps, guest.device
         )
     };
-    let guests: String = bed.guests.iter().map(guest).collect();
+    let mut guests: String = bed.guests.iter().map(guest).collect();
+    if asks == Asks::Maxima {
+        guests += "[class.host]\nmin = \"0bit\"\npriority = 4\n[class.default]\npriority = 4\n";
+    }
     let policy = dir.path().join("guard.toml");
     fs::write(&policy, format!("[uplink.u0]\ncapacity = \"{}bit\"\n{guests}", bed.scale.uplink_bps()))
         .map_err(|e| e.to_string())?;
@@ -175,12 +190,12 @@ fn vmio(bed: &Bed, more: &str) -> Result<Held, String> {
     }
     let child = command.spawn().map_err(|e| e.to_string())?;
     let mut daemon = Daemon { child, _dir: dir };
-    let in_force = || queues().iter().any(|queue| queue["dev"] == "u0" && queue["kind"] == "htb");
+    let has_queues = || queues().iter().any(|queue| queue["dev"] == "u0" && queue["kind"] == "htb");
     let answers = || program(&state, &["guard", "status"]).status().is_ok_and(|status| status.success());
     let mut ended = false;
     poll_until("the guard is in force", || {
         ended = daemon.child.try_wait().is_ok_and(|status| status.is_some());
-        ended || in_force() && answers()
+        ended || answers() && has_queues() == (asks == Asks::Contracts)
     });
     if ended { Err("the daemon ended".to_owned()) } else { Ok(Held { note: None, daemon: Some(daemon) }) }
 }

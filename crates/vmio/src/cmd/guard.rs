@@ -166,7 +166,11 @@ fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
         How::Exact | How::ExactLoop => Algorithm::Exact,
         How::Dba => Algorithm::Dba,
     };
-    let plan = planned(&policy, asks, algorithm)?;
+    let mut plan = planned(&policy, asks, algorithm)?;
+    if matches!(how, How::ExactLoop) {
+        // That loop sets limits of queues.
+        plan.pools.iter_mut().for_each(|pool| pool.queueless = false);
+    }
     if context.json {
         term::json(&plan)?;
     } else {

@@ -154,7 +154,8 @@ function excess(pool, member, seconds) {
   const strong = (text, className) => element("b", className || "", text);
   if (member.breached_seconds != null) say(strong(`less than its minimum for ${time(member.breached_seconds)}`, "bad"));
   if (member.excess) {
-    say(PLACES[member.excess.waits] || clean(member.excess.waits));
+    const { waits: place } = member.excess;
+    say(pool.queueless && place === "queued" ? "no queue" : PLACES[place] || clean(place));
     made.title = clean(member.excess.reason);
   }
   if (member.waiting_bytes > 0) say(strong(bytes(member.waiting_bytes)), " wait on this host now");

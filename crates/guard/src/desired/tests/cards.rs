@@ -36,7 +36,7 @@ fn card_limits_reduce_the_shared_rate() {
     assert_eq!((card.name.as_str(), card.function, card.mbit, card.min), ("eth0/vf3", 3, 40, BitRate::ZERO));
     assert_eq!(pool.seats.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["host", "tap1", "default"]);
     assert_eq!(pool.pool.capacity, 60 * M);
-    assert_eq!(pool.queue, Queue::Uplink);
+    assert_eq!(pool.queue, Some(Queue::Uplink));
     let status = &core.status().unwrap()[0];
     assert_eq!(status.root_bps, 60 * M);
     let shown = status.members.last().unwrap();

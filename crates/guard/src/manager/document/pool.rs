@@ -35,7 +35,10 @@ pub struct PoolDocument {
     /// nothing was reported as changed, until its limits were in force again.
     #[serde(default)]
     pub interrupted_seconds_total: f64,
-    /// Where the queues of its guests stand apart from the uplink; null where they stand at it.
+    /// Whether it has no queue: all that the policy asks for are maxima, by token buckets.
+    #[serde(default)]
+    pub queueless: bool,
+    /// Where the queues of its guests stand apart from the uplink; null where they stand at it, or there are none.
     pub stage: Option<StageDocument>,
     /// Of what guests receive: bytes that have arrived at the uplink, as they count on the wire; null where nobody counts them.
     #[serde(default)]
@@ -211,6 +214,7 @@ impl PoolDocument {
             not_in_force: pool.interruptions.now.clone(),
             interruptions_total: pool.interruptions.total,
             interrupted_seconds_total: pool.interruptions.time.as_secs_f64(),
+            queueless: pool.queue.is_none(),
             stage: pool.stage.map(|(shared_bps, backlog)| StageDocument {
                 shared_bps,
                 waiting_bytes: backlog.waiting_bytes,

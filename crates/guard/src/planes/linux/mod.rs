@@ -11,6 +11,8 @@
 
 use std::io;
 
+use crate::undo_log::UndoLog;
+
 pub mod classifier;
 pub mod counters;
 pub mod delays;
@@ -140,15 +142,20 @@ const BPF_HELP: &str = "it needs CAP_BPF and CAP_NET_ADMIN on the host, and CONF
 /// Result with this module's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Obstacles to queues on these interfaces, a sentence each: missing interfaces, foreign queues. Changes nothing.
+/// Obstacles to limits on these interfaces, a sentence each: missing interfaces, and foreign queues of those that are
+/// not `queueless`. Changes nothing.
 ///
 /// # Errors
 /// When the kernel gives no netlink socket.
-pub fn in_the_way<'a>(uplinks: impl IntoIterator<Item = &'a String>, takeover: bool) -> Result<Vec<String>> {
+pub fn in_the_way<'a>(
+    uplinks: impl IntoIterator<Item = &'a String>,
+    takeover: bool,
+    queueless: impl Fn(&str) -> bool,
+) -> Result<Vec<String>> {
     let mut netlink = Netlink::open()?;
     let mut look = |uplink: &String| {
         let device = links::find(&mut netlink, uplink)?;
-        htb::may_put(&mut netlink, &device, takeover)
+        if queueless(uplink) { Ok(()) } else { htb::may_put(&mut netlink, &device, takeover) }
     };
     Ok(uplinks.into_iter().filter_map(|uplink| Some(look(uplink).err()?.to_string())).collect())
 }
@@ -163,12 +170,17 @@ pub fn down<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<Vec<Strin
     Ok(names.into_iter().filter(|name| is_down(name)).cloned().collect())
 }
 
-/// Whether any interface has queues of a guard.
+/// Whether any interface has queues or filters of a guard, or programs that outlive it are pinned.
 ///
 /// # Errors
 /// When the kernel gives no netlink socket, or refuses.
 pub fn stands() -> Result<bool> {
-    Ok(!htb::placed(&mut Netlink::open()?, htb::Placed::Ours)?.is_empty())
+    let mut netlink = Netlink::open()?;
+    if !htb::placed(&mut netlink, htb::Placed::Ours)?.is_empty() || classifier::has_filters(&mut netlink)? {
+        return Ok(true);
+    }
+    let namespace = undo_log::PlaneLog::here(&UndoLog::memory())?.namespace();
+    classifier::PinDirectory::find(namespace).map_or(Ok(false), |pins| pins.is_used())
 }
 
 fn quoted(said: &str) -> String {

@@ -8,7 +8,7 @@ use vmio_model::policy::program::{Framing, Hierarchy, Program};
 use vmio_model::policy::{Abilities, Direction, compile};
 
 use super::classifier::{Classifier, Leave, Tenant};
-use super::htb::{self, Cause, Numbers};
+use super::htb::{self, BuiltFlows, Cause, Numbers};
 use super::netlink::events::Events;
 use super::undo_log::PlaneLog;
 use super::{Device, Error, Netlink, links};
@@ -27,6 +27,7 @@ mod moved;
 mod observe;
 mod others;
 mod police;
+mod queueless;
 mod read_cache;
 mod receive;
 mod stage;
@@ -41,7 +42,7 @@ use local::Local;
 use others::Others;
 use read_cache::{Counted, Unsure};
 use stage::Stage;
-use sweep::{Past, put};
+use sweep::Past;
 
 /// The entry of this plane in [`crate::planes::ALL`].
 pub const ENTRY: Entry = Entry {
@@ -62,6 +63,8 @@ pub struct Linux {
     flows: Option<bool>,
     past: Past,
     pools: BTreeMap<PoolKey, InstalledPool>,
+    /// What was built for flow classes, by the index of the interface with the queues.
+    built: BTreeMap<u32, BuiltFlows>,
     /// Pools that were in force once.
     interrupted: BTreeMap<PoolKey, Interrupted>,
     /// When nothing was reported as changed last, or all was read back.
@@ -93,6 +96,8 @@ struct InstalledPool {
     stage: Option<Stage>,
     /// Traffic of its members beside the uplink.
     local: Local,
+    /// Whether it has no queues.
+    queueless: bool,
     /// Its members.
     seats: Vec<DesiredMember>,
     /// Whether each member is held to a limit by itself, instead of by what others leave.
@@ -108,6 +113,8 @@ struct InstalledPool {
     tenants: BTreeMap<Device, Tenant>,
     /// Packets dropped, by the member's number.
     tallies: BTreeMap<u16, Tally>,
+    /// Whether these were counted by the programs last, and not by its classes.
+    by_programs: bool,
     /// The last counters; None since it was reconciled.
     counted: Option<Counted>,
 }
@@ -131,7 +138,7 @@ impl Linux {
         let past = Past::look(PlaneLog::here(&options.log)?, options.log.outlives());
         let taps = Taps::new(options.log.clone(), past.log.namespace());
         let (takeover, flows, pools) = (options.takeover, None, BTreeMap::new());
-        let (events, there, beside, cards, interrupted, others, meter) = Default::default();
+        let (built, events, there, beside, cards, interrupted, others, meter) = Default::default();
         let unsure = Unsure::new();
         Ok(Linux {
             netlink,
@@ -140,6 +147,7 @@ impl Linux {
             flows,
             past,
             pools,
+            built,
             interrupted,
             seen: Instant::now(),
             followed: 0,
@@ -166,22 +174,19 @@ impl Linux {
         let takeover = self.may_take_over(&pool.key);
         let flows = self.flows()?;
         let numbers = numbers(&pool.seats, flows)?;
-        self.count_before(&pool.key, &hierarchy, &numbers);
+        self.count_before(pool, &hierarchy, &numbers);
         let (stage, mut changes) = self.stage(pool, &uplink, compiled, &hierarchy, &numbers)?;
         let (caps, capping) = self.caps(pool, &uplink, compiled.framing)?;
         changes += capping;
         let before = self.pools.remove(&pool.key);
-        let (mut tenants, mut tallies, staged, mut local) =
-            before.map_or_else(Default::default, |i| (i.tenants, i.tallies, i.stage, i.local));
+        let had_none = before.as_ref().is_some_and(|installed| installed.queueless);
+        let (mut tenants, mut tallies, by_programs, staged, mut local) =
+            before.map_or_else(Default::default, |i| (i.tenants, i.tallies, i.by_programs, i.stage, i.local));
         let put = match &stage {
-            Some(stage) => stage::numbers(flows).and_then(|numbers| {
-                let (log, at_uplink) = (&self.past.log, &stage.at_uplink);
-                put(&mut self.netlink, log, &uplink, at_uplink, &numbers, Cause::Policy, takeover)
-            }),
-            None => {
-                let log = &self.past.log;
-                put(&mut self.netlink, log, &uplink, &hierarchy, &numbers, Cause::Policy, takeover)
-            }
+            Some(stage) => stage::numbers(flows)
+                .and_then(|numbers| self.put(&uplink, &stage.at_uplink, &numbers, Cause::Policy, takeover)),
+            None if pool.is_queueless() => Ok(htb::Applied { steps: Vec::new(), replaced: None }),
+            None => self.put(&uplink, &hierarchy, &numbers, Cause::Policy, takeover),
         };
         let done = put.and_then(|applied| {
             changes += applied.steps.len();
@@ -190,14 +195,20 @@ impl Linux {
             let leave = Leave {
                 host: htb::classid(HOST_NUMBER),
                 stage: through.map(|through| (htb::classid(GUESTS_NUMBER), through)),
+                queueless: pool.is_queueless().then_some(compiled.framing),
             };
-            let classifier = self.past.loaded(&mut self.classifier)?;
-            changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, leave)?);
-            classifier.own(&uplink, &identity::gateways(pool))?;
+            if !pool.is_queueless() {
+                changes += self.classify_at(&uplink, leave)?;
+            }
+            self.past.loaded(&mut self.classifier)?.own(&uplink, &identity::gateways(pool))?;
             let capped = caps.as_ref().map(|caps| caps.ifb.index);
             let lead = |seat: &DesiredMember| through.or(capped.filter(|_| seat.is_capped()));
             changes += self.police(&pool.seats, Direction::GuestTx, compiled.framing)?;
             changes += self.classify(&pool.seats, compiled.framing, &lead, &mut tenants)?;
+            if pool.is_queueless() {
+                // Each guest's bucket is in force before its class is not.
+                changes += self.classify_at(&uplink, leave)? + self.remove_needless(&uplink)?;
+            }
             if stage.is_none() && staged.is_some() {
                 self.remove_stage(&uplink)?;
             }
@@ -215,18 +226,25 @@ impl Linux {
             uplink,
             stage,
             local,
+            queueless: if done.is_ok() { pool.is_queueless() } else { had_none },
             seats: pool.seats.clone(),
             capped,
             compiled: compiled.clone(),
             hierarchy,
             numbers,
             tallies,
+            by_programs,
             order,
             tenants,
             counted: None,
         };
+        let counts_otherwise = installed.by_programs != installed.queueless;
         self.pools.insert(pool.key.clone(), installed);
-        done.map(|()| changes).map_err(PlaneError::from)
+        done?;
+        if counts_otherwise {
+            self.count(&pool.key, true)?;
+        }
+        Ok(changes)
     }
 
     /// Finds a pool's uplink and the hierarchy to put in force: the compiled one, with the loop's limits if it is
@@ -295,6 +313,7 @@ impl Plane for Linux {
             changes += self.put_in_force(pool, desired.on_conflict)?;
         }
         changes += self.settle()?;
+        self.forget_built();
         changes += self.cards(desired)?;
         self.taps.hold(desired)?;
         self.measure(desired);

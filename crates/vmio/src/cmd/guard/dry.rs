@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use vmio_guard::desired::{DesiredMember, DesiredPool, Numbers, Strictness, desired};
+use vmio_guard::desired::{DesiredMember, DesiredPool, Numbers, Strictness, desired, is_queueless};
 use vmio_guard::groups;
 use vmio_guard::manager::document::local_note;
 use vmio_guard::planes::{Entry, linux};
@@ -11,7 +11,7 @@ use vmio_guard::source::Source;
 use vmio_guard::source::guests::Here;
 use vmio_model::control::Allocator;
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::policy::{Class, Direction, excess};
+use vmio_model::policy::{Class, Direction, excess, queueless};
 
 use super::{accepted, links, read, settings};
 use crate::context::{Context, Outcome};
@@ -23,8 +23,9 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
     let policy = accepted(read(config, &links::of_kernel(None))?)?;
     let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
     let found = Source::open(Box::new(Here::default()))?.look(&uplinks)?;
+    let abilities = allocator.asks_of(plane.abilities);
     if plane.abilities.plane == linux::ENTRY.abilities.plane {
-        let in_the_way = linux::in_the_way(&uplinks, takeover)?;
+        let in_the_way = linux::in_the_way(&uplinks, takeover, |uplink| is_queueless(&policy, uplink, &abilities))?;
         if let [first, rest @ ..] = in_the_way.as_slice() {
             for other in rest {
                 term::note(other);
@@ -36,13 +37,14 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
         Failure::new(Exit::Usage, format!("plane {} cannot hold this policy: {e}", plane.abilities.plane))
     };
     let numbers = Numbers::default().of(found.iter().map(|found| &found.interface)).map_err(refused)?;
-    let abilities = allocator.asks_of(plane.abilities);
     let next = desired(&policy, &found, &numbers, &abilities, Strictness::Policy).map_err(refused)?;
     let (plane, by) = (plane.abilities.plane, allocator.label());
     let mut text = fit::paragraph("", 0, &format!("Would be limited by plane {plane}, {by}; nothing was changed."));
     for pool in &next.pools {
         let mine = pool.seats.iter().filter(|seat| seat.interface.is_some());
-        text += &fit::paragraph("  ", 2, &format!("{}: {}", pool.key, count(mine.clone().count(), "interface")));
+        let queueless = if pool.is_queueless() { format!("; {}", queueless::SHOWN) } else { String::new() };
+        let interfaces = count(mine.clone().count(), "interface");
+        text += &fit::paragraph("  ", 2, &format!("{}: {interfaces}{queueless}", pool.key));
         for seat in mine {
             let class = policy.class(&seat.class);
             let capacity = policy.uplinks[&pool.key.uplink].capacity;
@@ -54,7 +56,7 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
                 seat.class,
                 member.min,
                 member.max,
-                seat.holding.as_ref().map_or("queued", |holding| holding.waits.word()),
+                if pool.is_queueless() { "not queued" } else { waits(seat) },
                 besides(pool, seat, class)
             );
             text += &fit::paragraph("    ", 6, &format!("{}{guest}: {what}", seat.name));
@@ -73,6 +75,10 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
     }
     term::print(&text)?;
     Ok(Exit::Done)
+}
+
+fn waits(seat: &DesiredMember) -> &'static str {
+    seat.holding.as_ref().map_or("queued", |holding| holding.waits.word())
 }
 
 /// What holds for a member besides its rates; what it may claim to be is of what it sends.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmio_guard::desired::{Desired, Numbers, Strictness, desired};
+use vmio_guard::desired::{Desired, Numbers, Strictness, desired, is_queueless};
 use vmio_guard::groups;
 use vmio_guard::observed::uplink;
 use vmio_guard::planes::linux;
@@ -144,7 +144,8 @@ pub fn check(policy: &Policy, context: &Context) -> anyhow::Result<HostChecked> 
         Ok(here) => (Vec::new(), here.all_notes().cloned().collect()),
         Err(Refusal(why)) => (why, Vec::new()),
     };
-    refused.extend(linux::in_the_way(&uplinks, false)?);
+    let queueless = |uplink: &str| is_queueless(policy, uplink, &linux::ENTRY.abilities);
+    refused.extend(linux::in_the_way(&uplinks, false, queueless)?);
     notes.extend(groups::lacking(policy, &found)?);
     // A router's table may be too long to be listed.
     notes.extend(gateways::notes(policy, &found, &linux::gateways(&uplinks).unwrap_or_default()));

@@ -87,7 +87,9 @@ fn of_status(status: &Status, state: Option<&Path>) -> Vec<Held> {
 fn of_member(pool: &PoolDocument, member: &MemberDocument, state: Option<&Path>) -> Option<Held> {
     // The host and what is in no class have none.
     let excess = member.excess.as_ref().filter(|excess| excess.waits != "none")?;
-    let rate_bps = member.limit_bps.unwrap_or(member.max_bps).min(member.max_bps);
+    // Without queues only a bucket limits.
+    let limit_bps = member.limit_bps.or((!pool.queueless).then_some(member.max_bps))?;
+    let rate_bps = limit_bps.min(member.max_bps);
     let guard = Guarded {
         uplink: pool.uplink.clone(),
         class: Some(member.class.clone()),
@@ -233,6 +235,19 @@ mod tests {
         assert_eq!(of_status(&status, None), []);
         let observed = Status { plane: observe::NAME.into(), ..example() };
         assert_eq!(of_status(&observed, None), []);
+    }
+
+    #[test]
+    fn without_queues_only_a_bucket_limits() {
+        let mut status = example();
+        let sent = |status: &Status| {
+            let held = of_status(status, None).into_iter().filter(|held| held.limit.direction == Direction::GuestTx);
+            held.map(|held| held.interface).collect::<Vec<_>>()
+        };
+        status.pools[0].members[2].limit_bps = None;
+        assert_eq!(sent(&status), ["tap3", "vnet7"]);
+        status.pools[0].queueless = true;
+        assert_eq!(sent(&status), ["tap3"]);
     }
 
     #[test]

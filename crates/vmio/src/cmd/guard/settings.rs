@@ -9,6 +9,7 @@ use vmio_guard::manager::document::local_note;
 use vmio_model::policy::delay::{self, DelayTarget};
 use vmio_model::policy::flow::{Flow, FlowMatch};
 use vmio_model::policy::groups::GroupKey;
+use vmio_model::policy::queueless::{self, NeedsQueues};
 use vmio_model::policy::{Class, DEFAULT, Direction, Entry, Framing, HOST, Policy, excess, units};
 use vmio_model::rate::BitRate;
 
@@ -36,6 +37,7 @@ pub fn text(policy: &Policy, exceeded_locally: &[String], refused: bool) -> Stri
             let (direction, members) = (direction.word(), count(minima.len(), "member"));
             lines.push(format!("{uplink} {direction}: {sum} of {} guaranteed to {members}", written.capacity));
         }
+        lines.extend(queues(policy, uplink).map(|queues| format!("{uplink} {}: {queues}", Direction::GuestTx.word())));
     }
     lines.extend(policy.classes.iter().filter_map(|(name, class)| of_class(name, class)));
     let mut said = policy.entries.iter().filter_map(of_entry);
@@ -50,6 +52,15 @@ pub fn text(policy: &Policy, exceeded_locally: &[String], refused: bool) -> Stri
     lines.extend(excess::note(policy));
     let lines = lines.iter().map(|line| fit::paragraph("  ", 4, line));
     fit::paragraph("", 0, &head) + &lines.collect::<String>()
+}
+
+/// Whether an uplink has no queue of what guests send, or what it has one for where a class there drops its excess.
+fn queues(policy: &Policy, uplink: &str) -> Option<String> {
+    match policy.needs_queues(uplink) {
+        None => Some(queueless::SHOWN.to_owned()),
+        Some(NeedsQueues::Sharing) => None,
+        Some(key) => Some(format!("queues behind the token buckets, for {key}")),
+    }
 }
 
 /// What is written of a class besides rates.
@@ -157,6 +168,8 @@ struct UplinkSettings<'a> {
     framing: &'static str,
     /// IP addresses on its network that no guest may claim.
     gateways: Vec<String>,
+    /// Whether what guests send has no queue there: all that the policy asks for are maxima, by token buckets.
+    queueless: bool,
 }
 
 /// A class.
@@ -278,6 +291,7 @@ impl<'a> Settings<'a> {
             capacity_bps: uplink.capacity,
             framing: if uplink.framing == Framing::ETHERNET { "ethernet" } else { "none" },
             gateways: listed(&uplink.gateways),
+            queueless: policy.needs_queues(name).is_none(),
         });
         let classes = policy.classes.iter().map(|(name, class)| ClassSettings {
             name,

@@ -2,6 +2,7 @@
 
 use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::plan::{GroupRow, LimitedBy, Plan, Pool, Row};
+use vmio_model::policy::queueless;
 use vmio_model::rate::BitRate;
 
 use crate::fit::{self, WIDTH};
@@ -121,7 +122,8 @@ fn heading(pool: &Pool, rows: &[Row]) -> Block {
         idle => format!(", {idle} of it reserved by hard minima"),
     };
     let name = Text::from(Span::Bold(format!("{} {}", pool.uplink, pool.direction.word())));
-    let figures = format!(": {}, {} unused{kept}", pool.capacity_bps, pool.unused_bps);
+    let queueless = if pool.queueless { format!("; {}", queueless::SHOWN) } else { String::new() };
+    let figures = format!(": {}, {} unused{kept}{queueless}", pool.capacity_bps, pool.unused_bps);
     say((0, 0), name.and(Span::Plain(figures)))
 }
 

@@ -22,8 +22,9 @@ const UNITS: u128 = 16_000_000_000;
 pub(super) const LIMIT: usize = 24;
 /// Bytes of `struct flow_limit`.
 pub(super) const FLOW: usize = 72;
-/// Place in `struct bucket` of what was dropped, as a number of 64 bits.
+/// Places in `struct bucket` of what was dropped and of what arrived, as numbers of 64 bits.
 const DROPPED: usize = 3;
+const ARRIVED: usize = 4;
 
 const HAS_DSCP: u8 = 1;
 const HAS_PROTOCOL: u8 = 2;
@@ -164,6 +165,12 @@ impl Classifier {
     /// Packets that were dropped at a member's buckets, those of its flow classes included. No system call.
     pub fn dropped_above(&self, direction: Direction, number: u16) -> u64 {
         self.buckets.number(index(direction, number), DROPPED)
+    }
+
+    /// Packets that arrived for a member, whether it has buckets or not, since they were set last or a number was used
+    /// first. No system call.
+    pub fn arrived(&self, number: u16) -> u64 {
+        self.buckets.number(index(Direction::GuestRx, number), ARRIVED)
     }
 
     /// Packets that were dropped at the buckets of a member's flow classes, in their order; those that have none, and

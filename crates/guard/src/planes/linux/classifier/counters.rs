@@ -27,7 +27,9 @@ pub struct Counts {
     pub spoofed_packets: u64,
     /// Bytes of these.
     pub spoofed_bytes: u64,
-    /// Of `wire_bytes`, those that reached an uplink.
+    /// Of `wire_bytes`, those that reached an uplink and were dropped there above a maximum.
+    pub above_bytes: u64,
+    /// Of `wire_bytes`, those that left by an uplink.
     pub left_bytes: u64,
 }
 
@@ -65,6 +67,7 @@ impl Counters {
             wire_bytes: number(3),
             spoofed_packets: number(4),
             spoofed_bytes: number(5),
+            above_bytes: number(6),
             left_bytes: number(7),
         }
     }

@@ -52,7 +52,7 @@ pub use claims::{Checks, as_compared};
 pub use counters::Counts;
 pub(super) use pins::PinDirectory;
 pub use point::AttachMode;
-pub(super) use sweep::sweep;
+pub(super) use sweep::{has_filters, sweep};
 pub use uplink::{Leave, Receive};
 
 /// Most interfaces of a classifier (`max_entries` of its maps).
@@ -139,6 +139,8 @@ pub struct Classifier {
     attached: BTreeMap<u32, Entry>,
     /// The programs at uplinks.
     uplinks: BTreeMap<(u32, Point), (Device, Attached)>,
+    /// Slots of what leaves uplinks without queues and is no guest's: the host's own, and what is in no class.
+    queueless: BTreeMap<u32, [u32; 2]>,
     /// Settings of received traffic, by the uplink's index.
     received: BTreeMap<u32, Receive>,
     counters: Counters,
@@ -190,8 +192,22 @@ impl Classifier {
         let buckets = mapped("buckets", buckets::ENTRIES)?;
         // The lowest first.
         let free = (0..MOST as u32).rev().collect();
-        let (attached, uplinks, received, policed, owned) = Default::default();
-        Ok(Self { attached, uplinks, received, counters, claims, policed, buckets, owned, object, free, bond, log })
+        let (attached, uplinks, queueless, received, policed, owned) = Default::default();
+        Ok(Self {
+            attached,
+            uplinks,
+            queueless,
+            received,
+            counters,
+            claims,
+            policed,
+            buckets,
+            owned,
+            object,
+            free,
+            bond,
+            log,
+        })
     }
 
     /// Attaches it to an interface's ingress in the thread's network namespace, if it is not, and sets the treatment of
@@ -230,10 +246,7 @@ impl Classifier {
             // It was removed, or another interface has the index now.
             self.detach(netlink, device)?;
         }
-        let slot = self.free.pop().ok_or_else(|| Error::Invalid {
-            what: device.to_string(),
-            why: format!("a classifier takes {MOST} interfaces"),
-        })?;
+        let slot = self.free.pop().ok_or_else(|| full(device))?;
         // The maps are complete before the first packet.
         let held = (&self.bond, &self.log);
         let attached = self
@@ -362,6 +375,11 @@ impl Drop for Classifier {
             let _ = attached.detach(&mut netlink, &device, (&self.bond, &self.log));
         }
     }
+}
+
+/// That there is no slot left.
+fn full(device: &Device) -> Error {
+    Error::Invalid { what: device.to_string(), why: format!("a classifier takes {MOST} interfaces") }
 }
 
 /// A map of the object.

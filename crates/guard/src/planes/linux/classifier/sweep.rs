@@ -66,6 +66,18 @@ pub(in super::super) fn sweep(
     Ok(swept)
 }
 
+/// Whether filters of a guard are at any interface.
+pub(in super::super) fn has_filters(netlink: &mut Netlink) -> Result<bool> {
+    for index in htb::placed(netlink, Placed::Clsact)? {
+        // The interface may be gone.
+        let Some(link) = links::by_index(netlink, index)? else { continue };
+        if filters::all(netlink, &link.device)?.iter().any(|filter| filter.owner != FilterOwner::Other) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 impl Classifier {
     /// Names of its pins.
     fn pins(&self) -> BTreeSet<&str> {

@@ -70,10 +70,17 @@ fn layout_of_an_owned_address() {
 
 #[test]
 fn layout_of_a_leaver() {
-    let words = |leave: Leave| leave.encode().chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect();
-    let (with, without): (Vec<u32>, Vec<u32>) =
-        (words(Leave { host: 0x7a00_0002, stage: Some((0x7a00_0004, 9)) }), words(Leave { host: 7, stage: None }));
-    assert_eq!((with, without), (vec![0x7a00_0002, 0x7a00_0004, 9, 0], vec![7, 0, 0, 0]));
+    let words = |leave: Leave, slots| -> Vec<u32> {
+        leave.encode(slots).chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect()
+    };
+    let plain = Leave { host: 7, stage: None, queueless: None };
+    let staged = Leave { host: 0x7a00_0002, stage: Some((0x7a00_0004, 9)), ..plain };
+    assert_eq!(words(staged, None), [0x7a00_0002, 0x7a00_0004, 9, 0, 0, 0, 0]);
+    assert_eq!(words(plain, None), [7, 0, 0, 0, 0, 0, 0]);
+    let queueless = Leave { queueless: Some(Framing::ETHERNET), ..plain };
+    assert_eq!(words(queueless, Some([0, 4]))[..6], [7, 0, 0, 0, 1, 5], "slot 0 is 1, and 0 is none");
+    let framing = queueless.encode(Some([0, 4]));
+    assert_eq!((&framing[24..26], &framing[26..]), (&24u16.to_ne_bytes()[..], &84u16.to_ne_bytes()[..]));
 }
 
 #[test]

@@ -4,22 +4,22 @@
 use std::collections::BTreeMap;
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
-use vmio_model::policy::Direction;
+use vmio_model::policy::{Direction, Framing};
 
 use super::super::{Device, Error, Netlink, Result};
 use super::attach::{Attached, loudly};
 use super::filters::{self, FilterOwner};
 use super::point::{AttachMode, INGRESS, Point};
-use super::{Classifier, map};
+use super::{Classifier, counters, encode_framing, full, map};
 
 /// Addresses behind all uplinks together (`max_entries` of the map).
 pub(super) const MOST_ADDRESSES: usize = 65_536;
 /// Bytes of `struct leaver`.
-pub(super) const LEAVER: usize = 16;
+pub(super) const LEAVER: usize = 28;
 /// Bytes of `struct receiver`.
 pub(super) const RECEIVER: usize = 16;
-/// Offset in both structures of the mark that packets have passed.
-const TRAFFIC_MARK: usize = 12;
+/// Where both structures have the mark that packets have passed.
+const TRAFFIC_MARK: std::ops::Range<usize> = 12..16;
 /// Bytes of `struct destination`.
 pub(super) const DESTINATION: usize = 12;
 
@@ -30,16 +30,20 @@ pub struct Leave {
     pub host: u32,
     /// Class of all packets from an IFB, and the IFB's index. Without it each guest has a class of its own here.
     pub stage: Option<(u32, u32)>,
+    /// Where there are no queues of the guard's: how frames count of what is no guest's. Packets have no class there.
+    pub queueless: Option<Framing>,
 }
 
 impl Leave {
-    /// `struct leaver`.
-    pub(super) fn encode(&self) -> [u8; LEAVER] {
+    /// `struct leaver`, with the slots for the counters of the host's own and of what is in no class.
+    pub(super) fn encode(&self, slots: Option<[u32; 2]>) -> [u8; LEAVER] {
         let (class, through) = self.stage.unwrap_or_default();
+        let [own, others] = slots.map_or([0; 2], |slots| slots.map(|slot| slot + 1));
         let mut bytes = [0; LEAVER];
-        for (at, value) in [(0, self.host), (4, class), (8, through)] {
+        for (at, value) in [(0, self.host), (4, class), (8, through), (16, own), (20, others)] {
             bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         }
+        bytes[24..].copy_from_slice(&encode_framing(self.queueless.unwrap_or(Framing::NONE)));
         bytes
     }
 }
@@ -112,20 +116,45 @@ impl Classifier {
         if !there {
             self.detach_uplink(netlink, device)?;
         }
-        self.update(device, "uplinks", &device.index.to_ne_bytes(), &leave.encode())?;
+        let slots = leave.queueless.map(|_| self.slots_at(device)).transpose()?;
+        self.update(device, "uplinks", &device.index.to_ne_bytes(), &leave.encode(slots))?;
+        if slots.is_none() {
+            self.free_slots(device.index);
+        }
         if !there {
             self.attach_at(netlink, device, mode, Point::Leaves)?;
         }
         Ok(!there)
     }
 
+    /// The slots for what leaves an uplink without queues and is no guest's; new ones count from 0.
+    fn slots_at(&mut self, device: &Device) -> Result<[u32; 2]> {
+        if let Some(slots) = self.queueless.get(&device.index) {
+            return Ok(*slots);
+        }
+        let at = self.free.len().checked_sub(2).ok_or_else(|| full(device))?;
+        let slots = [self.free[at + 1], self.free[at]];
+        for slot in slots {
+            self.update(device, "counters", &slot.to_ne_bytes(), &[0; counters::BYTES])?;
+        }
+        self.free.truncate(at);
+        self.queueless.insert(device.index, slots);
+        Ok(slots)
+    }
+
+    fn free_slots(&mut self, index: u32) {
+        self.free.extend(self.queueless.remove(&index).into_iter().flatten());
+    }
+
+    /// Bytes on the wire that left an uplink without queues: the host's own, and what is in no class. No system call.
+    pub(in super::super) fn left(&self, device: &Device) -> Option<[u64; 2]> {
+        Some(self.queueless.get(&device.index)?.map(|slot| self.counters.read(slot).left_bytes))
+    }
+
     /// Whether packets passed an uplink since [`Classifier::clear_traffic_mark`]; true where that is unknown.
     pub fn has_traffic(&self, device: &Device, direction: Direction) -> bool {
         let value = map(&self.object, map_name(direction)).lookup(&device.index.to_ne_bytes(), MapFlags::ANY);
-        value
-            .ok()
-            .flatten()
-            .is_none_or(|value| value.get(TRAFFIC_MARK..).is_none_or(|word| word.iter().any(|b| *b != 0)))
+        value.ok().flatten().is_none_or(|value| value.get(TRAFFIC_MARK).is_none_or(|word| word.iter().any(|b| *b != 0)))
     }
 
     /// Clears the mark that packets have passed. One that passes at the same time may be missed.
@@ -135,7 +164,7 @@ impl Classifier {
     pub fn clear_traffic_mark(&self, device: &Device, direction: Direction) -> Result<()> {
         let (name, key) = (map_name(direction), device.index.to_ne_bytes());
         let Ok(Some(mut value)) = map(&self.object, name).lookup(&key, MapFlags::ANY) else { return Ok(()) };
-        value.get_mut(TRAFFIC_MARK..).into_iter().flatten().for_each(|byte| *byte = 0);
+        value.get_mut(TRAFFIC_MARK).into_iter().flatten().for_each(|byte| *byte = 0);
         self.update(device, name, &key, &value)
     }
 
@@ -147,6 +176,7 @@ impl Classifier {
         let Some((device, attached)) = self.uplinks.remove(&(device.index, Point::Leaves)) else { return Ok(false) };
         // It may not exist.
         let _ = map(&self.object, "uplinks").delete(&device.index.to_ne_bytes());
+        self.free_slots(device.index);
         attached.detach(netlink, &device, (&self.bond, &self.log)).map(|()| true)
     }
 

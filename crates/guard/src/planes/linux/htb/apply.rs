@@ -1,6 +1,7 @@
 //! Puts a tree in force, reads it back, and removes it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::super::netlink::Change;
 use super::super::netlink::wire::{Attributes, Request, flag};
@@ -187,7 +188,7 @@ impl InForce {
         };
         let queues = wanted.leaves.iter().filter(|(minor, _)| there(**minor)).map(queue).collect();
         let nested = wanted.flow_trees.iter().filter(|(minor, _)| there(**minor));
-        let flow_trees = nested.map(|(minor, flows)| (*minor, flows.clone())).collect();
+        let flow_trees = nested.map(|(minor, flows)| (*minor, Arc::clone(flows))).collect();
         InForce { queues, flow_trees, ..self }
     }
 }

@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use vmio_model::policy::program::{FlowLeaf, Framing, Leaf};
 use vmio_model::rate::ByteRate;
 
@@ -48,7 +47,7 @@ const TCA_BPF_OPS: u16 = 5;
 const FILTER: u32 = 1 << 16 | 3u16.to_be() as u32;
 
 /// What is in a leaf with flow classes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowTree {
     /// Its root, the flow classes in their order, and the rest.
     pub classes: Vec<Class>,

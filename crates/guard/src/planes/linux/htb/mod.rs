@@ -40,7 +40,7 @@ pub use flow_tree::FlowTree;
 pub use queue::{Flows, Queue, has_flows};
 pub use read::{Debt, Foreign, FoundClass, FoundQueue, InForce, Root, read, settings};
 pub use steps::{Step, difference};
-pub use tree::{Numbers, Tree, WantedLeaf};
+pub use tree::{BuiltFlows, Numbers, Tree, WantedLeaf};
 
 pub(super) use encode::{RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG};
 pub(super) use flow_tree::{KIND as HTB, flow_id, flow_of};

@@ -1,6 +1,7 @@
 //! Reads the qdiscs and classes at an interface's egress, and their owner.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +49,7 @@ pub struct InForce {
     /// Queues by the number of the class that they are in.
     pub queues: BTreeMap<u16, FoundQueue>,
     /// What is in those queues that hold flow classes, likewise.
-    pub flow_trees: BTreeMap<u16, FlowTree>,
+    pub flow_trees: BTreeMap<u16, Arc<FlowTree>>,
 }
 
 /// A class that is there.
@@ -121,7 +122,8 @@ pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
     let listed: BTreeMap<u32, &Qdisc> = qdiscs.iter().map(|qdisc| (qdisc.parent, qdisc)).collect();
     let nested = found.queues.iter().filter(|(_, queue)| queue.kind == flow_tree::KIND).map(|(minor, _)| *minor);
     for minor in nested.collect::<Vec<u16>>() {
-        found.flow_trees.extend(flow_tree::read(netlink, device, minor, &listed)?.map(|flows| (minor, flows)));
+        let flows = flow_tree::read(netlink, device, minor, &listed)?;
+        found.flow_trees.extend(flows.map(|flows| (minor, Arc::new(flows))));
     }
     Ok(Root::Ours(found))
 }
@@ -201,8 +203,11 @@ pub(super) fn reread(
         now.queues.extend(queue(netlink, device, minor)?.map(|queue| (minor, queue)));
         let kept = now.flow_trees.remove(&minor);
         if now.queues.get(&minor).is_some_and(|queue| queue.kind == flow_tree::KIND) {
-            let flows =
-                if nested.contains(&minor) { flow_tree::read(netlink, device, minor, &BTreeMap::new())? } else { kept };
+            let flows = if nested.contains(&minor) {
+                flow_tree::read(netlink, device, minor, &BTreeMap::new())?.map(Arc::new)
+            } else {
+                kept
+            };
             now.flow_trees.extend(flows.map(|flows| (minor, flows)));
         }
     }

@@ -1,8 +1,7 @@
 //! The steps from the tree in force to the wanted one. Pure.
 
 use std::fmt;
-
-use serde::Serialize;
+use std::sync::Arc;
 
 use super::debts::has_long_turn;
 use super::encode::Class;
@@ -13,8 +12,7 @@ use super::tree::{Tree, WantedLeaf};
 use super::{ROOT_CLASS, classid, queue_handle, shown};
 
 /// One request to the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "step")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Our qdisc goes, with all that is in it: what is to change cannot be changed in place.
     RemoveRoot,
@@ -58,7 +56,7 @@ pub enum Step {
         /// The class's number.
         minor: u16,
         /// All that is in it.
-        flows: FlowTree,
+        flows: Arc<FlowTree>,
     },
     /// A class goes, with what waits in it.
     RemoveClass {
@@ -152,7 +150,7 @@ pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
 /// What puts a leaf's queue, or its flow classes, in place.
 fn queue_step(wanted: &Tree, minor: u16, leaf: &WantedLeaf) -> Step {
     match wanted.flow_trees.get(&minor) {
-        Some(flows) => Step::SetFlows { minor, flows: flows.clone() },
+        Some(flows) => Step::SetFlows { minor, flows: Arc::clone(flows) },
         None => Step::SetQueue { minor, queue: leaf.queue },
     }
 }

@@ -1,9 +1,10 @@
 //! What is to be in force, in the kernel's units (`units.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::Serialize;
-use vmio_model::policy::program::Hierarchy;
+use vmio_model::policy::program::{FlowLeaf, Framing, Hierarchy, Leaf};
 use vmio_model::rate::BitRate;
 
 use super::super::Result;
@@ -24,7 +25,7 @@ pub struct WantedLeaf {
 }
 
 /// What is to be in force on one interface.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     /// Where packets go that no class is named for.
     pub default: u16,
@@ -33,7 +34,7 @@ pub struct Tree {
     /// By number.
     pub leaves: BTreeMap<u16, WantedLeaf>,
     /// What is in leaves with flow classes instead of their queue, by number.
-    pub flow_trees: BTreeMap<u16, FlowTree>,
+    pub flow_trees: BTreeMap<u16, Arc<FlowTree>>,
 }
 
 impl Tree {
@@ -43,6 +44,14 @@ impl Tree {
     /// Where a leaf has no number or senseless values, or none is called `default`: what nobody is for would pass
     /// unshaped.
     pub fn wanted(hierarchy: &Hierarchy, numbers: &Numbers) -> Result<Self> {
+        Tree::wanted_with(&mut BuiltFlows::default(), hierarchy, numbers)
+    }
+
+    /// As [`Tree::wanted`], with flow classes that were built before where they are the same.
+    ///
+    /// # Errors
+    /// As [`Tree::wanted`].
+    pub fn wanted_with(built: &mut BuiltFlows, hierarchy: &Hierarchy, numbers: &Numbers) -> Result<Self> {
         let framing = hierarchy.framing;
         if framing.overhead_bytes > 1024 || framing.least_bytes > 4096 {
             return Err(invalid(
@@ -59,11 +68,12 @@ impl Tree {
             let minor = numbers.of(&leaf.name).ok_or_else(|| invalid(&named, "it has no number"))?;
             let queue = numbers.queue(minor, leaf.queue_bytes);
             let wanted = WantedLeaf { class: class(leaf, framing, &named)?, queue };
-            flow_trees.extend(FlowTree::wanted(minor, leaf, queue, framing)?.map(|flows| (minor, flows)));
+            flow_trees.extend(built.of(minor, leaf, queue, framing)?.map(|flows| (minor, flows)));
             if leaves.insert(minor, wanted).is_some() {
                 return Err(invalid(&named, "there are two of that name"));
             }
         }
+        built.0.retain(|minor, _| flow_trees.contains_key(minor));
         let queues: usize = hierarchy.leaves.iter().map(|leaf| leaf.flows.len()).sum();
         if queues > flow_tree::MOST_QUEUES {
             let why = format!("{queues} flow classes and rests, at most {}", flow_tree::MOST_QUEUES);
@@ -83,6 +93,34 @@ impl Tree {
         let quantum = leaves.values().map(|l| l.class.quantum).max().unwrap_or(1);
         let root = Class { rate, ceil: rate, burst: ticks, cburst: ticks, quantum, prio: 0, overhead, mpu };
         Ok(Self { default, root, leaves, flow_trees })
+    }
+}
+
+/// What was built last for an interface's leaves with flow classes, by number: each has a filter, and the loop changes
+/// rates many times a second, but no flow class.
+#[derive(Debug, Default)]
+pub struct BuiltFlows(BTreeMap<u16, Built>);
+
+/// That of a leaf, and what it was built from.
+#[derive(Debug)]
+struct Built {
+    flows: Vec<FlowLeaf>,
+    queue: Queue,
+    framing: Framing,
+    tree: Arc<FlowTree>,
+}
+
+impl BuiltFlows {
+    /// That of a leaf; `None` of one without flow classes.
+    fn of(&mut self, minor: u16, leaf: &Leaf, queue: Queue, framing: Framing) -> Result<Option<Arc<FlowTree>>> {
+        let is_same = |b: &&Built| b.flows == leaf.flows && b.queue == queue && b.framing == framing;
+        if let Some(built) = self.0.get(&minor).filter(is_same) {
+            return Ok(Some(Arc::clone(&built.tree)));
+        }
+        let Some(tree) = FlowTree::wanted(minor, leaf, queue, framing)?.map(Arc::new) else { return Ok(None) };
+        let (flows, built) = (leaf.flows.clone(), Arc::clone(&tree));
+        self.0.insert(minor, Built { flows, queue, framing, tree: built });
+        Ok(Some(tree))
     }
 }
 

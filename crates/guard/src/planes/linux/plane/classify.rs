@@ -1,10 +1,10 @@
-//! Keeps the classifier attached at the members' interfaces.
+//! Keeps the classifier attached at the members' interfaces and at the uplink.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::policy::program::Framing;
 
-use super::super::classifier::Tenant;
+use super::super::classifier::{Leave, Tenant};
 use super::super::{Device, Error, htb, links};
 use super::{Linux, identity, police};
 use crate::desired::DesiredMember;
@@ -71,5 +71,11 @@ impl Linux {
             changes += usize::from(self.there.get(&device.index) == Some(&device.name));
         }
         Ok(changes)
+    }
+
+    /// Sets the classes of packets that leave by an uplink. Returns the number of changes.
+    pub(super) fn classify_at(&mut self, uplink: &Device, leave: Leave) -> Result<usize, Error> {
+        let classifier = self.past.loaded(&mut self.classifier)?;
+        Ok(usize::from(classifier.attach_uplink(&mut self.netlink, uplink, leave)?))
     }
 }

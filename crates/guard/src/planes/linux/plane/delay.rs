@@ -90,10 +90,11 @@ impl InstalledPool {
         (if behind { self.uplink.index } else { self.at.index }, number)
     }
 
-    /// The classes of its members; with that of all guests behind a stage, so that its packets are not taken for those
-    /// of no class.
+    /// The classes of its members, if there are any; with that of all guests behind a stage, so that its packets are
+    /// not taken for those of no class.
     fn places(&self) -> impl Iterator<Item = Place> {
         let guests = self.stage.as_ref().map(|_| (self.uplink.index, GUESTS_NUMBER));
-        self.order.iter().map(|number| self.place(*number)).chain(guests)
+        let all = self.order.iter().map(|number| self.place(*number)).chain(guests);
+        all.filter(|_| !self.queueless)
     }
 }

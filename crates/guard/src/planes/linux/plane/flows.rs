@@ -29,7 +29,8 @@ impl Linux {
 
     /// The note, where fq_codel is missing and needed.
     pub(super) fn no_flows(&self) -> Option<String> {
-        let sends = self.pools.iter().filter(|(key, _)| key.direction == Direction::GuestTx);
+        let sends =
+            self.pools.iter().filter(|(key, installed)| key.direction == Direction::GuestTx && !installed.queueless);
         let mut seats = sends.flat_map(|(_, installed)| &installed.seats);
         let matters = self.flows == Some(false) && seats.any(|seat| waits(seat) == Some(QueueingPoint::Queued));
         matters.then(|| NO_FLOWS.to_owned())
@@ -37,6 +38,9 @@ impl Linux {
 
     /// Why one flow may take another's room in a member's queue on this host; `None` where it cannot.
     pub(super) fn crowded(&self, pool: &PoolKey, seat: &DesiredMember) -> Option<&'static str> {
+        if self.has_no_queues(pool) {
+            return None;
+        }
         match (pool.direction, waits(seat)?) {
             (Direction::GuestRx, QueueingPoint::Queued) => Some("incoming floods can starve this guest's own TCP"),
             (Direction::GuestTx, QueueingPoint::Queued) if seat.is_bounded => Some(
@@ -54,6 +58,9 @@ impl Linux {
 
     /// Drops what waits in a member's queue, and adds it to the drops, which HTB does not count.
     pub(super) fn throw_away(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
+        if self.has_no_queues(pool) {
+            return Ok(());
+        }
         let none = || PlaneError::NoMember { pool: pool.clone(), member };
         let installed = self.pools.get_mut(pool).ok_or_else(none)?;
         let (number, leaf) =
@@ -159,6 +166,12 @@ impl Tally {
         framed(framing, self.packets, self.bytes)
     }
 
+    /// Goes on from these counters of something else; what waited in a queue is dropped.
+    pub(super) fn go_on(&mut self, counts: Counts) {
+        self.throw_away(self.last.waiting_packets);
+        self.last = counts;
+    }
+
     /// Adds packets that were dropped with a replaced queue, which the kernel does not count.
     pub(super) fn throw_away(&mut self, packets: u32) {
         self.dropped += u64::from(packets);
@@ -224,6 +237,10 @@ mod tests {
         assert_eq!(tally.passed(Framing::NONE), 2500);
         assert_eq!((tally.count(&counts(200, 1, 0)), tally.passed(Framing::NONE)), (10, 2700));
         assert_eq!(tally.passed(Framing { overhead_bytes: 4, least_bytes: 0 }), 2700 + 27 * 4);
+        let mut other = *tally;
+        other.count(&counts(300, 1, 3));
+        other.go_on(counts(50_000, 0, 0));
+        assert_eq!((other.count(&counts(50_700, 0, 0)), other.passed(Framing::NONE)), (13, 2800 + 700));
         let so_far = Count { passed_bytes: 2700, dropped_packets: 10, ..Count::default() };
         assert_eq!(tally.so_far(Framing::NONE), so_far);
     }

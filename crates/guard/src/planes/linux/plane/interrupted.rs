@@ -39,10 +39,14 @@ impl Linux {
     /// [`OnConflict::Restore`] another's queue is removed.
     pub(super) fn put_in_force(&mut self, pool: &DesiredPool, on_conflict: OnConflict) -> Result<usize, PlaneError> {
         self.followed = 0;
+        // What stands where queues of ours never stood does not interrupt them.
+        let first = self.has_no_queues(&pool.key) && !pool.is_queueless();
         let mut done = self.pool(pool);
-        let Some(known) = self.interrupted.get(&pool.key) else {
+        let Some(known) = self.interrupted.get(&pool.key).filter(|_| !first || done.is_ok()) else {
             if done.is_ok() {
                 self.interrupted.insert(pool.key.clone(), Interrupted::of(pool));
+            } else if let Some(known) = self.interrupted.get_mut(&pool.key) {
+                known.wanted = None;
             }
             return done;
         };
@@ -98,7 +102,8 @@ impl Linux {
     /// Whether another's qdisc may be taken over for a pool: not where the pool's own queues stood already, since `undo`
     /// puts back what was there before them.
     pub(super) fn may_take_over(&self, pool: &PoolKey) -> bool {
-        self.takeover && !(self.pools.contains_key(pool) && self.interrupted.contains_key(pool))
+        let stood = self.pools.get(pool).is_some_and(|installed| !installed.queueless);
+        self.takeover && !(stood && self.interrupted.contains_key(pool))
     }
 
     /// Whether a pool is not in force now.

@@ -124,7 +124,8 @@ impl Linux {
         let (installed, classifier) = (self.pools.get_mut(key).ok_or_else(none)?, self.classifier.as_ref());
         let seen = installed.tenants.iter().filter_map(|(device, tenant)| {
             let counts = classifier?.counts(device)?;
-            Some((tenant.number(), (counts.wire_bytes, counts.left_bytes)))
+            // What is dropped at the uplink is not local either.
+            Some((tenant.number(), (counts.wire_bytes, counts.left_bytes + counts.above_bytes)))
         });
         let seen: BTreeMap<u16, (u64, u64)> = seen.collect();
         installed.local.flows = capped.flows;

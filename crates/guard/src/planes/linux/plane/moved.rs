@@ -1,12 +1,14 @@
-//! Whose counters may have changed since they were read: what a guest sends is counted at its interface first, by a
-//! program whose counters are in this process's memory. Where few of many members have sent something, these alone are
-//! asked for. All are read from time to time, since foreign programs may let packets bypass ours.
+//! Whose counters may have changed since they were read: what a guest sends is counted at its interface first, and what
+//! it receives at the uplink, by programs whose counters are in this process's memory. Where few of many members have
+//! sent or received something, these alone are asked for. All are read from time to time, since foreign programs may
+//! let packets bypass ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::super::Device;
-use super::super::classifier::{Classifier, Tenant};
+use vmio_model::policy::Direction;
+
+use super::super::classifier::Classifier;
 use super::InstalledPool;
 use crate::desired::{DEFAULT_NUMBER, HOST_NUMBER};
 
@@ -21,10 +23,10 @@ const FEW: usize = 8;
 /// Time that packets of a member may take from its interface to its queue: counters are read until then at least.
 const ON_THEIR_WAY: Duration = Duration::from_secs(2);
 
-/// What had come in at the members' interfaces when a pool's counters were read.
+/// What had come in at the members' interfaces, or for them at the uplink, when a pool's counters were read.
 #[derive(Debug, Clone)]
 pub(super) struct Moved {
-    /// Packets by interface, in the order of the pool's.
+    /// Packets by member, always in the same order.
     packets: Vec<u64>,
     /// When that was.
     at: Instant,
@@ -56,22 +58,25 @@ impl Moved {
 
 impl InstalledPool {
     /// What has come in until now, and whose counters are to be read; `None`: all members'.
-    pub(super) fn moved(&self, classifier: Option<&Classifier>) -> (Moved, Option<BTreeSet<u16>>) {
+    pub(super) fn moved(
+        &self,
+        direction: Direction,
+        classifier: Option<&Classifier>,
+    ) -> (Moved, Option<BTreeSet<u16>>) {
         let at = Instant::now();
-        let packets = |device: &Device| classifier.and_then(|c| c.counts(device)).map_or(0, |counts| counts.packets);
-        // Of what guests receive the interfaces tell nothing; what waits at a member's own interface comes later; flow
-        // classes have counters of their own; and what a bucket drops is not counted as come in.
+        // What waits at a member's own interface comes later; flow classes have counters of their own; and what a
+        // bucket drops of what a guest sends is not counted as come in.
         let can_tell = self.order.len() >= MANY
-            && !self.tenants.is_empty()
             && self.local.caps.is_none()
             && self.seats.iter().all(|seat| seat.policers.is_none())
             && !self.has_flow_classes();
-        let packets = if can_tell { self.tenants.keys().map(packets).collect() } else { Vec::new() };
+        let came = classifier.filter(|_| can_tell).map(|classifier| self.came(direction, classifier));
+        let (numbers, packets): (Vec<u16>, Vec<u64>) = came.unwrap_or_default().into_iter().unzip();
         let mut now = Moved { packets, at, recent: BTreeMap::new(), whole: at, enough: Duration::ZERO };
-        if !can_tell {
+        if numbers.is_empty() {
             return (now, None);
         }
-        let numbers = self.tenants.values().map(Tenant::number);
+        let numbers = numbers.into_iter();
         let before = self.counted.as_ref().filter(|before| before.moved.packets.len() == now.packets.len());
         let Some(before) = before else {
             // Whatever came in before may be on its way.
@@ -84,6 +89,21 @@ impl InstalledPool {
         some.extend(waiting.map(|(number, _)| *number).chain([HOST_NUMBER, DEFAULT_NUMBER]));
         let is_due = before.moved.whole.elapsed() >= before.moved.enough;
         if is_due || some.len() * FEW > self.order.len() { (now, None) } else { (now, Some(some)) }
+    }
+
+    /// Packets that came in until now, by the members' numbers.
+    fn came(&self, direction: Direction, classifier: &Classifier) -> Vec<(u16, u64)> {
+        match direction {
+            Direction::GuestTx => {
+                let tenants = self.tenants.iter();
+                let counts = tenants.map(|(device, tenant)| (tenant.number(), classifier.counts(device)));
+                counts.map(|(number, counts)| (number, counts.map_or(0, |counts| counts.packets))).collect()
+            }
+            Direction::GuestRx => {
+                let seats = self.seats.iter().filter(|seat| seat.interface.is_some());
+                seats.map(|seat| (seat.number, classifier.arrived(seat.number))).collect()
+            }
+        }
     }
 }
 

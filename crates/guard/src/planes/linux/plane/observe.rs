@@ -12,7 +12,7 @@ use super::super::{Device, links};
 use super::flows::framed;
 use super::read_cache::Counted;
 use super::{InstalledPool, Linux, Numbers, flows, stage};
-use crate::desired::{DesiredMember, PoolKey};
+use crate::desired::{DesiredMember, DesiredPool, PoolKey};
 use crate::planes::{Claimed, Count, FlowCount, MemberQueue, Observation, PlaneError};
 
 impl Linux {
@@ -33,20 +33,23 @@ impl Linux {
     }
 
     /// Before a pool's queues are changed: classes that are made anew count from 0.
-    pub(super) fn count_before(&mut self, key: &PoolKey, hierarchy: &Hierarchy, numbers: &Numbers) {
-        let changes = |installed: &InstalledPool| installed.hierarchy != *hierarchy || installed.numbers != *numbers;
-        if self.pools.get(key).is_some_and(changes) {
+    pub(super) fn count_before(&mut self, pool: &DesiredPool, hierarchy: &Hierarchy, numbers: &Numbers) {
+        let changes = |installed: &InstalledPool| {
+            let same = installed.hierarchy == *hierarchy && installed.numbers == *numbers;
+            !same || installed.queueless != pool.is_queueless()
+        };
+        if self.pools.get(&pool.key).is_some_and(changes) {
             // Whatever is wrong with what was there, it is replaced.
-            let _ = self.count(key, true);
+            let _ = self.count(&pool.key, true);
         }
     }
 
     /// Reads the counters of those members that may have changed, or of all as a `whole`.
-    fn count(&mut self, pool: &PoolKey, whole: bool) -> Result<(), PlaneError> {
+    pub(super) fn count(&mut self, pool: &PoolKey, whole: bool) -> Result<(), PlaneError> {
         let rest = self.begins_to_rest(pool);
         let began = self.clear_traffic_mark(pool)?;
         let none = || PlaneError::NoPool(pool.clone());
-        let (mut moved, some) = self.pools.get(pool).ok_or_else(none)?.moved(self.classifier.as_ref());
+        let (mut moved, some) = self.pools.get(pool).ok_or_else(none)?.moved(pool.direction, self.classifier.as_ref());
         let some = some.filter(|_| !whole && rest.is_none());
         let before = self.pools.get(pool).and_then(|installed| installed.counted.as_ref());
         let unclaimed = some.is_some() && before.is_some_and(|before| before.claims() == began.claims);
@@ -65,6 +68,11 @@ impl Linux {
             // It was reconciled, and a reused number starts at zero.
             let there: BTreeSet<u16> = installed.order.iter().copied().collect();
             installed.tallies.retain(|number, _| there.contains(number));
+        }
+        if std::mem::replace(&mut installed.by_programs, installed.queueless) != installed.queueless {
+            for (number, tally) in &mut installed.tallies {
+                tally.go_on(all.leaves.get(number).copied().unwrap_or_default());
+            }
         }
         let tallies = &mut installed.tallies;
         let count = |(at, number): (usize, &u16)| {
@@ -103,8 +111,11 @@ impl Linux {
         }
     }
 
-    /// The counters of the members' classes, of all or of some.
+    /// The counters of the members' classes, of all or of some; those of the programs where there are no classes.
     fn read_classes(&mut self, pool: &PoolKey, some: Option<&BTreeSet<u16>>) -> Result<ClassCounts, PlaneError> {
+        if self.has_no_queues(pool) {
+            return Ok(self.left(pool));
+        }
         let flows = self.flows == Some(true);
         let installed = self.pools.get_mut(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
         let nested = installed.has_flow_classes();

@@ -26,7 +26,7 @@ pub(super) struct Counted {
     pub(super) counts: Arc<[Count]>,
     /// Those of flow classes, by the member's number and their place in it.
     pub(super) flows: BTreeMap<(u16, usize), Counts>,
-    /// What had come in at the members' interfaces.
+    /// What had come in at the members' interfaces, or for them at the uplink.
     pub(super) moved: Moved,
     /// Whether something waits, also in flow classes that are at their maximum: it passes later, and is in no count.
     waits: bool,

@@ -10,7 +10,7 @@ use super::super::classifier::Receive;
 use super::super::htb::Cause;
 use super::super::{Device, Error, htb, ifb, links};
 use super::identity::address;
-use super::{InstalledPool, Linux, flows, numbers, put};
+use super::{InstalledPool, Linux, flows, numbers};
 use crate::desired::{DEFAULT_NUMBER, DesiredMember, DesiredPool, HOST_NUMBER};
 use crate::planes::PlaneError;
 
@@ -28,7 +28,7 @@ impl Linux {
         let what = format!("what guests receive from {uplink}");
         let at = ifb::make(&mut self.netlink, &ifb::name("rx", &uplink), &what, ifb::QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
-        self.count_before(&pool.key, &hierarchy, &numbers);
+        self.count_before(pool, &hierarchy, &numbers);
         // Recorded before the rest, so that it can be removed after a failure.
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
         let installed = InstalledPool {
@@ -40,19 +40,20 @@ impl Linux {
                 .get_mut(&pool.key)
                 .map(|installed| std::mem::take(&mut installed.local))
                 .unwrap_or_default(),
+            queueless: false,
             seats: pool.seats.clone(),
             capped,
             compiled: compiled.clone(),
             hierarchy: hierarchy.clone(),
             numbers: numbers.clone(),
             tallies: self.pools.get(&pool.key).map(|installed| installed.tallies.clone()).unwrap_or_default(),
+            by_programs: false,
             order,
             tenants: BTreeMap::new(),
             counted: None,
         };
         self.pools.insert(pool.key.clone(), installed);
-        let log = &self.past.log;
-        let applied = put(&mut self.netlink, log, &at, &hierarchy, &numbers, Cause::Policy, takeover)?;
+        let applied = self.put(&at, &hierarchy, &numbers, Cause::Policy, takeover)?;
         flows::begin_anew(&mut self.installed(&pool.key)?.tallies, &applied.steps, |_| true);
         let policed = self.police(&pool.seats, Direction::GuestRx, compiled.framing)?;
         let receive = Receive {

@@ -11,7 +11,7 @@ use vmio_model::rate::BitRate;
 
 use super::super::htb::Cause;
 use super::super::{Device, Error, counters, htb, ifb};
-use super::{ENTRY, InstalledPool, Linux, flows, put};
+use super::{ENTRY, InstalledPool, Linux, flows};
 use crate::desired::{DEFAULT_NUMBER, DesiredMember, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey};
 use crate::planes::{PlaneError, StageBacklog};
 
@@ -76,8 +76,7 @@ impl Linux {
         }
         if hierarchy != installed.hierarchy {
             let (at, numbers) = (installed.at.clone(), installed.numbers.clone());
-            let log = &self.past.log;
-            let applied = put(&mut self.netlink, log, &at, &hierarchy, &numbers, Cause::Loop, false)?;
+            let applied = self.put(&at, &hierarchy, &numbers, Cause::Loop, false)?;
             let installed = self.installed(pool)?;
             let alone = installed.stage.is_none();
             flows::begin_anew(&mut installed.tallies, &applied.steps, |number| alone || !flows::behind(number));
@@ -105,8 +104,7 @@ impl Linux {
             return Ok(());
         }
         let uplink = installed.uplink.clone();
-        let log = &self.past.log;
-        let applied = put(&mut self.netlink, log, &uplink, &hierarchy, &numbers(flows)?, Cause::Loop, false)?;
+        let applied = self.put(&uplink, &hierarchy, &numbers(flows)?, Cause::Loop, false)?;
         let installed = self.installed(key)?;
         flows::begin_anew(&mut installed.tallies, &applied.steps, flows::behind);
         if let Some(stage) = &mut installed.stage {

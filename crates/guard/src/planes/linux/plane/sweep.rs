@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::super::classifier::{self, Bond, Classifier, PinDirectory};
 use super::super::htb::{self, Cause, Placed, Tree, Undone};
 use super::super::undo_log::PlaneLog;
-use super::super::{Device, Error, Netlink, ifb, links};
+use super::super::{Device, Error, ifb, links};
 use super::Linux;
 use vmio_model::policy::program::Hierarchy;
 
@@ -74,7 +74,7 @@ impl Linux {
         if self.past.pin_directory.as_ref().map(PinDirectory::is_used).transpose()? == Some(true) {
             return Ok(true);
         }
-        Ok(links::all(&mut self.netlink)?.iter().any(ifb::is_ours))
+        Ok(links::all(&mut self.netlink)?.iter().any(ifb::is_ours) || classifier::has_filters(&mut self.netlink)?)
     }
 
     /// Checks the ledger once, and records that limits are in force if there will be `changes`.
@@ -217,33 +217,39 @@ impl Linux {
         let sent = self.netlink.changes();
         let ifb = ifb::make(&mut self.netlink, name, what, ifb::QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
-        let done = put(&mut self.netlink, &self.past.log, &ifb, hierarchy, numbers, Cause::Policy, takeover);
+        let done = self.put(&ifb, hierarchy, numbers, Cause::Policy, takeover);
         if done.is_err() && !had {
             // The error that led here says more than one that follows from it.
             let _ = ifb::remove(&mut self.netlink, name);
         }
         done.map(|applied| (ifb, applied.steps, made))
     }
-}
 
-/// Puts a hierarchy in force at an interface, for a cause. A foreign qdisc is recorded before it is replaced, and
-/// struck out if the change failed and it is still or again there.
-pub(super) fn put(
-    netlink: &mut Netlink,
-    log: &PlaneLog,
-    at: &Device,
-    hierarchy: &Hierarchy,
-    numbers: &htb::Numbers,
-    cause: Cause,
-    takeover: bool,
-) -> Result<htb::Applied, Error> {
-    let tree = Tree::wanted(hierarchy, numbers)?;
-    let done = htb::put_over(netlink, at, &tree, cause, takeover, |foreign| log.begin_replacing(at, foreign));
-    if done.is_err()
-        && let Some((_, was)) = log.replaced(at.index)
-        && matches!(htb::read_leaves(netlink, at), Ok(htb::Root::Foreign(found)) if found == was)
-    {
-        log.strike_replaced(at.index)?;
+    /// Puts a hierarchy in force at an interface, for a cause. A foreign qdisc is recorded before it is replaced, and
+    /// struck out if the change failed and it is still or again there.
+    pub(super) fn put(
+        &mut self,
+        at: &Device,
+        hierarchy: &Hierarchy,
+        numbers: &htb::Numbers,
+        cause: Cause,
+        takeover: bool,
+    ) -> Result<htb::Applied, Error> {
+        let (netlink, log) = (&mut self.netlink, &self.past.log);
+        let tree = Tree::wanted_with(self.built.entry(at.index).or_default(), hierarchy, numbers)?;
+        let done = htb::put_over(netlink, at, &tree, cause, takeover, |foreign| log.begin_replacing(at, foreign));
+        if done.is_err()
+            && let Some((_, was)) = log.replaced(at.index)
+            && matches!(htb::read_leaves(netlink, at), Ok(htb::Root::Foreign(found)) if found == was)
+        {
+            log.strike_replaced(at.index)?;
+        }
+        done
     }
-    done
+
+    /// Forgets what was built for interfaces that have no queues of this plane any more.
+    pub(super) fn forget_built(&mut self) {
+        let kept = self.kept();
+        self.built.retain(|index, _| kept.contains(index));
+    }
 }

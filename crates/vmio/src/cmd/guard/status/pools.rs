@@ -1,7 +1,7 @@
 //! The pools with their members.
 
 use vmio_guard::manager::document::{FlowDocument, LocalDocument, MemberDocument, PoolDocument, SettingsDocument};
-use vmio_model::policy::{Direction, Excess};
+use vmio_model::policy::{Direction, Excess, queueless};
 use vmio_model::rate::BitRate;
 
 use super::super::table::{figure, unit};
@@ -84,7 +84,7 @@ fn of_pool(doc: &mut Document, pool: &PoolDocument, view: View<'_>) {
         let long = long_time(pool.interrupted_seconds_total);
         format!("interrupted from outside {times} since the start, for about {long} in all")
     });
-    let lines = [why_free, stage, excess(&pool.members, verbose), local(pool), interrupted];
+    let lines = [why_free, stage, excess(pool, verbose), local(pool), interrupted];
     lines.into_iter().flatten().for_each(|line| doc.put(say((0, 0), line)));
     doc.put(list((0, 2), cut(pool.members.iter().filter_map(held_back).collect(), state)));
 }
@@ -98,6 +98,7 @@ fn heading(pool: &PoolDocument) -> Block {
     let (capacity, shared) = (pool.capacity_bps, pool.shared_bps);
     let said = match &pool.not_in_force {
         Some(_) => format!(": {capacity}, nothing in force (see below)"),
+        None if pool.queueless => format!(": {capacity}; {}", queueless::SHOWN),
         None if shared == capacity => format!(": {capacity} for what guests and the host {does}"),
         None => format!(": {shared} of {capacity} for what guests and the host {does}"),
     };
@@ -127,7 +128,8 @@ fn table(pool: &PoolDocument, (unit, factor): (&str, BitRate), verbose: bool, wi
             dropped(member).to_string(),
         ];
         let parts = member.flows.iter().map(|flow| flow_row(flow, factor)).collect();
-        Row { parts, notes: if verbose { notes(member) } else { Vec::new() }, ..Row::new(name, cells) }
+        let notes = if verbose { notes(member, pool.queueless) } else { Vec::new() };
+        Row { parts, notes, ..Row::new(name, cells) }
     };
     let layout = Layout { early: true, ..Layout::flush(name_width) };
     let table = Table::new("name", layout, columns).with(pool.members.iter().zip(names).map(row));
@@ -135,9 +137,10 @@ fn table(pool: &PoolDocument, (unit, factor): (&str, BitRate), verbose: bool, wi
 }
 
 /// Where a member's excess waits and why, and what the policy says of it besides rates.
-fn notes(member: &MemberDocument) -> Vec<String> {
+fn notes(member: &MemberDocument, queueless: bool) -> Vec<String> {
     let excess = member.excess.as_ref().map(|excess| {
         let place = match excess.waits.as_str() {
+            "queued" if queueless => "no queue",
             "none" => "it is not limited",
             "held" => "excess waits in the guest",
             "nic" => "excess waits in the card",
@@ -149,13 +152,13 @@ fn notes(member: &MemberDocument) -> Vec<String> {
     let other = member.other_limit.as_ref().map(|other| {
         format!("{} of another program at its interface lets {} pass", other.kind, format::rate(other.rate_bps))
     });
-    let settings = member.settings.as_ref().map(|of| settings(of, member.local.as_ref()));
+    let settings = member.settings.as_ref().map(|of| settings(of, member.local.as_ref(), queueless));
     excess.into_iter().chain(other).chain(settings).chain(delay::note(member)).collect()
 }
 
-fn settings(of: &SettingsDocument, local: Option<&LocalDocument>) -> String {
+fn settings(of: &SettingsDocument, local: Option<&LocalDocument>, queueless: bool) -> String {
     let queue = of.queue_seconds.map_or_else(|| "room for TCP".to_owned(), format::time);
-    let mut all = vec![format!("queue: {queue}")];
+    let mut all = if queueless { Vec::new() } else { vec![format!("queue: {queue}")] };
     for (word, target) in [("delay", of.delay_seconds), ("jitter", of.jitter_seconds)] {
         all.extend(target.map(|target| format!("{word}: at most {}", format::time(target))));
     }
@@ -216,14 +219,16 @@ fn dropped(member: &MemberDocument) -> u64 {
 }
 
 /// Where what exceeds a limit waits: how many interfaces at each place.
-fn excess(members: &[MemberDocument], verbose: bool) -> Option<String> {
+fn excess(pool: &PoolDocument, verbose: bool) -> Option<String> {
+    let members = &pool.members;
     let number = |word: &str| members.iter().filter(|m| m.excess.as_ref().is_some_and(|e| e.waits == word)).count();
     let of = |(word, place): (&str, &str)| match number(word) {
         0 => None,
         number => Some(format!("{place} ({number})")),
     };
     let places = [("held", "in the guest"), ("queued", "on this host"), ("nic", "in the card")];
-    let waits: Vec<String> = places.into_iter().filter_map(of).collect();
+    let there = places.into_iter().filter(|(word, _)| !pool.queueless || *word != "queued");
+    let waits: Vec<String> = there.filter_map(of).collect();
     let waits = (!waits.is_empty()).then(|| format!("excess waits {}", waits.join(", ")));
     let all: Vec<String> = waits.into_iter().chain(of(("none", "not limited"))).collect();
     let why = if verbose { "" } else { "; why: --verbose" };

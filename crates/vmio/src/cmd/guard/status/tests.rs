@@ -179,6 +179,19 @@ fn limits_of_others_and_local_traffic_behind_taps_are_told() {
 }
 
 #[test]
+fn an_uplink_without_queues_says_so() {
+    let mut status = example();
+    status.pools[0].queueless = true;
+    let text = unfolded(&text_at(&status, true, Style::PLAIN, 80));
+    assert!(text.contains("eth0 guest_tx: 1 Gbit/s; no queue; maxima by token bucket"), "{text}");
+    let sent = text.split("eth0 guest_rx").next().unwrap();
+    assert!(!sent.contains("excess waits on this host") && !sent.contains("on this host (1)"), "{sent}");
+    status.pools[0].members[1].excess.as_mut().unwrap().waits = "none".to_owned();
+    let text = unfolded(&text_at(&status, false, Style::PLAIN, 80));
+    assert!(text.contains("not limited (1)"), "{text}");
+}
+
+#[test]
 fn a_guest_without_a_limit_of_its_own_is_in_the_answer() {
     let mut status = example();
     let limit = |value: Option<&str>| {

@@ -1,5 +1,7 @@
 //! Leaves with flow classes.
 
+use std::sync::Arc;
+
 use vmio_model::policy::Direction;
 use vmio_model::policy::flow::FlowMatch;
 use vmio_model::policy::program::FlowLeaf;
@@ -65,6 +67,32 @@ fn flow_classes_are_put_in_and_taken_out_whole() {
     let mut owing = in_force(&wanted);
     owing.classes.get_mut(&3).unwrap().debt.rate = 900_000_000;
     check(&owing, &wanted, &["remove class 7a00:3", step_texts(&wanted, None)[4].as_str(), whole]);
+}
+
+/// The loop changes rates: what a leaf's flow classes are built of stays, and so does what was built.
+#[test]
+fn flow_classes_are_built_once_for_all_rates() {
+    let mut hierarchy = three();
+    for leaf in &mut hierarchy.leaves[1..] {
+        leaf.flows = vec![flow("voice", Some(46), 10, 20), flow("rest", None, 1, 800_000)];
+    }
+    let (numbers, mut built) = (numbers(&hierarchy), BuiltFlows::default());
+    let mut wanted = |hierarchy: &Hierarchy| Tree::wanted_with(&mut built, hierarchy, &numbers).unwrap();
+    let first = wanted(&hierarchy);
+    assert_eq!(first, Tree::wanted(&hierarchy, &numbers).unwrap());
+    let same = |one: &Tree, other: &Tree, minor: u16| Arc::ptr_eq(&one.flow_trees[&minor], &other.flow_trees[&minor]);
+    (hierarchy.rate_bps, hierarchy.leaves[1].ceil_bps) = (80 * M, 70 * M);
+    let second = wanted(&hierarchy);
+    assert!(second != first && [3, 4].into_iter().all(|minor| same(&first, &second, minor)));
+    hierarchy.leaves[1].flows[0].ceil_bps = 15 * M;
+    let third = wanted(&hierarchy);
+    assert!(!same(&second, &third, 3) && same(&second, &third, 4), "one was changed");
+    assert_eq!(third, Tree::wanted(&hierarchy, &numbers).unwrap());
+    // Another framing is one of all; a leaf without flow classes has nothing.
+    hierarchy.framing = Framing { overhead_bytes: 24, least_bytes: 84 };
+    hierarchy.leaves[2].flows.clear();
+    let fourth = wanted(&hierarchy);
+    assert_eq!((fourth.flow_trees.len(), same(&third, &fourth, 3)), (1, false));
 }
 
 /// The loop reads classes alone.
