@@ -10,6 +10,7 @@ use crate::cell::Cell;
 use crate::modelled::ModelledDisk;
 
 mod energy;
+pub mod roles;
 mod seen;
 mod traits;
 mod work;

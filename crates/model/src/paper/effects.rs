@@ -22,7 +22,9 @@ use serde::{Deserialize, Serialize};
 use super::sure::{EffectCells, Sides, Undecided, Verdict, beyond, decide, figure, noise, sure};
 use super::tables::missing;
 use super::transfers::{Transferred, transferred};
-use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, SeriesTable, Unmeasured, scores, series};
+use super::{
+    Effect, EventTable, Here, Paper, Pattern, Reading, ScoreJudged, SeriesTable, Unmeasured, events, scores, series,
+};
 use crate::cell::Cache;
 use crate::kind::RunKind;
 use crate::result::{Accel, Mark, Sample};
@@ -107,6 +109,9 @@ pub struct Compared {
     /// Its figures of repeated runs, beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesTable>,
+    /// Its events by component, beside our CPU time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventTable>,
     /// Its figures that are compared with nothing here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmeasured: Vec<Unmeasured>,
@@ -139,6 +144,7 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
         scores: scores(paper, summary),
         transfers: transferred(paper, summary),
         series: series(paper, summary),
+        events: events(paper, run, summary),
         unmeasured: paper.unmeasured.clone(),
         components: by_cell(summary),
         effects: trials.into_iter().map(|trial| trial.judged(summary.emulated, together.len())).collect(),

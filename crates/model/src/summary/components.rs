@@ -72,6 +72,15 @@ fn result(sample: &Sample) -> Option<&ProbeResult> {
     sample.seen.iter().find(|seen| seen.node.is_empty() && seen.watched == Watched::Components)
 }
 
+/// CPU seconds of a sample by role and component; `None` where no processors were sampled.
+pub(crate) fn of_sample(sample: &Sample) -> Option<impl Iterator<Item = (&str, &str, f64)>> {
+    let sampled = result(sample)?.figures.iter().filter(|reading| reading.figure == SAMPLED);
+    Some(sampled.filter_map(|reading| {
+        let (role, component) = (reading.labels.get(ROLE)?, reading.labels.get(COMPONENT)?);
+        Some((role.as_str(), component.as_str(), reading.value.typical()))
+    }))
+}
+
 /// A figure of a sample by component.
 fn by_component(seen: &ProbeResult, figure: &str) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
