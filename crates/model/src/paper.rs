@@ -195,6 +195,8 @@ pub enum Measure {
     Latency,
     /// Processor time of the host for a request, guests included.
     CpuPerRequest,
+    /// Energy of the whole machine for a request, above the machine at rest in the same run.
+    EnergyPerRequest,
     /// Requests in flight at the disk.
     QueueDepth,
     /// Bytes of a request at the disk.

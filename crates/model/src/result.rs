@@ -15,7 +15,7 @@ mod seen;
 mod traits;
 mod work;
 
-pub use energy::{AtRest, DOMAIN, ENERGY, Metered, POWER, is_power, metered};
+pub use energy::{AtRest, CHASSIS_DOMAIN, DOMAIN, ENERGY, Metered, POWER, is_power, metered, of_machine};
 pub use seen::{
     BUSY, CACHED_AFTER, CACHED_BEFORE, COMPONENT, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, LOST, OWN, PART,
     ProbeResult, REQUEST_SECONDS, ROLE, SAMPLED, SAMPLES, SECONDS, SHARE, SOURCE, STOLEN, WAY, Watched, seen_around,

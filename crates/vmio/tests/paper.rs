@@ -163,6 +163,34 @@ fn events_by_component_stand_beside_those_that_are_printed() {
 }
 
 #[test]
+fn energy_is_judged_where_a_meter_was_there_and_cpu_time_is_told_beside_it() {
+    let compared = |run: &Run| {
+        let state = StateDir::new();
+        common::store_run(&state.store(), run);
+        unfolded(&state.vmio(&["study", "compare", "lu2016-quick", "paper"]).with(0).out)
+    };
+    let mut run = common::places::run(Accel::Kvm);
+    let text = compared(&run);
+    for said in [
+        "Energy above rest",
+        "no meter",
+        "not decidable the same with four guests at once (four-guests-power)",
+        "published: 48 against 13 W, ratio 3.69",
+        "why: no meter was there",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    run.environment.at_rest = [119.0, 121.0].map(common::at_rest).into();
+    for sample in &mut run.samples {
+        let watts = if sample.cell.key().contains("warm-guest") { 133.0 } else { 168.0 };
+        sample.seen.push(common::metered(watts * (1.0 + 0.004 * f64::from(sample.round % 3))));
+    }
+    let text = compared(&run);
+    assert!(text.contains("holds the same with four guests at once (four-guests-power)"), "{text}");
+    assert!(text.contains("ipmi machine") && !text.contains("no meter"), "{text}");
+}
+
+#[test]
 fn compare_judges_the_newest_run_of_the_study() {
     let state = StateDir::new();
     let compare = |args: &[&str], code: i32| state.vmio(&[&["study", "compare"], args].concat()).with(code);

@@ -126,7 +126,7 @@ fn said_in_full() -> vmio_model::run::Run {
 /// and saw no device, 6 one with every option, 7 the paper's once more, emulated, 8 and 9 without disks, compared with
 /// native and with other cells, 10 with two at work on disks at once, 11 as 8 with its network in other units,
 /// 12 of a paper's study over networks, 13 with groups of workloads, 14 and 15 of the same paper on networks and disks,
-/// 16 of a paper's study of cache locations, with samples of the processors.
+/// 16 of a paper's study of cache locations, with a meter and samples of the processors.
 fn stock(dir: &Path) {
     let store = Store::open(&dir.join("vmio.db")).unwrap();
     let mut first = common::run(Accel::Tcg);
@@ -202,7 +202,10 @@ fn stock(dir: &Path) {
     common::store_run(&store, &common::suite::run(Accel::Kvm));
     common::store_run(&store, &common::suite::network(Accel::Kvm));
     common::store_run(&store, &common::suite::disk(Accel::Kvm));
-    common::store_run(&store, &common::places::run(Accel::Tcg));
+    let mut places = common::places::run(Accel::Tcg);
+    places.environment.at_rest = [199.0, 201.0].map(common::at_rest).into();
+    places.samples.iter_mut().for_each(|sample| sample.seen.push(common::metered(300.0)));
+    common::store_run(&store, &places);
 }
 
 /// Adds what samples of the processors tell.

@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, Measure, Relation};
 use crate::cell::Cell;
-use crate::result::{BANDWIDTH, Sample};
+use crate::figure::Unit;
+use crate::result::{self, BANDWIDTH, Sample, of_machine};
 use crate::run::Run;
 use crate::stats::Ratio;
 use crate::stats::multiple::LEVEL;
-use crate::summary::cell_noise;
+use crate::summary::energy::{above_rest, calm};
+use crate::summary::{amount, cell_noise};
 
 /// A run's verdict on an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -65,6 +67,12 @@ pub(super) enum Undecided {
     Cached(String),
     #[error("{0} did not reach the rate that it was to keep, so other loads would be compared")]
     Saturated(String),
+    #[error("no meter was there, so the energy is not known; the CPU time of a request has a row of its own")]
+    NoMeter,
+    #[error("only parts of the machine were metered ({0}), not the machine as a whole")]
+    OnlyParts(String),
+    #[error("the machine was never at rest with its meter at work, so what was above rest is not known")]
+    NoRest,
     #[error("bandwidth was capped on both sides (--gentle), so the caps would be compared")]
     Capped,
     #[error("the interval has {bound} in it")]
@@ -90,8 +98,22 @@ pub(super) struct EffectCells {
     pub sides: Sides,
 }
 
-/// The figure of an effect in a sample.
-pub(super) fn figure(measure: Measure, s: &Sample) -> Option<f64> {
+/// Whether a meter of the whole machine was there in samples of these cells, and at rest.
+pub(super) fn metered(run: &Run, cells: &[&Cell]) -> Result<(), Undecided> {
+    let samples: Vec<&Sample> = run.samples.iter().filter(|s| cells.contains(&&s.cell)).collect();
+    let told: BTreeSet<&str> = samples.iter().flat_map(|s| result::metered(&s.seen)).map(|told| told.domain).collect();
+    if told.is_empty() {
+        return Err(Undecided::NoMeter);
+    }
+    if samples.iter().all(|s| of_machine(&s.seen).is_none()) {
+        return Err(Undecided::OnlyParts(told.into_iter().collect::<Vec<_>>().join(", ")));
+    }
+    let at_rest = calm(&run.environment).any(|rest| of_machine(&rest.seen).is_some());
+    if at_rest { Ok(()) } else { Err(Undecided::NoRest) }
+}
+
+/// The figure of an effect in a sample of a run.
+pub(super) fn figure(measure: Measure, run: &Run, s: &Sample) -> Option<f64> {
     match measure {
         Measure::Bandwidth | Measure::SmallRequests => s.result.figure(BANDWIDTH),
         Measure::Latency => s.result.latency().map(|latency| latency.mean),
@@ -99,6 +121,7 @@ pub(super) fn figure(measure: Measure, s: &Sample) -> Option<f64> {
             let (cpu, ios) = (s.cpu().host_seconds, s.work().ios);
             (cpu > 0.0 && ios > 0).then(|| cpu / ios as f64)
         }
+        Measure::EnergyPerRequest => above_rest(s, amount(s, &run.workloads, Unit::Requests), &run.environment),
         Measure::QueueDepth => s.device().map(|d| d.queue_depth),
         Measure::RequestSize => s.device().map(|d| d.request_bytes),
     }
@@ -126,7 +149,7 @@ fn hides(effect: &Effect, sides: Sides, emulated: bool) -> bool {
 /// The largest noise of the native cells of the two that are compared; where they have none, of all native cells of
 /// their workloads.
 pub(super) fn noise(effect: &Effect, found: &EffectCells, run: &Run, pairs: u32) -> Option<f64> {
-    let of = |cell: &Cell| cell_noise(run, cell, pairs, |s| figure(effect.measure, s));
+    let of = |cell: &Cell| cell_noise(run, cell, pairs, |s| figure(effect.measure, run, s));
     let largest = |cells: &mut dyn Iterator<Item = &Cell>| cells.filter_map(of).reduce(f64::max);
     let beside = [found.numerator.natively(), found.denominator.natively()];
     largest(&mut beside.iter()).or_else(|| {
@@ -179,8 +202,9 @@ pub(super) fn decide(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: boo
     if effect.measure == Measure::RequestSize {
         return (verdict, format!("{side}; request sizes do not depend on the processor's speed"));
     }
-    // Emulation makes times longer, and rates lower.
-    let against = above != matches!(effect.measure, Measure::Latency | Measure::CpuPerRequest);
+    // Emulation makes times longer, energies larger, and rates lower.
+    let is_cost = matches!(effect.measure, Measure::Latency | Measure::CpuPerRequest | Measure::EnergyPerRequest);
+    let against = above != is_cost;
     let doubt = |why: &str| (Verdict::NotDecidable, format!("not decidable here: emulation; {side}, but {why}"));
     match sides {
         Sides::NativeToNative => (verdict, format!("{side}; both cells are native, so nothing was emulated")),

@@ -12,6 +12,7 @@ use serde_json::error::Category;
 use ureq::http::Uri;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, LOCATION};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use vmio_model::result::CHASSIS_DOMAIN;
 use vmio_node::Reader;
 
 use self::document::{Chassis, Collection, Told};
@@ -225,8 +226,8 @@ impl Controller {
                 return Err(Error::NoPower { url: self.url(path) });
             }
             let domain = |part: Option<String>| match part {
-                Some(part) => format!("chassis {chassis} {part}"),
-                None => format!("chassis {chassis}"),
+                Some(part) => format!("{CHASSIS_DOMAIN}{chassis} {part}"),
+                None => format!("{CHASSIS_DOMAIN}{chassis}"),
             };
             all.extend(told.into_iter().map(|(part, amount)| (domain(part), amount)));
         }
