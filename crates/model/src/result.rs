@@ -104,6 +104,12 @@ pub struct Environment {
     /// they count against the write budget.
     #[serde(default)]
     pub written_beside_bytes: u64,
+    /// The probes by which the plan expected power to be measured, by name; empty for none, and in old runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meters_planned: Vec<String>,
+    /// Those by which it was; empty for none, and in old runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meters: Vec<String>,
     /// Phases with the machine at rest, measured where there is a power meter: before the guests of each boot, and after
     /// the last cell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

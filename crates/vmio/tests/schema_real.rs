@@ -204,6 +204,7 @@ fn stock(dir: &Path) {
     common::store_run(&store, &common::suite::disk(Accel::Kvm));
     let mut places = common::places::run(Accel::Tcg);
     places.environment.at_rest = [199.0, 201.0].map(common::at_rest).into();
+    (places.environment.meters, places.environment.meters_planned) = (vec!["ipmi".into()], vec!["powercap".into()]);
     places.samples.iter_mut().for_each(|sample| sample.seen.push(common::metered(300.0)));
     common::store_run(&store, &places);
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::require::{Missing, Requirement};
-use vmio_model::result::{Mark, ProbeResult};
+use vmio_model::result::{Mark, ProbeResult, Watched};
 use vmio_node::linux::hwmon::{Covers, Sensor};
 use vmio_node::linux::powercap::{DIR, Zone, zones};
 use vmio_node::{Node, Reader, machine};
@@ -78,19 +78,36 @@ pub fn subjects(node: &Arc<dyn Node>, choice: &PowerChoice, cell_seconds: f64) -
     Ok(all)
 }
 
-/// Whether cells of so many seconds are likely to have a meter, as far as files tell that: none is asked.
-pub fn is_likely(reader: &dyn Reader, choice: &PowerChoice, cell_seconds: f64) -> bool {
-    let has_controller = || ipmi::has_device(reader) && Dcmi::find(reader).is_some();
-    let is_found = || {
-        counted(reader).is_ok()
-            || (hwmon::SENSOR.check)(reader).is_ok()
-            || (is_long(ipmi::AGAIN, cell_seconds) && has_controller())
+/// The probes by which the power of cells of so many seconds is likely measured, by name, as far as files tell that: no
+/// meter is asked.
+pub fn likely(reader: &dyn Reader, choice: &PowerChoice, cell_seconds: f64) -> Vec<String> {
+    let mut all = match choice.meters.as_slice() {
+        [] => likely_found(reader, cell_seconds),
+        named if named.contains(&MeterName::None) => Vec::new(),
+        named => named.iter().filter_map(MeterName::probe).collect(),
     };
-    choice.command.is_some()
-        || match choice.meters.as_slice() {
-            [] => is_found(),
-            named => !named.contains(&MeterName::None),
-        }
+    all.extend(choice.command.is_some().then_some("power-command"));
+    all.into_iter().map(str::to_owned).collect()
+}
+
+/// The same where nobody names one.
+fn likely_found(reader: &dyn Reader, cell_seconds: f64) -> Vec<&'static str> {
+    let counted = counted(reader).is_ok();
+    let sensors = vmio_node::linux::hwmon::sensors(reader);
+    let sensed = sensors.iter().any(|sensor| !(counted && sensor.covers == Covers::Package));
+    let enough = counted || sensors.iter().any(|sensor| sensor.covers != Covers::Part);
+    let asked = || is_long(ipmi::AGAIN, cell_seconds) && ipmi::has_device(reader) && Dcmi::find(reader).is_some();
+    let all = [(counted, "powercap"), (sensed, "hwmon"), (!enough && asked(), "ipmi")];
+    all.into_iter().filter(|(there, _)| *there).map(|(_, name)| name).collect()
+}
+
+/// The names of the probes of meters.
+pub fn names(meters: &[ProbeSubject]) -> Vec<String> {
+    let named = |meter: &ProbeSubject| match meter.watched() {
+        Watched::Other(name) => Some(name),
+        _ => None,
+    };
+    meters.iter().filter_map(named).collect()
 }
 
 /// The meters of a machine where nobody names one.
@@ -185,7 +202,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
-    use vmio_model::result::Watched;
     use vmio_node::Local;
     use vmio_node::fake::{Fake, says};
 
@@ -244,15 +260,22 @@ mod tests {
         let node: Arc<dyn Node> = Arc::new(fake);
         let meters = meters.iter().map(|name| name.parse().unwrap()).collect();
         let choice = PowerChoice { meters, ..PowerChoice::default() };
-        let likely = is_likely(node.reader(), &choice, 10.0);
-        let all = subjects(&node, &choice, 10.0);
-        let any = all.as_ref().is_ok_and(|all| !all.is_empty());
-        assert!(likely || !any, "the plan counts the time at rest: {all:?}");
-        let name = |subject: &ProbeSubject| match subject.watched() {
-            Watched::Other(name) => name,
-            other => format!("{other:?}"),
-        };
-        all.map(|all| all.iter().map(name).collect()).map_err(|why| why.to_string())
+        let likely = likely(node.reader(), &choice, 10.0);
+        let used = subjects(&node, &choice, 10.0).map(|all| names(&all)).map_err(|why| why.to_string());
+        let unforeseen = used.iter().flatten().find(|name| !likely.contains(name));
+        assert_eq!(unforeseen, None, "the plan names it, and counts the time at rest: {likely:?}");
+        used
+    }
+
+    #[test]
+    fn the_plan_names_meters_without_asking_them() {
+        let likely = |fake: Fake, seconds: f64| likely(&fake, &PowerChoice::default(), seconds);
+        assert_eq!(likely(Fake::new("fake"), 10.0), [""; 0]);
+        assert_eq!(likely(dcmi(hwmon()), 10.0), ["hwmon"]);
+        assert_eq!(likely(dcmi(Fake::new("fake")), 1.0), [""; 0], "it is asked once a second");
+        // One that tells nothing is named by the plan, and not used by the run.
+        let silent = || Fake::new("fake").installed("ipmitool").program("ipmitool", says("\n")).file("/dev/ipmi0", "");
+        assert_eq!((likely(silent(), 10.0), chosen(silent(), &[])), (vec!["ipmi".to_owned()], Ok(Vec::new())));
     }
 
     #[test]

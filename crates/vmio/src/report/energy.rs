@@ -1,6 +1,7 @@
 //! The energy of a cell's requests above the machine at rest, by meter; and that there is no meter.
 
 use vmio_model::figure::Unit;
+use vmio_model::result::Environment;
 use vmio_model::stats::Estimate;
 use vmio_model::summary::CellRow;
 use vmio_model::summary::energy::{CellEnergy, EnergyRow};
@@ -26,6 +27,16 @@ pub(super) fn of_request(cell: &CellRow) -> String {
     });
     let told = by_meter.collect::<Vec<_>>().join("; ");
     if told.is_empty() { UNKNOWN.to_owned() } else { told }
+}
+
+/// The meters of a run, with those that its plan expected where these were others; `None` where there was neither.
+pub(super) fn meters(e: &Environment) -> Option<String> {
+    let names = |all: &[String]| if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+    match (e.meters.as_slice(), e.meters_planned.as_slice()) {
+        ([], []) => None,
+        (used, planned) if used == planned => Some(names(used)),
+        (used, planned) => Some(format!("{}; the plan expected {}", names(used), names(planned))),
+    }
 }
 
 /// Meter and domain: `ipmi machine`.
@@ -78,4 +89,20 @@ pub(super) fn of_cells(cells: &[CellEnergy]) -> Section {
 /// `±1.20 mJ`; the energy above rest may be near 0, so in its own unit.
 fn half_width(joules: &Estimate) -> String {
     joules.interval.map_or("no interval".to_owned(), |i| format!("±{}", format::figure(Unit::Joules, i.half_width())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_meter_than_that_of_the_plan_is_told() {
+        let of = |planned: &[&str], used: &[&str]| {
+            let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+            meters(&Environment { meters_planned: names(planned), meters: names(used), ..Environment::default() })
+        };
+        assert_eq!((of(&[], &[]), of(&["hwmon"], &["hwmon"]).as_deref()), (None, Some("hwmon")));
+        assert_eq!(of(&["powercap", "hwmon"], &["hwmon"]).as_deref(), Some("hwmon; the plan expected powercap, hwmon"));
+        assert_eq!(of(&["ipmi"], &[]).as_deref(), Some("none; the plan expected ipmi"));
+    }
 }

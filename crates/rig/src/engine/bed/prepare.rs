@@ -123,6 +123,8 @@ impl<'a> Bed<'a> {
         environment.programs = environment::programs(&cells, image.as_ref(), &*local, &parts.nodes);
         environment.peer_programs = parts.nodes.peer().map(|(_, own)| own.programs.clone()).unwrap_or_default();
         environment.native_limits = native::told(&natives);
+        environment.meters_planned = parts.cost.rates.meters.clone();
+        environment.meters = power::names(&meters);
         for (side, why) in natives.iter().filter_map(|(side, held)| Some((side, held.as_ref().err()?))) {
             let whose = if *side == Side::native() { "native side".to_owned() } else { format!("side {side}") };
             progress(&format!("the {whose} is not held to the guest's resources: {why}"));

@@ -24,6 +24,19 @@ pub enum MeterName {
     Redfish(Address),
 }
 
+impl MeterName {
+    /// The name of its probe; `None` where no meter is to be used.
+    pub fn probe(&self) -> Option<&'static str> {
+        match self {
+            MeterName::None => None,
+            MeterName::Powercap => Some("powercap"),
+            MeterName::Hwmon => Some("hwmon"),
+            MeterName::Ipmi => Some("ipmi"),
+            MeterName::Redfish(_) => Some("redfish"),
+        }
+    }
+}
+
 impl FromStr for MeterName {
     type Err = Refused;
 
