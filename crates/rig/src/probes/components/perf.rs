@@ -120,6 +120,14 @@ impl Rings {
         Ok(Self { rings, source })
     }
 
+    /// Ends to sample; what was told until then can still be taken.
+    pub fn disable(&mut self) {
+        for ring in &mut self.rings {
+            // One that cannot be disabled ends when it goes.
+            let _ = ring.as_counter_mut().disable();
+        }
+    }
+
     /// Takes what was told since the last time.
     pub fn take(&mut self, mut each: impl FnMut(Told)) {
         for ring in &mut self.rings {
