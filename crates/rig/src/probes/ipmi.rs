@@ -22,6 +22,8 @@ mod reading;
 pub const AGAIN: Duration = Duration::from_secs(1);
 /// How long one question may take: through KCS a byte at a time.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Seconds after which an answer is late: one, and what it takes to hear it.
+const LATE: f64 = 1.2;
 /// What is measured.
 const MACHINE: &str = "machine";
 /// The figure with the controller's own period.
@@ -90,6 +92,11 @@ pub fn has_device(reader: &dyn Reader) -> bool {
     DEVICES.iter().any(|device| matches!(reader.stat(Path::new(device)), Ok(Some(_))))
 }
 
+/// What to do where a controller does not answer with a power, or too late.
+pub const UNANSWERED: &str = "ask it by hand (ipmitool dcmi power reading, or ipmi-dcmi \
+                              --get-system-power-statistics): its power measurement may have to be activated; or use \
+                              another meter";
+
 /// A program, and the kernel's driver.
 pub const REQUIREMENTS: &[Requirement] = &[TOOL, DEVICE];
 const TOOL: Requirement = Requirement {
@@ -147,6 +154,7 @@ impl ByCommand for Ipmi {
     }
     fn conclude(&self, _: &ProbeSubject, heard: &Heard, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         let mut all = records(&heard.said);
+        let late = Some(take_late(&mut all)).filter(|late| *late > 0).map(|answers| Unseen::Late { answers });
         let told = all.len();
         all.retain(|record| record.active);
         if all.len() < told {
@@ -154,12 +162,32 @@ impl ByCommand for Ipmi {
         }
         all.dedup_by(|next, one| next.stamp.is_some() && next.stamp == one.stamp);
         let power = |record: &Record| Power { at: record.at, own: record.stamp, watts: f64::from(record.watts) };
-        let mut readings: Vec<Reading> =
-            energy::of_power(MACHINE, &all.iter().map(power).collect::<Vec<_>>(), heard.seconds)?.into();
+        let found = energy::of_power(MACHINE, &all.iter().map(power).collect::<Vec<_>>(), heard.seconds);
+        let mut readings: Vec<Reading> = match (found, late) {
+            (Ok(found), late) => {
+                notes.extend(late.map(|late| format!("ipmi: {late}")));
+                found.into()
+            }
+            // That is why there are too few.
+            (Err(why), late) => return Err(late.unwrap_or(why)),
+        };
         let period = all.iter().rev().find_map(|record| record.period_seconds);
         readings.extend(period.map(|seconds| Reading::scalar(PERIOD, seconds).with(DOMAIN, MACHINE)));
         Ok(readings)
     }
+}
+
+/// Leaves out answers that took too long and have no time stamp: when they were measured is not known. How many there
+/// were. A question follows [`AGAIN`] after the one before, or when that is answered.
+fn take_late(all: &mut Vec<Record>) -> u32 {
+    let (mut asked, mut late) = (0.0, 0);
+    all.retain(|record| {
+        let is_late = record.at - asked > LATE && record.stamp.is_none();
+        asked = record.at.max(asked + AGAIN.as_secs_f64());
+        late += u32::from(is_late);
+        !is_late
+    });
+    late
 }
 
 #[cfg(test)]
@@ -210,6 +238,25 @@ mod tests {
             let slow = told(tool, &[(0.2, 200, 10), (1.2, 200, 10), (2.2, 200, 11), (3.2, 200, 11)]).unwrap_err();
             assert_eq!(slow, "the meter reported power for 1.0 s of 4.0 s");
         }
+    }
+
+    #[test]
+    fn a_late_answer_without_a_time_stamp_is_not_used() {
+        let unset = IPMITOOL.replace("Thu Feb 15 08:36:01 2024", "Thu Jan  1 00:00:00 1970");
+        let unstamped = |all: &[(f64, u32, u32)]| {
+            let (heard, mut notes) = (said(&unset, "50", "08:36:01", all), Vec::new());
+            let found = Ipmi.conclude(&ProbeSubject::Controller(Dcmi::Ipmitool), &heard, &mut notes);
+            (found.map(|all| all[0].value.typical()).map_err(|why| why.to_string()), notes)
+        };
+        // The second is asked at 1.0 s and answered after 1.5 s.
+        let (found, notes) = unstamped(&[(0.2, 200, 0), (2.5, 900, 0), (2.7, 200, 0), (3.7, 200, 0)]);
+        assert!((found.unwrap() - 800.0).abs() < 1e-6);
+        assert_eq!(notes, ["ipmi: the meter took over 1 s for 1 answer, of which none is used"]);
+        let (never, notes) = unstamped(&[(2.0, 200, 0), (4.0, 200, 0)]);
+        assert_eq!(never, Err("the meter took over 1 s for 2 answers, of which none is used".to_owned()));
+        assert_eq!(notes, [""; 0]);
+        // With a time stamp it counts for when it was measured.
+        assert!(told(Dcmi::Ipmitool, &[(2.0, 200, 1), (4.0, 200, 3)]).is_ok());
     }
 
     #[test]

@@ -153,12 +153,13 @@ fn named(
         fix: requirement.fix_for(reader, &why),
         why,
     };
-    let unseen = |why: Unseen| Refused::Unseen { meter: name.to_string(), why: Box::new(why) };
+    let unseen = |why: Unseen, fix| Refused::Unseen { meter: name.to_string(), why: Box::new(why), fix };
     let long = |every: Duration| match is_long(every, cell_seconds) {
         true => Ok(()),
         false => {
             let (seconds, least) = (cell_seconds, least_seconds(every));
-            Err(unseen(Unseen::ShortCells { seconds, every: every.as_secs_f64(), least }))
+            // It says itself what to do.
+            Err(unseen(Unseen::ShortCells { seconds, every: every.as_secs_f64(), least }, None))
         }
     };
     match name {
@@ -167,7 +168,7 @@ fn named(
             (hwmon::SENSOR.check)(reader).map_err(|why| missing(&hwmon::SENSOR, why))?;
             let counted = choice.meters.contains(&MeterName::Powercap) && counted(reader).is_ok();
             match sensors(node, counted, cell_seconds) {
-                none if none.is_empty() => Err(unseen(Unseen::NoSensor { seconds: cell_seconds })),
+                none if none.is_empty() => Err(unseen(Unseen::NoSensor { seconds: cell_seconds }, Some(METER.fix))),
                 sensors => Ok(ProbeSubject::Sensors(sensors)),
             }
         }
@@ -177,14 +178,18 @@ fn named(
             }
             long(ipmi::AGAIN)?;
             let tool = Dcmi::find(reader).ok_or_else(|| missing(&ipmi::REQUIREMENTS[0], Missing::NotThere))?;
-            tool.answers(&**node).map_err(unseen)?;
+            tool.answers(&**node).map_err(|why| unseen(why, Some(ipmi::UNANSWERED)))?;
             Ok(ProbeSubject::Controller(tool))
         }
         MeterName::Redfish(address) => {
             long(redfish::EVERY)?;
             let login = login::read(choice, reader)?;
             let controller = Controller::connect(address, login, choice.ca_file.as_deref(), reader);
-            Ok(ProbeSubject::Redfish(Arc::new(controller.map_err(|why| unseen(why.into()))?)))
+            let refused = |why: crate::redfish::Error| {
+                let fix = why.remedy();
+                unseen(why.into(), fix)
+            };
+            Ok(ProbeSubject::Redfish(Arc::new(controller.map_err(refused)?)))
         }
         MeterName::None => Err(Refused::Unknown),
     }
@@ -319,6 +324,25 @@ mod tests {
         assert!(two.contains("one controller"), "{two}");
         assert!("rapl".parse::<MeterName>().is_err() && "redfish:bmc".parse::<MeterName>().is_err());
         assert_eq!("redfish:https://bmc".parse::<MeterName>().unwrap().to_string(), "redfish:https://bmc");
+    }
+
+    #[test]
+    fn a_meter_that_does_not_answer_is_told_with_the_remedy() {
+        let ipmi = |said: String| {
+            let fake = Fake::new("fake").installed("ipmitool").program("ipmitool", says(said)).file("/dev/ipmi0", "");
+            chosen(fake, &["ipmi"]).unwrap_err()
+        };
+        let recorded = include_str!("../../tests/fixtures/ipmi/ipmitool.txt");
+        for (said, why) in [
+            (String::new(), "its answer contains no power reading"),
+            (recorded.replace("50 Watts", "65535 Watts"), "its answer contains no power reading"),
+            (recorded.replace("activated", "deactivated"), "its power measurement is not active"),
+        ] {
+            let told = ipmi(said);
+            assert!(told.contains(why) && told.contains("; help: ask it by hand"), "{told}");
+        }
+        let nobody = chosen(Fake::new("fake"), &["redfish:http://127.0.0.1:1"]).unwrap_err();
+        assert!(nobody.contains("cannot be reached") && nobody.contains("; help: check the address"), "{nobody}");
     }
 
     #[test]

@@ -82,6 +82,28 @@ pub enum Error {
     NoPower { url: String },
 }
 
+impl Error {
+    /// What to do; `None` where the message says it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Error::Address(_)
+            | Error::InClear
+            | Error::NoRoots
+            | Error::BadRoots { .. }
+            | Error::NotTrusted { .. }
+            | Error::Login { .. }
+            | Error::Moved { .. } => None,
+            Error::Status { .. } => Some("look into the controller's log, and whether that user may read its chassis"),
+            Error::TooLarge { .. } | Error::Nonsense { .. } => {
+                Some("name the address of a Redfish service; an old firmware of the controller may need an update")
+            }
+            Error::Late { .. } => Some("try again when the controller is idle, or ask it from this host: --power ipmi"),
+            Error::Unreachable { .. } => Some("check the address and its port, and the way there from this host"),
+            Error::NoPower { .. } => Some("use another meter: --power ipmi or hwmon, or your own, --power-command"),
+        }
+    }
+}
+
 /// The address of a controller: `https://HOST[:PORT]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {

@@ -92,8 +92,8 @@ pub enum Refused {
     TwoControllers,
     #[error("{meter}: {why}; help: {fix}")]
     Missing { meter: String, why: Missing, fix: String },
-    #[error("{meter}: {why}")]
-    Unseen { meter: String, why: Box<Unseen> },
+    #[error("{meter}: {why}{}", fix.map_or_else(String::new, |fix| format!("; help: {fix}")))]
+    Unseen { meter: String, why: Box<Unseen>, fix: Option<&'static str> },
     #[error("--power-command: {0}")]
     Command(Box<Unseen>),
     #[error("{}: {why}", path.display())]
