@@ -104,6 +104,10 @@ pub struct Environment {
     /// they count against the write budget.
     #[serde(default)]
     pub written_beside_bytes: u64,
+    /// Seconds for which a sample of the processors (`--components`) interrupts one, measured before the first cell;
+    /// `None` without such samples, and in old runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_interrupt_seconds: Option<f64>,
     /// The probes by which the plan expected power to be measured, by name; empty for none, and in old runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub meters_planned: Vec<String>,

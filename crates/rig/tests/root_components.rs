@@ -12,6 +12,7 @@ use vmio_model::result::{BUSY, COMPONENT, LOST, ProbeResult, ROLE, SAMPLED, SAMP
 use vmio_model::summary;
 use vmio_node::linux::process::{self, Schedstat, Stat};
 use vmio_node::{Local, Node};
+use vmio_rig::probes::components::interrupt_seconds;
 use vmio_rig::probes::{ProbePoint, ProbeSubject, Watch, Workers};
 use vmio_testbed::process::Companion;
 use vmio_testbed::{must_be_root, poll_until};
@@ -75,6 +76,8 @@ fn components_are_those_of_known_work_and_their_sum_is_the_clock() {
         assert!((sum / clock - 1.0).abs() <= NEAR, "{sum} of {clock}: {all:?}");
         assert_eq!(lost.value.typical(), 0.0);
     }
+    let cost = interrupt_seconds(node.reader()).unwrap();
+    println!("a sample takes {:.2} us", cost * 1e6);
     let kernel = |all: &BTreeMap<String, f64>| -> f64 {
         all.iter().filter(|(name, _)| name.starts_with("kernel, ")).map(|(_, seconds)| seconds).sum()
     };

@@ -211,6 +211,7 @@ fn stock(dir: &Path) {
 
 /// Adds what samples of the processors tell.
 fn sampled(run: &mut Run, component: &str) {
+    run.environment.sample_interrupt_seconds = Some(1e-5);
     for sample in &mut run.samples {
         let of =
             |figure: &str, value: f64| Reading::scalar(figure, value).with(ROLE, "vcpu").with(COMPONENT, component);

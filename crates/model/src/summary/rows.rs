@@ -50,7 +50,7 @@ pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
         disk: cell.target().map(|_| disk_figures(&samples)),
         device: device(&samples),
         cpu: cpu(&samples, &run.workloads, &run.environment),
-        components: components(&samples, |s| amount(s, &run.workloads, Unit::Requests)),
+        components: components(&samples, |s| amount(s, &run.workloads, Unit::Requests), &run.environment),
         durability: durability(run, cell, &samples),
         page_cache: page_cache(&samples),
         wires: wires(&samples),

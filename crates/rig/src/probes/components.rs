@@ -24,6 +24,7 @@ use kernel::Symbols;
 use perf::{Rings, Source};
 pub use processes::Workers;
 
+mod cost;
 mod count;
 mod kernel;
 mod perf;
@@ -67,6 +68,16 @@ fn may_sample(reader: &dyn Reader) -> Result<(), Missing> {
         return Ok(());
     }
     Err(Missing::Unlike(format!("no CAP_PERFMON (CapEff {set:#x}), and kernel.perf_event_paranoid is {paranoid}")))
+}
+
+/// Seconds for which a sample interrupts a processor of this machine, measured within a tenth of a second; `None` where
+/// none is sampled.
+pub fn interrupt_seconds(reader: &dyn Reader) -> Option<f64> {
+    let cpus = cpu::online(reader);
+    let rings = Rings::open(cpus.iter().map(|cpu| cpu.cpu)).ok().filter(|_| !cpus.is_empty())?;
+    let seconds = cost::interrupt_seconds();
+    drop(rings);
+    seconds
 }
 
 /// Entry of the list of probes.

@@ -11,7 +11,7 @@ use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, SampleFlag, Sampler};
 
 /// Samples a second of a processor's work. No divisor of what programs and the kernel do by a clock of their own.
-const HERTZ: u64 = 997;
+pub const HERTZ: u64 = 997;
 /// Nanoseconds between two samples of the processor clock.
 pub const PERIOD_NS: u64 = 1_000_000_000 / HERTZ;
 /// Bytes of a processor's ring: a sample takes 32.
