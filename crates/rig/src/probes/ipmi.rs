@@ -154,7 +154,8 @@ impl ByCommand for Ipmi {
     }
     fn conclude(&self, _: &ProbeSubject, heard: &Heard, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         let mut all = records(&heard.said);
-        let late = Some(take_late(&mut all)).filter(|late| *late > 0).map(|answers| Unseen::Late { answers });
+        let late = Some(take_late(&mut all, &heard.runs)).filter(|late| *late > 0);
+        let late = late.map(|answers| Unseen::Late { answers });
         let told = all.len();
         all.retain(|record| record.active);
         if all.len() < told {
@@ -177,17 +178,16 @@ impl ByCommand for Ipmi {
     }
 }
 
-/// Leaves out answers that took too long and have no time stamp: when they were measured is not known. How many there
-/// were. A question follows [`AGAIN`] after the one before, or when that is answered.
-fn take_late(all: &mut Vec<Record>) -> u32 {
-    let (mut asked, mut late) = (0.0, 0);
+/// Leaves out answers that took too long after the question before them and have no time stamp: when they were measured
+/// is not known. How many there were.
+fn take_late(all: &mut Vec<Record>, runs: &[f64]) -> u32 {
+    let told = all.len();
     all.retain(|record| {
-        let is_late = record.at - asked > LATE && record.stamp.is_none();
-        asked = record.at.max(asked + AGAIN.as_secs_f64());
-        late += u32::from(is_late);
-        !is_late
+        let before = runs.partition_point(|asked| *asked <= record.at);
+        let asked = runs[..before].last().copied().unwrap_or(0.0);
+        record.stamp.is_some() || record.at - asked <= LATE
     });
-    late
+    (told - all.len()) as u32
 }
 
 #[cfg(test)]
@@ -207,7 +207,7 @@ mod tests {
             (at, line.replace(stamp, &format!("{}:{second:02}", &stamp[..stamp.len() - 3])))
         };
         let answer = |&(at, power, second): &(f64, u32, u32)| text.lines().map(move |l| line(at, power, second, l));
-        Heard { seconds: 4.0, said: all.iter().flat_map(answer).collect() }
+        Heard { seconds: 4.0, said: all.iter().flat_map(answer).collect(), runs: vec![0.0] }
     }
 
     fn told(tool: Dcmi, all: &[(f64, u32, u32)]) -> Result<Vec<Reading>, String> {
@@ -243,18 +243,23 @@ mod tests {
     #[test]
     fn a_late_answer_without_a_time_stamp_is_not_used() {
         let unset = IPMITOOL.replace("Thu Feb 15 08:36:01 2024", "Thu Jan  1 00:00:00 1970");
-        let unstamped = |all: &[(f64, u32, u32)]| {
+        let unstamped = |runs: &[f64], all: &[(f64, u32, u32)]| {
             let (heard, mut notes) = (said(&unset, "50", "08:36:01", all), Vec::new());
+            let heard = Heard { runs: runs.to_vec(), ..heard };
             let found = Ipmi.conclude(&ProbeSubject::Controller(Dcmi::Ipmitool), &heard, &mut notes);
             (found.map(|all| all[0].value.typical()).map_err(|why| why.to_string()), notes)
         };
         // The second is asked at 1.0 s and answered after 1.5 s.
-        let (found, notes) = unstamped(&[(0.2, 200, 0), (2.5, 900, 0), (2.7, 200, 0), (3.7, 200, 0)]);
+        let all = [(0.2, 200, 0), (2.5, 900, 0), (2.8, 200, 0), (3.8, 200, 0)];
+        let (found, notes) = unstamped(&[0.0, 1.0, 2.6, 3.6], &all);
         assert!((found.unwrap() - 800.0).abs() < 1e-6);
         assert_eq!(notes, ["ipmi: the meter took over 1 s for 1 answer, of which none is used"]);
-        let (never, notes) = unstamped(&[(2.0, 200, 0), (4.0, 200, 0)]);
+        let (never, notes) = unstamped(&[0.0, 2.1], &[(2.0, 200, 0), (4.0, 200, 0)]);
         assert_eq!(never, Err("the meter took over 1 s for 2 answers, of which none is used".to_owned()));
         assert_eq!(notes, [""; 0]);
+        // A question without an answer does not make the next answer late.
+        let (found, notes) = unstamped(&[0.0, 1.0, 2.0, 3.0], &[(0.2, 200, 0), (2.3, 200, 0), (3.2, 200, 0)]);
+        assert!((found.unwrap() - 800.0).abs() < 1e-6 && notes.is_empty(), "{notes:?}");
         // With a time stamp it counts for when it was measured.
         assert!(told(Dcmi::Ipmitool, &[(2.0, 200, 1), (4.0, 200, 3)]).is_ok());
     }
