@@ -159,8 +159,7 @@ mod tests {
         assert!(text.contains("translated guest code") && !text.contains("ld-linux"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         let whole = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let notes =
-            ["kernel = kernel, *", "Not run here: this run has no such cell", "cpu-clock", "Not run here: KVM"];
+        let notes = ["kernel = kernel, *", "Not run here: this run has no such cell", "cpu-clock", "Not run here: KVM"];
         for said in notes {
             assert!(whole.contains(said), "{said}: {text}");
         }

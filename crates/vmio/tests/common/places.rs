@@ -59,7 +59,8 @@ fn sample(noise: &mut Noise, cell: &Cell, traits: &WorkloadTraits, round: u32) -
     let more = noise.factor(0.01);
     let seconds = |us: f64| us * 1e-6 * requests * more;
     let of = |(role, component, us): &(&str, &str, f64)| {
-        let reading = |figure: &str, value| Reading::scalar(figure, value).with(ROLE, *role).with(COMPONENT, *component);
+        let reading =
+            |figure: &str, value| Reading::scalar(figure, value).with(ROLE, *role).with(COMPONENT, *component);
         [reading(SAMPLED, seconds(*us)), reading(SAMPLES, (seconds(*us) * 997.0).ceil())]
     };
     let lost = Reading::scalar(LOST, 0.0).with(SOURCE, "cpu-clock");
