@@ -25,21 +25,21 @@ pub(super) fn tables(all: &[EventTable], emulated: bool) -> Document {
 fn rows(table: &EventTable) -> Table {
     let [first, second] = table.columns.each_ref().map(|column| column.word.as_str());
     let head = |word: &str, who: &str, width: usize| {
-        Column::new(format!("{word}, {who}"), width).narrow(format!("{word}\n{who}")).tight()
+        Column::new(format!("{word}, {who}"), width).narrow(format!("{word}\n{who}")).gap(1).tight()
     };
     let columns = [
-        head(first, "paper", 13),
-        head(second, "paper", 12),
-        head(first, "here", 13),
-        head(second, "here", 13),
-        Column::new("Difference (95 %)", 18).narrow("difference\n(95 %)"),
+        head(first, "paper", 11),
+        head(second, "paper", 11),
+        head(first, "here", 12),
+        head(second, "here", 12),
+        Column::new("Difference (95 %)", 19).narrow("difference\n(95 %)").gap(1),
     ];
     let counts = |row: &&EventRow| match row.share_ratio {
         [None, None] => true,
         shares => shares.into_iter().flatten().any(|share| share >= LEAST_SHARE),
     };
     let shown = table.rows.iter().chain(table.beside.iter().filter(counts));
-    Table::new("Component", Layout { long: Long::Outside, ..Layout::flush(11) }, columns).with(shown.map(row))
+    Table::new("Component", Layout { long: Long::Outside, ..Layout::flush(10) }, columns).with(shown.map(row))
 }
 
 fn row(row: &EventRow) -> Row {
@@ -61,9 +61,9 @@ fn meaning(table: &EventTable) -> String {
     let [first, second] = &table.columns;
     format!(
         "Paper: {unit}. Here: the host's CPU time of a request in the guest's process, {first} by {job}, {second} by \
-         {other}; the difference is the first less the second, paired by round. Percentages are of all rows of the \
-         paper in the first column; events and times have no unit in common. Rows without published figures are ours \
-         alone.",
+         {other}; the difference is the first less the second, paired by round, each with an interval of its own. \
+         Percentages are of all rows of the paper in the first column; events and times have no unit in common. Rows \
+         without published figures are ours alone.",
         unit = table.unit,
         first = first.word,
         job = first.workload,
