@@ -38,7 +38,7 @@ fn table_1_of_lu2016_adds_up_as_its_reading_says() {
     let rows = table["rows"].as_array().unwrap();
     let sum = |column: usize| -> f64 { rows.iter().map(|row| figure(row, "counts", column)).sum() };
     assert_eq!((rows.len(), sum(0), sum(1)), (8, 28_805.0, 4_223.0));
-    // Each percentage is of the first column's printed total, rounded or cut.
+    // Each percentage is of the first column's printed total; some are rounded up, one down.
     for row in rows.iter().chain([&table["total"]]) {
         for column in [0, 1] {
             let percent = figure(row, "counts", column) / 28_809.0 * 100.0;

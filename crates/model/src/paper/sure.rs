@@ -13,7 +13,7 @@ use crate::result::{self, BANDWIDTH, Sample, of_machine};
 use crate::run::Run;
 use crate::stats::Ratio;
 use crate::stats::multiple::LEVEL;
-use crate::summary::energy::{above_rest, calm};
+use crate::summary::energy::above_rest;
 use crate::summary::{amount, cell_noise};
 
 /// A run's verdict on an effect.
@@ -71,8 +71,12 @@ pub(super) enum Undecided {
     NoMeter,
     #[error("only parts of the machine were metered ({0}), not the machine as a whole")]
     OnlyParts(String),
-    #[error("the machine was never at rest with its meter at work, so what was above rest is not known")]
+    #[error("the samples are of several meters ({0}), which do not compare")]
+    SeveralMeters(String),
+    #[error("the machine was not measured at rest before these cells, or others were at work then")]
     NoRest,
+    #[error("in {within} of {samples} samples the machine took no more power than at rest, so there is no ratio")]
+    WithinRest { within: usize, samples: usize },
     #[error("bandwidth was capped on both sides (--gentle), so the caps would be compared")]
     Capped,
     #[error("the interval has {bound} in it")]
@@ -98,18 +102,33 @@ pub(super) struct EffectCells {
     pub sides: Sides,
 }
 
-/// Whether a meter of the whole machine was there in samples of these cells, and at rest.
+/// Whether the energy of these cells can be judged: by one meter of the whole machine, and above rest in each sample. To
+/// leave out those that are not would raise the mean of the others.
 pub(super) fn metered(run: &Run, cells: &[&Cell]) -> Result<(), Undecided> {
-    let samples: Vec<&Sample> = run.samples.iter().filter(|s| cells.contains(&&s.cell)).collect();
+    let samples: Vec<&Sample> = run.samples.iter().filter(|s| s.is_comparable() && cells.contains(&&s.cell)).collect();
     let told: BTreeSet<&str> = samples.iter().flat_map(|s| result::metered(&s.seen)).map(|told| told.domain).collect();
     if told.is_empty() {
         return Err(Undecided::NoMeter);
     }
-    if samples.iter().all(|s| of_machine(&s.seen).is_none()) {
-        return Err(Undecided::OnlyParts(told.into_iter().collect::<Vec<_>>().join(", ")));
+    let whole = samples.iter().filter_map(|s| of_machine(&s.seen));
+    let whole: BTreeSet<String> = whole.map(|told| format!("{} {}", told.meter, told.domain)).collect();
+    match whole.len() {
+        0 => return Err(Undecided::OnlyParts(told.into_iter().collect::<Vec<_>>().join(", "))),
+        1 => {}
+        _ => return Err(Undecided::SeveralMeters(whole.into_iter().collect::<Vec<_>>().join(", "))),
     }
-    let at_rest = calm(&run.environment).any(|rest| of_machine(&rest.seen).is_some());
-    if at_rest { Ok(()) } else { Err(Undecided::NoRest) }
+    let above: Vec<f64> = samples.iter().filter_map(|s| energy(run, s)).collect();
+    let within = above.iter().filter(|joules| **joules <= 0.0).count();
+    match above.len() {
+        0 => Err(Undecided::NoRest),
+        samples if within > 0 => Err(Undecided::WithinRest { within, samples }),
+        _ => Ok(()),
+    }
+}
+
+/// Energy of a request of a sample above rest.
+fn energy(run: &Run, s: &Sample) -> Option<f64> {
+    above_rest(s, amount(s, &run.workloads, Unit::Requests), &run.environment)
 }
 
 /// The figure of an effect in a sample of a run.
@@ -121,7 +140,7 @@ pub(super) fn figure(measure: Measure, run: &Run, s: &Sample) -> Option<f64> {
             let (cpu, ios) = (s.cpu().host_seconds, s.work().ios);
             (cpu > 0.0 && ios > 0).then(|| cpu / ios as f64)
         }
-        Measure::EnergyPerRequest => above_rest(s, amount(s, &run.workloads, Unit::Requests), &run.environment),
+        Measure::EnergyPerRequest => energy(run, s).filter(|joules| *joules > 0.0),
         Measure::QueueDepth => s.device().map(|d| d.queue_depth),
         Measure::RequestSize => s.device().map(|d| d.request_bytes),
     }

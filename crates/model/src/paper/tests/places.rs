@@ -103,10 +103,18 @@ fn power_is_judged_by_a_meter_of_the_whole_machine() {
     metered(&mut run, "powercap", "package-0");
     undecided(&run, "only parts of the machine were metered (package-0)");
     metered(&mut run, "ipmi", "machine");
-    undecided(&run, "never at rest");
+    undecided(&run, "not measured at rest");
     let rest = |watts: f64| vec![meter("ipmi", "machine", watts * 3.0, watts)];
     let at = |started_unix: f64, watts: f64| AtRest { started_unix, seen: rest(watts), marks: Vec::new() };
     run.environment.at_rest = vec![at(0.0, 60.0), at(2.0, 61.0)];
+    let mut mixed = run.clone();
+    let one = mixed.samples.iter_mut().find(|s| s.cell.workload() == "rand-read-4k-d10-2000iops").unwrap();
+    one.seen.retain(|seen| seen.probe != "ipmi");
+    one.seen.push(meter("powercap", "psys", 150.0, 100.0));
+    undecided(&mixed, "several meters (ipmi machine, powercap psys)");
+    let mut warm = run.clone();
+    warm.environment.at_rest = vec![at(0.0, 75.0)];
+    undecided(&warm, "in 6 of 12 samples the machine took no more power than at rest");
     // 40 W against 10 W, then 39 against 9.
     assert_eq!(said(&run).0, Verdict::Holds, "{:?}", said(&run));
     let paper = Paper::parse(include_str!("../../../../../papers/lu2016.toml")).unwrap();
