@@ -3,6 +3,7 @@
 //! ([`judge`]).
 
 mod effects;
+mod events;
 mod pattern;
 mod scores;
 mod series;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use pattern::{EITHER, PLACE};
 
 pub use effects::{Compared, Judged, judge};
+pub use events::{EventColumn, EventRow, EventTable, Events, PrintedEvents, events};
 pub use pattern::Pattern;
 pub use scores::{ScoreJudged, scores};
 pub use series::{OnEnd, PrintedSeries, Series, SeriesRow, SeriesTable, series};
@@ -64,6 +66,9 @@ pub struct Paper {
     /// Its tables of a program that ran repeatedly.
     #[serde(default)]
     pub series: Vec<Series>,
+    /// Its tables of events by component.
+    #[serde(default)]
+    pub events: Vec<Events>,
     /// Its figures that are compared with nothing here.
     #[serde(default)]
     pub unmeasured: Vec<Unmeasured>,
@@ -190,6 +195,8 @@ pub enum Measure {
     Latency,
     /// Processor time of the host for a request, guests included.
     CpuPerRequest,
+    /// Energy of the whole machine for a request, above the machine at rest in the same run.
+    EnergyPerRequest,
     /// Requests in flight at the disk.
     QueueDepth,
     /// Bytes of a request at the disk.
@@ -378,6 +385,9 @@ impl Paper {
             of.check()?;
         }
         for of in &paper.series {
+            of.check()?;
+        }
+        for of in &paper.events {
             of.check()?;
         }
         Ok(paper)

@@ -10,11 +10,12 @@ use crate::cell::Cell;
 use crate::modelled::ModelledDisk;
 
 mod energy;
+pub mod roles;
 mod seen;
 mod traits;
 mod work;
 
-pub use energy::{AtRest, DOMAIN, ENERGY, Metered, POWER, is_power, metered};
+pub use energy::{AtRest, CHASSIS_DOMAIN, DOMAIN, ENERGY, Metered, POWER, is_power, metered, of_machine};
 pub use seen::{
     BUSY, CACHED_AFTER, CACHED_BEFORE, COMPONENT, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, LOST, OWN, PART,
     ProbeResult, REQUEST_SECONDS, ROLE, SAMPLED, SAMPLES, SECONDS, SHARE, SOURCE, STOLEN, WAY, Watched, seen_around,
@@ -103,6 +104,16 @@ pub struct Environment {
     /// they count against the write budget.
     #[serde(default)]
     pub written_beside_bytes: u64,
+    /// Seconds for which a sample of the processors (`--components`) interrupts one, measured before the first cell;
+    /// `None` without such samples, and in old runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_interrupt_seconds: Option<f64>,
+    /// The probes by which the plan expected power to be measured, by name; empty for none, and in old runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meters_planned: Vec<String>,
+    /// Those by which it was; empty for none, and in old runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meters: Vec<String>,
     /// Phases with the machine at rest, measured where there is a power meter: before the guests of each boot, and after
     /// the last cell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -43,6 +43,7 @@ pub(crate) use grade::cell_noise;
 pub use grade::{Grade, Graded, Reservation, TellsApart};
 pub(crate) use headline::percent;
 pub use judge::{FAIRNESS, Judge, judge_of};
+pub(crate) use rows::amount;
 pub use set_ups::widest_difference;
 pub(crate) use shares::overall;
 pub use shares::{noise, pairs, share_of};

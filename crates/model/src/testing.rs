@@ -10,8 +10,8 @@ use crate::cell::{self, Aio, Attachment, Baseline, Cache, Cell, Side};
 use crate::facts::{Facts, facts_of};
 use crate::figure::{Distribution, Figure, Reading, Unit};
 use crate::result::{
-    Accel, BANDWIDTH, CpuUse, DeviceUse, DiskTraits, DiskWork, Environment, Foreign, Mark, RunState, Sample,
-    WorkloadResult, WorkloadTraits, seen_around,
+    Accel, BANDWIDTH, CpuUse, DOMAIN, DeviceUse, DiskTraits, DiskWork, ENERGY, Environment, Foreign, Mark, POWER,
+    ProbeResult, RunState, Sample, Watched, WorkloadResult, WorkloadTraits, seen_around,
 };
 use crate::run::Run;
 use crate::study::Study;
@@ -84,6 +84,14 @@ pub fn one_and_many(job: &str, (queue_depth, busy): (f64, f64), many: f64) -> Fa
         .cell(native("device", &more), 60e3)
         .cell(virtio("device", &more), many)
         .facts()
+}
+
+/// What a meter reported of a domain.
+pub fn meter(name: &str, domain: &str, joules: f64, watts: f64) -> ProbeResult {
+    let reading = |figure: &str, value| Reading::scalar(figure, value).with(DOMAIN, domain);
+    let units = [(ENERGY, Unit::Joules), (POWER, Unit::Watts)].map(|(name, unit)| (name.to_owned(), unit)).into();
+    let figures = vec![reading(ENERGY, joules), reading(POWER, watts)];
+    ProbeResult { units, ..ProbeResult::here(Watched::Other(name.into()), name, figures) }
 }
 
 /// The traits of all workloads as the host declares them.

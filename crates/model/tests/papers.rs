@@ -30,15 +30,21 @@ fn the_storage_tables_hold_what_they_should() {
 #[test]
 fn table_1_of_lu2016_adds_up_as_its_reading_says() {
     let paper: toml::Table = toml::from_str(include_str!("../../../papers/lu2016.toml")).unwrap();
-    let sum = |column: &str| -> i64 {
-        let rows = paper["unmeasured"].as_array().unwrap().iter();
-        let components = rows.filter(|row| {
-            let word = row["word"].as_str().unwrap();
-            word.starts_with("Table 1, ") && word != "Table 1, total"
-        });
-        components.map(|row| row["printed"][column].as_integer().unwrap()).sum()
+    let table = &paper["events"].as_array().unwrap()[0];
+    let figure = |row: &toml::Value, key: &str, column: usize| {
+        let value = &row[key].as_array().unwrap()[column];
+        value.as_float().or(value.as_integer().map(|whole| whole as f64)).unwrap()
     };
-    assert_eq!((sum("hypervisor-side"), sum("VM-side")), (28_805, 4_223));
+    let rows = table["rows"].as_array().unwrap();
+    let sum = |column: usize| -> f64 { rows.iter().map(|row| figure(row, "counts", column)).sum() };
+    assert_eq!((rows.len(), sum(0), sum(1)), (8, 28_805.0, 4_223.0));
+    // Each percentage is of the first column's printed total; some are rounded up, one down.
+    for row in rows.iter().chain([&table["total"]]) {
+        for column in [0, 1] {
+            let percent = figure(row, "counts", column) / 28_809.0 * 100.0;
+            assert!((figure(row, "percents", column) - percent).abs() < 0.01, "{row}: {percent}");
+        }
+    }
     let sums = paper["reading"].as_array().unwrap().iter().filter(|r| r["as"].as_str().unwrap().contains("28,805"));
     assert_eq!(sums.count(), 1);
 }

@@ -133,6 +133,9 @@ mod tests {
                 // Rows are not compared with each other, so each may be of another study.
                 of.rows.iter().filter_map(|row| row.cell.as_ref()).for_each(|pattern| has(&[(pattern, &of.workload)]));
             }
+            for of in &paper.events {
+                has(&of.columns.each_ref().map(|column| (&column.cell, &*column.workload)));
+            }
             for effect in &paper.effects {
                 let below = effect.denominator.as_ref().map(|p| (p, effect.below()));
                 let than = effect.than.iter().flat_map(|than| {

@@ -127,6 +127,70 @@ fn every_control_cell_is_a_workload_that_asks_for_just_that() {
 }
 
 #[test]
+fn events_by_component_stand_beside_those_that_are_printed() {
+    for (accel, emulated) in [(Accel::Kvm, false), (Accel::Tcg, true)] {
+        let run = common::places::run(accel);
+        for (form, text) in forms(&Report::of(&run)) {
+            let wanted: &[&str] = match form {
+                "json" => &["\"paper_events\"", "\"counts\"", "\"kernel, *\""],
+                _ => &["17545 60.9", "libpthread", "936 3.25", "guest kernel", "other processes", "cpu-clock"],
+            };
+            for said in wanted {
+                assert!(text.contains(said), "{form}: {said}: {text}");
+            }
+            assert_eq!(text.contains("Not run here: KVM"), emulated && form != "json", "{form}");
+        }
+        let state = StateDir::new();
+        common::store_run(&state.store(), &run);
+        let text = unfolded(&state.vmio(&["study", "compare", "lu2016-quick", "paper"]).with(0).out);
+        let rows = [
+            "kernel 17545 60.9% 1569 5.45% 1",
+            "libpthread 936 3.25% 0 0% 0 µs 0.0% 0 µs 0.0%",
+            "Total 28809 100% 4225 14.66%",
+        ];
+        for row in rows {
+            assert!(text.contains(row), "{row}: {text}");
+        }
+        assert_eq!(text.contains("Not run here: KVM"), emulated, "{text}");
+    }
+    // Without samples there are the published figures, and why there are no others.
+    let mut plain = common::places::run(Accel::Kvm);
+    plain.samples.iter_mut().for_each(|s| s.seen.retain(|seen| seen.probe != "components"));
+    let text = unfolded(&report::text(&Report::of(&plain), Style::PLAIN));
+    for said in ["kernel 17545 60.9% 1569 5.45% – – –", "the run needs --components"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
+#[test]
+fn energy_is_judged_where_a_meter_was_there_and_cpu_time_is_told_beside_it() {
+    let compared = |run: &Run| {
+        let state = StateDir::new();
+        common::store_run(&state.store(), run);
+        unfolded(&state.vmio(&["study", "compare", "lu2016-quick", "paper"]).with(0).out)
+    };
+    let mut run = common::places::run(Accel::Kvm);
+    let text = compared(&run);
+    for said in [
+        "Energy above rest",
+        "no meter",
+        "not decidable the same with four guests at once (four-guests-power)",
+        "published: 48 against 13 W, ratio 3.69",
+        "why: no meter was there",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    run.environment.at_rest = [119.0, 121.0].map(common::at_rest).into();
+    for sample in &mut run.samples {
+        let watts = if sample.cell.key().contains("warm-guest") { 133.0 } else { 168.0 };
+        sample.seen.push(common::metered(watts * (1.0 + 0.004 * f64::from(sample.round % 3))));
+    }
+    let text = compared(&run);
+    assert!(text.contains("holds the same with four guests at once (four-guests-power)"), "{text}");
+    assert!(text.contains("ipmi machine") && !text.contains("no meter"), "{text}");
+}
+
+#[test]
 fn compare_judges_the_newest_run_of_the_study() {
     let state = StateDir::new();
     let compare = |args: &[&str], code: i32| state.vmio(&[&["study", "compare"], args].concat()).with(code);

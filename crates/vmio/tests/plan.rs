@@ -32,6 +32,7 @@ fn planned(baseline: &str) -> Planned {
         beside_bytes: 0,
         probed: false,
         metered: false,
+        meters: Vec::new(),
     };
     let traits = figures::workloads();
     Planned {
@@ -97,8 +98,14 @@ fn a_plan_without_disks_names_none() {
     assert_eq!(like, serde_json::json!({"like": {"alone": true, "settings": {"mtu": "1500"}}}));
     let like = report::plan::text(&planned(BASELINES[1]));
     assert!(like.contains("  baseline   the same with mtu=1500, nobody beside\n"), "{like}");
-    // A command for a shell is shown.
-    assert!(!names.contains(&"power"), "{shown}");
+    // Where power will come from, and a command for a shell, is shown.
+    assert!(shown.contains("  power      not measured: no meter was found (vmio doctor)\n"), "{shown}");
+    let mut plan = planned("");
+    plan.cost.rates.meters = vec!["powercap".into(), "hwmon".into()];
+    let found = report::plan::text(&plan);
+    assert!(found.contains("  power      by powercap, hwmon, next to each cell and at rest, if usable\n"), "{found}");
+    let json = serde_json::to_value(report::plan::json(&plan)).unwrap();
+    assert_eq!(json["cost"]["rates"]["meters"], serde_json::json!(["powercap", "hwmon"]));
     let command = |meters: &[&str]| PowerChoice {
         meters: meters.iter().map(|name| name.parse().unwrap()).collect(),
         command: Some("cat /dev/meter".into()),

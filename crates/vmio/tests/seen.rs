@@ -152,6 +152,11 @@ fn components_are_in_every_form_and_in_the_comparison_of_two_runs() {
     let mut run = common::run(Accel::Kvm);
     assert!(forms(&run).iter().all(|(_, shown)| !shown.contains("by component")));
     sampled(&mut run, 0.25);
+    run.environment.sample_interrupt_seconds = Some(8.2e-6);
+    for (form, shown) in forms(&run) {
+        let cost = "Each interrupted its processor for about 8.20 µs, together 0.8 % of this time.";
+        assert!(unfolded(&shown).contains(cost), "{form}: {shown}");
+    }
     let rows =
         ["CPU time by component, ", "CPU/req", "libc", "kernel, block", "67 %", "1 other", "Samples are by cpu-clock"];
     has(&run, &rows);

@@ -19,17 +19,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::sure::{EffectCells, Sides, Undecided, Verdict, beyond, decide, figure, noise, sure};
+use super::sure::{EffectCells, Sides, Undecided, Verdict, beyond, decide, figure, metered, noise, sure};
 use super::tables::missing;
 use super::transfers::{Transferred, transferred};
-use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, SeriesTable, Unmeasured, scores, series};
-use crate::cell::Cache;
+use super::{
+    Effect, EventTable, Here, Measure, Paper, Pattern, Reading, ScoreJudged, SeriesTable, Unmeasured, events, scores,
+    series,
+};
+use crate::cell::{Cache, Cell};
 use crate::kind::RunKind;
 use crate::result::{Accel, Mark, Sample};
 use crate::run::Run;
 use crate::stats::multiple::{holm, p_value};
 use crate::stats::{Pair, Ratio, paired_ratio};
 use crate::summary::components::{CellComponents, by_cell};
+use crate::summary::energy::CellEnergy;
 use crate::summary::{SCHEMA_VERSION, Summary, pairs};
 
 /// An effect with its verdict.
@@ -107,9 +111,15 @@ pub struct Compared {
     /// Its figures of repeated runs, beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesTable>,
+    /// Its events by component, beside our CPU time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<EventTable>,
     /// Its figures that are compared with nothing here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmeasured: Vec<Unmeasured>,
+    /// Energy of a request in the cells whose energy is judged; empty where the paper has no such effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub energy: Vec<CellEnergy>,
     /// CPU time by component, of the cells whose processors were sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<CellComponents>,
@@ -139,10 +149,25 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
         scores: scores(paper, summary),
         transfers: transferred(paper, summary),
         series: series(paper, summary),
+        events: events(paper, run, summary),
         unmeasured: paper.unmeasured.clone(),
+        energy: energy(&trials, summary),
         components: by_cell(summary),
         effects: trials.into_iter().map(|trial| trial.judged(summary.emulated, together.len())).collect(),
     }
+}
+
+/// The energy of the cells in effects of energy, each once.
+fn energy(trials: &[Trial<'_>], summary: &Summary) -> Vec<CellEnergy> {
+    let of_energy = trials.iter().filter(|trial| trial.effect.measure == Measure::EnergyPerRequest);
+    let cells = of_energy.filter_map(|trial| trial.found.as_ref()).flat_map(|of| [&of.numerator, &of.denominator]);
+    let mut keys: Vec<String> = Vec::new();
+    for key in cells.map(Cell::key) {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys.iter().filter_map(|key| summary.cell(key)).map(CellEnergy::of).collect()
 }
 
 /// An effect before the correction for multiple tests.
@@ -195,7 +220,10 @@ fn try_one<'a>(effect: &'a Effect, run: &Run, summary: &Summary) -> Trial<'a> {
 fn fill(trial: &mut Trial<'_>, run: &Run, summary: &Summary) -> Result<(), Undecided> {
     let effect = trial.effect;
     let found = trial.found.insert(find(effect, summary)?);
-    let of = |s: &Sample| figure(effect.measure, s);
+    if effect.measure == Measure::EnergyPerRequest {
+        metered(run, &[&found.numerator, &found.denominator])?;
+    }
+    let of = |s: &Sample| figure(effect.measure, run, s);
     let (cells, rule) = ((&found.denominator, &found.numerator), &summary.convergence);
     let mut rounds = pairs(&run.samples, cells, rule, of);
     let second = effect.second().map(|second| find(&second, summary)).transpose()?;

@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, Measure, Relation};
 use crate::cell::Cell;
-use crate::result::{BANDWIDTH, Sample};
+use crate::figure::Unit;
+use crate::result::{self, BANDWIDTH, Sample, of_machine};
 use crate::run::Run;
 use crate::stats::Ratio;
 use crate::stats::multiple::LEVEL;
-use crate::summary::cell_noise;
+use crate::summary::energy::above_rest;
+use crate::summary::{amount, cell_noise};
 
 /// A run's verdict on an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -65,6 +67,16 @@ pub(super) enum Undecided {
     Cached(String),
     #[error("{0} did not reach the rate that it was to keep, so other loads would be compared")]
     Saturated(String),
+    #[error("no meter was there, so the energy is not known; the CPU time of a request has a row of its own")]
+    NoMeter,
+    #[error("only parts of the machine were metered ({0}), not the machine as a whole")]
+    OnlyParts(String),
+    #[error("the samples are of several meters ({0}), which do not compare")]
+    SeveralMeters(String),
+    #[error("the machine was not measured at rest before these cells, or others were at work then")]
+    NoRest,
+    #[error("in {within} of {samples} samples the machine took no more power than at rest, so there is no ratio")]
+    WithinRest { within: usize, samples: usize },
     #[error("bandwidth was capped on both sides (--gentle), so the caps would be compared")]
     Capped,
     #[error("the interval has {bound} in it")]
@@ -90,8 +102,37 @@ pub(super) struct EffectCells {
     pub sides: Sides,
 }
 
-/// The figure of an effect in a sample.
-pub(super) fn figure(measure: Measure, s: &Sample) -> Option<f64> {
+/// Whether the energy of these cells can be judged: by one meter of the whole machine, and above rest in each sample. To
+/// leave out those that are not would raise the mean of the others.
+pub(super) fn metered(run: &Run, cells: &[&Cell]) -> Result<(), Undecided> {
+    let samples: Vec<&Sample> = run.samples.iter().filter(|s| s.is_comparable() && cells.contains(&&s.cell)).collect();
+    let told: BTreeSet<&str> = samples.iter().flat_map(|s| result::metered(&s.seen)).map(|told| told.domain).collect();
+    if told.is_empty() {
+        return Err(Undecided::NoMeter);
+    }
+    let whole = samples.iter().filter_map(|s| of_machine(&s.seen));
+    let whole: BTreeSet<String> = whole.map(|told| format!("{} {}", told.meter, told.domain)).collect();
+    match whole.len() {
+        0 => return Err(Undecided::OnlyParts(told.into_iter().collect::<Vec<_>>().join(", "))),
+        1 => {}
+        _ => return Err(Undecided::SeveralMeters(whole.into_iter().collect::<Vec<_>>().join(", "))),
+    }
+    let above: Vec<f64> = samples.iter().filter_map(|s| energy(run, s)).collect();
+    let within = above.iter().filter(|joules| **joules <= 0.0).count();
+    match above.len() {
+        0 => Err(Undecided::NoRest),
+        samples if within > 0 => Err(Undecided::WithinRest { within, samples }),
+        _ => Ok(()),
+    }
+}
+
+/// Energy of a request of a sample above rest.
+fn energy(run: &Run, s: &Sample) -> Option<f64> {
+    above_rest(s, amount(s, &run.workloads, Unit::Requests), &run.environment)
+}
+
+/// The figure of an effect in a sample of a run.
+pub(super) fn figure(measure: Measure, run: &Run, s: &Sample) -> Option<f64> {
     match measure {
         Measure::Bandwidth | Measure::SmallRequests => s.result.figure(BANDWIDTH),
         Measure::Latency => s.result.latency().map(|latency| latency.mean),
@@ -99,6 +140,7 @@ pub(super) fn figure(measure: Measure, s: &Sample) -> Option<f64> {
             let (cpu, ios) = (s.cpu().host_seconds, s.work().ios);
             (cpu > 0.0 && ios > 0).then(|| cpu / ios as f64)
         }
+        Measure::EnergyPerRequest => energy(run, s).filter(|joules| *joules > 0.0),
         Measure::QueueDepth => s.device().map(|d| d.queue_depth),
         Measure::RequestSize => s.device().map(|d| d.request_bytes),
     }
@@ -126,7 +168,7 @@ fn hides(effect: &Effect, sides: Sides, emulated: bool) -> bool {
 /// The largest noise of the native cells of the two that are compared; where they have none, of all native cells of
 /// their workloads.
 pub(super) fn noise(effect: &Effect, found: &EffectCells, run: &Run, pairs: u32) -> Option<f64> {
-    let of = |cell: &Cell| cell_noise(run, cell, pairs, |s| figure(effect.measure, s));
+    let of = |cell: &Cell| cell_noise(run, cell, pairs, |s| figure(effect.measure, run, s));
     let largest = |cells: &mut dyn Iterator<Item = &Cell>| cells.filter_map(of).reduce(f64::max);
     let beside = [found.numerator.natively(), found.denominator.natively()];
     largest(&mut beside.iter()).or_else(|| {
@@ -179,8 +221,9 @@ pub(super) fn decide(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: boo
     if effect.measure == Measure::RequestSize {
         return (verdict, format!("{side}; request sizes do not depend on the processor's speed"));
     }
-    // Emulation makes times longer, and rates lower.
-    let against = above != matches!(effect.measure, Measure::Latency | Measure::CpuPerRequest);
+    // Emulation makes times longer, energies larger, and rates lower.
+    let is_cost = matches!(effect.measure, Measure::Latency | Measure::CpuPerRequest | Measure::EnergyPerRequest);
+    let against = above != is_cost;
     let doubt = |why: &str| (Verdict::NotDecidable, format!("not decidable here: emulation; {side}, but {why}"));
     match sides {
         Sides::NativeToNative => (verdict, format!("{side}; both cells are native, so nothing was emulated")),

@@ -14,6 +14,9 @@ pub const POWER: &str = "power";
 /// The label of both: what the meter measures, such as `machine` or `package-0`.
 pub const DOMAIN: &str = "domain";
 
+/// How the domain of a chassis of a management controller begins.
+pub const CHASSIS_DOMAIN: &str = "chassis ";
+
 /// Power above which a reading is none, in watts.
 const MOST_WATTS: f64 = 1e6;
 
@@ -59,6 +62,15 @@ fn power(figures: &[Reading], labels: &Labels) -> Option<f64> {
     figures.iter().find(|reading| reading.figure == POWER && reading.labels == *labels).map(|r| r.value.typical())
 }
 
+/// What a meter of the machine as a whole reported, not one of a part: of the machine, of what the user put a meter to,
+/// of the only chassis, or of the platform.
+pub fn of_machine(seen: &[ProbeResult]) -> Option<Metered<'_>> {
+    let named = |domain: &str| metered(seen).find(|told| told.domain == domain);
+    let mut chassis = metered(seen).filter(|told| told.domain.starts_with(CHASSIS_DOMAIN));
+    let only = chassis.next().filter(|_| chassis.next().is_none());
+    named("machine").or_else(|| named("meter")).or(only).or_else(|| named("psys"))
+}
+
 /// All that meters of this host reported. What has no power above 0 is no meter at work.
 pub fn metered(seen: &[ProbeResult]) -> impl Iterator<Item = Metered<'_>> {
     let meters = seen.iter().filter(|seen| seen.node.is_empty() && seen.units.get(ENERGY) == Some(&Unit::Joules));
@@ -70,4 +82,26 @@ pub fn metered(seen: &[ProbeResult]) -> impl Iterator<Item = Metered<'_>> {
             Some(Metered { meter: &seen.probe, domain, joules: energy.value.typical(), watts })
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::meter;
+
+    #[test]
+    fn a_part_of_a_machine_is_not_the_machine() {
+        let of = |meters: &[(&str, &str)]| {
+            let seen = meters.iter().map(|(name, domain)| meter(name, domain, 200.0, 100.0));
+            of_machine(&seen.collect::<Vec<_>>()).map(|told| format!("{} {}", told.meter, told.domain))
+        };
+        let package = ("powercap", "package-0");
+        assert_eq!((of(&[]), of(&[package, ("powercap", "package-1")])), (None, None));
+        assert_eq!(of(&[package, ("powercap", "psys")]).as_deref(), Some("powercap psys"));
+        assert_eq!(of(&[package, ("ipmi", "machine")]).as_deref(), Some("ipmi machine"));
+        let chassis = ("redfish", "chassis 1");
+        assert_eq!(of(&[package, chassis]).as_deref(), Some("redfish chassis 1"));
+        assert_eq!(of(&[chassis, ("redfish", "chassis 2")]), None, "which one is this host's is not known");
+        assert_eq!(of(&[chassis, ("power-command", "meter")]).as_deref(), Some("power-command meter"));
+    }
 }

@@ -53,6 +53,9 @@ pub struct Rates {
     /// Whether the machine is measured at rest, too, before each boot and at the end: where it has a power meter.
     #[serde(default)]
     pub metered: bool,
+    /// The probes by which power is likely measured, by name, as far as files tell: no meter was asked. Empty for none.
+    #[serde(default)]
+    pub meters: Vec<String>,
 }
 
 /// Cost of a target besides the cells.

@@ -226,6 +226,9 @@ fn otherwise(a: &Run, b: &Run, figure: &Figure, workload: &str) -> Option<String
     })
 }
 
+/// Measurements in an environment, which are never the same twice.
+const MEASURED: [&str; 2] = ["at_rest", "sample_interrupt_seconds"];
+
 /// Environments field by field, then the settings in force, compared as JSON, so that new fields are included.
 fn differences(a: &Run, b: &Run) -> Vec<Difference> {
     let mut all = Vec::new();
@@ -237,7 +240,8 @@ fn differences(a: &Run, b: &Run) -> Vec<Difference> {
     // In words, without the model's accuracy in each run, which does not make it another disk.
     let disk = |run: &Run| run.environment.modelled.as_ref().map_or_else(|| "(none)".into(), |d| d.to_string());
     // An empty field is left out of its run's JSON.
-    for key in ea.keys().chain(eb.keys().filter(|key| !ea.contains_key(*key))) {
+    let keys = ea.keys().chain(eb.keys().filter(|key| !ea.contains_key(*key)));
+    for key in keys.filter(|key| !MEASURED.contains(&key.as_str())) {
         let of = |map: &serde_json::Map<String, serde_json::Value>| map.get(key).cloned().unwrap_or_default();
         let (x, y) = (of(&ea), of(&eb));
         if key == "modelled" {

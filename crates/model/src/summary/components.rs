@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Summary;
 use crate::figure::scalar;
-use crate::result::{COMPONENT, KERNEL, LOST, OWN, ProbeResult, ROLE, SAMPLED, SAMPLES, SOURCE, Sample, Watched};
+use crate::result::{
+    COMPONENT, Environment, KERNEL, LOST, OWN, ProbeResult, ROLE, SAMPLED, SAMPLES, SOURCE, Sample, Watched,
+};
 use crate::stats::{Estimate, mean};
 
 /// CPU time by component over the samples of a cell: of vmio's processes, its guests among them, and of the kernel's
@@ -21,10 +23,22 @@ pub struct Components {
     pub rows: Vec<Component>,
     /// Samples of processors that the kernel could not keep, in all.
     pub lost_samples: u64,
+    /// Seconds for which each sample interrupted a processor; `None` where that was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupt_seconds: Option<f64>,
     /// The sum of all components over the CPU time of the same processes and threads by the scheduler's clock: 1, as far
     /// as samples are exact. `None` where that time is not known. By cycles it is 1 by definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_clock_ratio: Option<f64>,
+}
+
+impl Components {
+    /// The share of a processor's time that its samples took, as far as they were measured.
+    pub fn interrupted_ratio(&self) -> Option<f64> {
+        let seconds: f64 = self.rows.iter().map(|row| row.seconds.value * f64::from(row.seconds.n)).sum();
+        let samples: u64 = self.rows.iter().map(|row| row.samples).sum();
+        Some(self.interrupt_seconds? * samples as f64 / seconds).filter(|ratio| ratio.is_finite())
+    }
 }
 
 /// A component.
@@ -72,6 +86,15 @@ fn result(sample: &Sample) -> Option<&ProbeResult> {
     sample.seen.iter().find(|seen| seen.node.is_empty() && seen.watched == Watched::Components)
 }
 
+/// CPU seconds of a sample by role and component; `None` where no processors were sampled.
+pub(crate) fn of_sample(sample: &Sample) -> Option<impl Iterator<Item = (&str, &str, f64)>> {
+    let sampled = result(sample)?.figures.iter().filter(|reading| reading.figure == SAMPLED);
+    Some(sampled.filter_map(|reading| {
+        let (role, component) = (reading.labels.get(ROLE)?, reading.labels.get(COMPONENT)?);
+        Some((role.as_str(), component.as_str(), reading.value.typical()))
+    }))
+}
+
 /// A figure of a sample by component.
 fn by_component(seen: &ProbeResult, figure: &str) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
@@ -99,7 +122,11 @@ pub(super) fn per_request(samples: &[&Sample], requests: impl Fn(&Sample) -> f64
 }
 
 /// The components of a cell; `None` where no sample has any.
-pub(super) fn components(samples: &[&Sample], requests: impl Fn(&Sample) -> f64) -> Option<Components> {
+pub(super) fn components(
+    samples: &[&Sample],
+    requests: impl Fn(&Sample) -> f64,
+    environment: &Environment,
+) -> Option<Components> {
     let seen: Vec<&ProbeResult> = samples.iter().filter_map(|s| result(s)).collect();
     let times: Vec<BTreeMap<String, f64>> = seen.iter().map(|seen| by_component(seen, SAMPLED)).collect();
     let counts: Vec<BTreeMap<String, f64>> = seen.iter().map(|seen| by_component(seen, SAMPLES)).collect();
@@ -126,6 +153,7 @@ pub(super) fn components(samples: &[&Sample], requests: impl Fn(&Sample) -> f64)
         source,
         rows,
         lost_samples: lost().map(|reading| reading.value.typical()).sum::<f64>() as u64,
+        interrupt_seconds: environment.sample_interrupt_seconds,
         of_clock_ratio: of_clock(samples),
     })
 }
@@ -205,6 +233,16 @@ mod tests {
         let sum: f64 = all.rows.iter().map(|row| row.seconds_per_request.unwrap().value).sum();
         let whole = row.cpu.host_seconds_per_request.unwrap();
         assert!((sum / whole - 1.0).abs() < 0.05, "{sum} of {whole}");
+    }
+
+    /// 1,496 samples in 0.45 s, each of which took 10 microseconds.
+    #[test]
+    fn what_the_samples_took_is_a_share_of_the_processors_time() {
+        let mut run = run(|_| 0.3);
+        let of = |run: &Run| summarise(run).cells[0].components.as_ref().unwrap().interrupted_ratio();
+        assert_eq!(of(&run), None, "it was not measured");
+        run.environment.sample_interrupt_seconds = Some(1e-5);
+        assert!((of(&run).unwrap() - 1496.0 * 1e-5 / 0.45).abs() < 1e-9, "{:?}", of(&run));
     }
 
     #[test]

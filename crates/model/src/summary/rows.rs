@@ -50,7 +50,7 @@ pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
         disk: cell.target().map(|_| disk_figures(&samples)),
         device: device(&samples),
         cpu: cpu(&samples, &run.workloads, &run.environment),
-        components: components(&samples, |s| amount(s, &run.workloads, Unit::Requests)),
+        components: components(&samples, |s| amount(s, &run.workloads, Unit::Requests), &run.environment),
         durability: durability(run, cell, &samples),
         page_cache: page_cache(&samples),
         wires: wires(&samples),
@@ -233,7 +233,7 @@ fn vcpu_busy(samples: &[&Sample], environment: &Environment) -> Option<f64> {
 
 /// Amount of a sample's actors in this unit; 0 where they do not all count the same: bytes read are not added to bytes
 /// encrypted.
-pub(super) fn amount(sample: &Sample, workloads: &[WorkloadTraits], unit: Unit) -> f64 {
+pub(crate) fn amount(sample: &Sample, workloads: &[WorkloadTraits], unit: Unit) -> f64 {
     let names = amounts_of(workloads, sample.cell.workload(), unit);
     if sample.cell.beside.iter().any(|actor| amounts_of(workloads, &actor.workload, unit) != names) {
         return 0.0;

@@ -213,5 +213,6 @@ fn rates() -> Rates {
         beside_bytes: 0,
         probed: false,
         metered: false,
+        meters: Vec::new(),
     }
 }

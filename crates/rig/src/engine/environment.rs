@@ -135,6 +135,9 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         peer: planned.nodes.peer().map(|(machine, _)| machine.to_string()),
         node: std::env::var(crate::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),
         written_beside_bytes: 0,
+        sample_interrupt_seconds: None,
+        meters_planned: Vec::new(),
+        meters: Vec::new(),
         at_rest: Vec::new(),
     }
 }

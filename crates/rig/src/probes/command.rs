@@ -23,9 +23,6 @@ const END_LIMIT: Duration = Duration::from_secs(1);
 /// How often it is heard.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What it said, each with its seconds from the start.
-type Said = Vec<(f64, String)>;
-
 /// What a command said while it was watched.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Heard {
@@ -33,6 +30,8 @@ pub struct Heard {
     pub seconds: f64,
     /// What it said, each with its seconds from the start: all of it at the start and at the end, or line by line.
     pub said: Vec<(f64, String)>,
+    /// When it was run, in seconds from the start, in order; none where it is run at the ends.
+    pub runs: Vec<f64>,
 }
 
 /// Starts a probe's command.
@@ -53,8 +52,8 @@ pub(super) fn start(
             let shown = exec.shown();
             let (stop, stopped) = mpsc::channel();
             let began = Instant::now();
-            let (said, part) = (Vec::new(), Vec::new());
-            let listener = Listener { node, exec, again, began, said, bytes: 0, part, complaint: None };
+            let (heard, part) = (Heard { runs: vec![0.0], ..Heard::default() }, Vec::new());
+            let listener = Listener { node, exec, again, began, heard, bytes: 0, part, complaint: None };
             let thread = thread::Builder::new().name("probe".into()).spawn(move || listener.listen(process, &stopped));
             let failed = |e: std::io::Error| Unseen::Command { command: shown.clone(), said: e.to_string() };
             Box::new(Meanwhile { by, subject, thread: thread.map_err(failed)?, shown, stop, began })
@@ -87,7 +86,8 @@ impl Looking for AtEnds {
         let Self { by, subject, node, exec, before, began } = *self;
         let after = whole(&*node, &exec)?;
         let seconds = began.elapsed().as_secs_f64();
-        by.conclude(&subject, &Heard { seconds, said: vec![(0.0, before), (seconds, after)] }, notes)
+        let said = vec![(0.0, before), (seconds, after)];
+        by.conclude(&subject, &Heard { seconds, said, runs: Vec::new() }, notes)
     }
 }
 
@@ -95,7 +95,7 @@ impl Looking for AtEnds {
 struct Meanwhile {
     by: &'static dyn ByCommand,
     subject: ProbeSubject,
-    thread: JoinHandle<(Said, Option<String>)>,
+    thread: JoinHandle<(Heard, Option<String>)>,
     shown: String,
     stop: Sender<()>,
     began: Instant,
@@ -106,8 +106,8 @@ impl Looking for Meanwhile {
         let Self { by, subject, thread, shown, stop, began } = *self;
         let seconds = began.elapsed().as_secs_f64();
         drop(stop);
-        let (said, complaint) = thread.join().unwrap_or_default();
-        let found = by.conclude(&subject, &Heard { seconds, said }, notes);
+        let (heard, complaint) = thread.join().unwrap_or_default();
+        let found = by.conclude(&subject, &Heard { seconds, ..heard }, notes);
         // What it complained of is why it told too little.
         found.map_err(|why| complaint.map_or(why, |said| Unseen::Command { command: shown, said }))
     }
@@ -119,7 +119,7 @@ struct Listener {
     exec: Exec,
     again: Duration,
     began: Instant,
-    said: Said,
+    heard: Heard,
     /// Of all that it said.
     bytes: usize,
     /// A line whose end has not come yet.
@@ -129,7 +129,7 @@ struct Listener {
 
 impl Listener {
     /// What it says until it is to stop, and what it last complained of.
-    fn listen(mut self, process: Box<dyn Process>, stopped: &Receiver<()>) -> (Said, Option<String>) {
+    fn listen(mut self, process: Box<dyn Process>, stopped: &Receiver<()>) -> (Heard, Option<String>) {
         let (mut running, mut ran) = (Some(process), self.began);
         loop {
             let over = !matches!(stopped.recv_timeout(GLANCE), Err(RecvTimeoutError::Timeout));
@@ -139,6 +139,7 @@ impl Listener {
                 }
             } else if !over && ran.elapsed() >= self.again {
                 ran = Instant::now();
+                self.heard.runs.push(self.began.elapsed().as_secs_f64());
                 match self.node.spawn(&self.exec) {
                     Ok(process) => running = Some(process),
                     Err(e) => self.complaint = Some(e.to_string()),
@@ -149,13 +150,13 @@ impl Listener {
                     // It may have locked something; who is deaf is killed.
                     let _ = process.terminate().and_then(|()| process.wait(Some(END_LIMIT)));
                 }
-                return (self.said, self.complaint);
+                return (self.heard, self.complaint);
             }
         }
     }
 
     fn is_full(&self) -> bool {
-        self.said.len() >= MOST_LINES || self.bytes >= MOST_BYTES_HEARD
+        self.heard.said.len() >= MOST_LINES || self.bytes >= MOST_BYTES_HEARD
     }
 
     /// Takes what it has said; whether it has ended.
@@ -183,7 +184,7 @@ impl Listener {
                     break;
                 }
                 self.bytes += line.len();
-                self.said.push((seconds, line.to_owned()));
+                self.heard.said.push((seconds, line.to_owned()));
             }
         } else if self.part.len() > MOST_BYTES {
             self.part.clear();
@@ -212,6 +213,7 @@ mod tests {
         }
         fn conclude(&self, _: &ProbeSubject, heard: &Heard, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
             assert!(heard.said.is_sorted_by(|a, b| a.0 <= b.0), "{heard:?}");
+            assert!(heard.runs.first() == Some(&0.0) && heard.runs.is_sorted(), "{heard:?}");
             match heard.said.len() {
                 0 => Err(Unseen::FewReadings),
                 n => Ok(heard.said.iter().map(|(_, line)| Reading::scalar(line, n as f64)).collect()),

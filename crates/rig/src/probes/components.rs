@@ -24,6 +24,7 @@ use kernel::Symbols;
 use perf::{Rings, Source};
 pub use processes::Workers;
 
+mod cost;
 mod count;
 mod kernel;
 mod perf;
@@ -69,6 +70,16 @@ fn may_sample(reader: &dyn Reader) -> Result<(), Missing> {
     Err(Missing::Unlike(format!("no CAP_PERFMON (CapEff {set:#x}), and kernel.perf_event_paranoid is {paranoid}")))
 }
 
+/// Seconds for which a sample interrupts a processor of this machine, measured within a tenth of a second; `None` where
+/// none is sampled.
+pub fn interrupt_seconds(reader: &dyn Reader) -> Option<f64> {
+    let cpus = cpu::online(reader);
+    let rings = Rings::open(cpus.iter().map(|cpu| cpu.cpu)).ok().filter(|_| !cpus.is_empty())?;
+    let seconds = cost::interrupt_seconds();
+    drop(rings);
+    seconds
+}
+
 /// Entry of the list of probes.
 pub struct Components;
 
@@ -110,7 +121,8 @@ impl ByItself for Components {
         let (reader, count) = (node.clone(), Count::of(workers.clone()));
         let watch = move || look(rings, &*reader, count, &stopped);
         let thread = thread::Builder::new().name("components".to_owned()).spawn(watch).map_err(Unseen::NoThread)?;
-        Ok(Box::new(Sampling { node: node.clone(), root: workers.root(), clock, source, stop, thread }))
+        let (node, root, stop) = (node.clone(), workers.root(), Some(stop));
+        Ok(Box::new(Sampling { node, root, clock, until: None, source, stop, thread }))
     }
 }
 
@@ -118,6 +130,9 @@ impl ByItself for Components {
 fn look(mut rings: Rings, node: &dyn Node, mut count: Count, stopped: &mpsc::Receiver<()>) -> Count {
     loop {
         let ended = stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout);
+        if ended {
+            rings.disable();
+        }
         let mut told = Vec::new();
         rings.take(|one| told.push(one));
         count.add(node.reader(), &told);
@@ -132,26 +147,36 @@ struct Sampling {
     node: Arc<dyn Node>,
     root: u32,
     clock: Table,
+    /// The same at the end, where it gives the measure.
+    until: Option<vmio_node::Result<Table>>,
     source: Source,
-    stop: Sender<()>,
+    stop: Option<Sender<()>>,
     thread: JoinHandle<Count>,
 }
 
 impl Looking for Sampling {
-    fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
-        let Sampling { node, root, clock, source, stop, thread } = *self;
-        drop(stop);
+    fn halt(&mut self) {
+        // Once only.
+        if self.stop.take().is_some() && self.source == Source::Cycles {
+            self.until = Some(Table::read(self.node.reader(), self.root));
+        }
+    }
+
+    fn stop(mut self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+        self.halt();
+        let Sampling { node, clock, until, source, thread, .. } = *self;
         let count =
             thread.join().map_err(|_| Unseen::NotSampled(io::Error::other("the sampling thread ended early")))?;
         let weight = count.weight();
         if weight == 0 {
             return Err(Unseen::NoSamples);
         }
-        let seconds = match source {
-            Source::Clock => 1e-9,
+        let seconds = match until {
+            // Of the clock: nanoseconds.
+            None => 1e-9,
             // How long a cycle is changes; the time that all of them took is known.
-            Source::Cycles => {
-                let Spent { ours, kernel, .. } = clock.spent_until(&Table::read(node.reader(), root)?);
+            Some(until) => {
+                let Spent { ours, kernel, .. } = clock.spent_until(&until?);
                 (ours + kernel) / weight as f64
             }
         };

@@ -22,6 +22,8 @@ mod reading;
 pub const AGAIN: Duration = Duration::from_secs(1);
 /// How long one question may take: through KCS a byte at a time.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Seconds after which an answer is late: one, and what it takes to hear it.
+const LATE: f64 = 1.2;
 /// What is measured.
 const MACHINE: &str = "machine";
 /// The figure with the controller's own period.
@@ -90,6 +92,11 @@ pub fn has_device(reader: &dyn Reader) -> bool {
     DEVICES.iter().any(|device| matches!(reader.stat(Path::new(device)), Ok(Some(_))))
 }
 
+/// What to do where a controller does not answer with a power, or too late.
+pub const UNANSWERED: &str = "ask it by hand (ipmitool dcmi power reading, or ipmi-dcmi \
+                              --get-system-power-statistics): its power measurement may have to be activated; or use \
+                              another meter";
+
 /// A program, and the kernel's driver.
 pub const REQUIREMENTS: &[Requirement] = &[TOOL, DEVICE];
 const TOOL: Requirement = Requirement {
@@ -147,6 +154,8 @@ impl ByCommand for Ipmi {
     }
     fn conclude(&self, _: &ProbeSubject, heard: &Heard, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         let mut all = records(&heard.said);
+        let late = Some(take_late(&mut all, &heard.runs)).filter(|late| *late > 0);
+        let late = late.map(|answers| Unseen::Late { answers });
         let told = all.len();
         all.retain(|record| record.active);
         if all.len() < told {
@@ -154,12 +163,31 @@ impl ByCommand for Ipmi {
         }
         all.dedup_by(|next, one| next.stamp.is_some() && next.stamp == one.stamp);
         let power = |record: &Record| Power { at: record.at, own: record.stamp, watts: f64::from(record.watts) };
-        let mut readings: Vec<Reading> =
-            energy::of_power(MACHINE, &all.iter().map(power).collect::<Vec<_>>(), heard.seconds)?.into();
+        let found = energy::of_power(MACHINE, &all.iter().map(power).collect::<Vec<_>>(), heard.seconds);
+        let mut readings: Vec<Reading> = match (found, late) {
+            (Ok(found), late) => {
+                notes.extend(late.map(|late| format!("ipmi: {late}")));
+                found.into()
+            }
+            // That is why there are too few.
+            (Err(why), late) => return Err(late.unwrap_or(why)),
+        };
         let period = all.iter().rev().find_map(|record| record.period_seconds);
         readings.extend(period.map(|seconds| Reading::scalar(PERIOD, seconds).with(DOMAIN, MACHINE)));
         Ok(readings)
     }
+}
+
+/// Leaves out answers that took too long after the question before them and have no time stamp: when they were measured
+/// is not known. How many there were.
+fn take_late(all: &mut Vec<Record>, runs: &[f64]) -> u32 {
+    let told = all.len();
+    all.retain(|record| {
+        let before = runs.partition_point(|asked| *asked <= record.at);
+        let asked = runs[..before].last().copied().unwrap_or(0.0);
+        record.stamp.is_some() || record.at - asked <= LATE
+    });
+    (told - all.len()) as u32
 }
 
 #[cfg(test)]
@@ -179,7 +207,7 @@ mod tests {
             (at, line.replace(stamp, &format!("{}:{second:02}", &stamp[..stamp.len() - 3])))
         };
         let answer = |&(at, power, second): &(f64, u32, u32)| text.lines().map(move |l| line(at, power, second, l));
-        Heard { seconds: 4.0, said: all.iter().flat_map(answer).collect() }
+        Heard { seconds: 4.0, said: all.iter().flat_map(answer).collect(), runs: vec![0.0] }
     }
 
     fn told(tool: Dcmi, all: &[(f64, u32, u32)]) -> Result<Vec<Reading>, String> {
@@ -210,6 +238,30 @@ mod tests {
             let slow = told(tool, &[(0.2, 200, 10), (1.2, 200, 10), (2.2, 200, 11), (3.2, 200, 11)]).unwrap_err();
             assert_eq!(slow, "the meter reported power for 1.0 s of 4.0 s");
         }
+    }
+
+    #[test]
+    fn a_late_answer_without_a_time_stamp_is_not_used() {
+        let unset = IPMITOOL.replace("Thu Feb 15 08:36:01 2024", "Thu Jan  1 00:00:00 1970");
+        let unstamped = |runs: &[f64], all: &[(f64, u32, u32)]| {
+            let (heard, mut notes) = (said(&unset, "50", "08:36:01", all), Vec::new());
+            let heard = Heard { runs: runs.to_vec(), ..heard };
+            let found = Ipmi.conclude(&ProbeSubject::Controller(Dcmi::Ipmitool), &heard, &mut notes);
+            (found.map(|all| all[0].value.typical()).map_err(|why| why.to_string()), notes)
+        };
+        // The second is asked at 1.0 s and answered after 1.5 s.
+        let all = [(0.2, 200, 0), (2.5, 900, 0), (2.8, 200, 0), (3.8, 200, 0)];
+        let (found, notes) = unstamped(&[0.0, 1.0, 2.6, 3.6], &all);
+        assert!((found.unwrap() - 800.0).abs() < 1e-6);
+        assert_eq!(notes, ["ipmi: the meter took over 1 s for 1 answer, of which none is used"]);
+        let (never, notes) = unstamped(&[0.0, 2.1], &[(2.0, 200, 0), (4.0, 200, 0)]);
+        assert_eq!(never, Err("the meter took over 1 s for 2 answers, of which none is used".to_owned()));
+        assert_eq!(notes, [""; 0]);
+        // A question without an answer does not make the next answer late.
+        let (found, notes) = unstamped(&[0.0, 1.0, 2.0, 3.0], &[(0.2, 200, 0), (2.3, 200, 0), (3.2, 200, 0)]);
+        assert!((found.unwrap() - 800.0).abs() < 1e-6 && notes.is_empty(), "{notes:?}");
+        // With a time stamp it counts for when it was measured.
+        assert!(told(Dcmi::Ipmitool, &[(2.0, 200, 1), (4.0, 200, 3)]).is_ok());
     }
 
     #[test]

@@ -171,6 +171,10 @@ pub trait ByItself: Sync {
 
 /// A probe that looks by itself, at work. What it attached goes when it is dropped.
 pub trait Looking: Send {
+    /// Stops looking, at once. All probes are halted before any is stopped: what one takes to conclude is no part of
+    /// what another sees.
+    fn halt(&mut self) {}
+
     /// Stops and gives what was seen.
     ///
     /// # Errors
@@ -351,7 +355,8 @@ mod tests {
                         assert!(!by.command(subject).unwrap().program.is_empty(), "{name}");
                         let words = vec![(0.0, "x".to_owned()), (1.0, "x y z".to_owned())];
                         for said in [vec![], vec![(0.0, String::new())], words] {
-                            let said = by.conclude(subject, &Heard { seconds: 1.0, said }, &mut Vec::new());
+                            let heard = Heard { seconds: 1.0, said, runs: vec![0.0] };
+                            let said = by.conclude(subject, &heard, &mut Vec::new());
                             assert!(said.is_err(), "{name}: {said:?}");
                         }
                     }
@@ -365,7 +370,7 @@ mod tests {
     fn the_example_tells_the_mean_and_the_energy() {
         let line = |at: f64, said: &str| (at, said.to_owned());
         let said = vec![line(0.2, "200.10"), line(0.3, "[N/A]"), line(1.2, "219.90")];
-        let heard = Heard { seconds: 2.0, said };
+        let heard = Heard { seconds: 2.0, said, runs: vec![0.0, 1.0] };
         let told = ByCommand::conclude(&example::Gpu, &ProbeSubject::Processors, &heard, &mut Vec::new()).unwrap();
         assert_eq!(told, energy::readings("gpu", 420.0, 2.0));
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::require::{Missing, Requirement};
-use vmio_model::result::{Mark, ProbeResult};
+use vmio_model::result::{Mark, ProbeResult, Watched};
 use vmio_node::linux::hwmon::{Covers, Sensor};
 use vmio_node::linux::powercap::{DIR, Zone, zones};
 use vmio_node::{Node, Reader, machine};
@@ -78,19 +78,36 @@ pub fn subjects(node: &Arc<dyn Node>, choice: &PowerChoice, cell_seconds: f64) -
     Ok(all)
 }
 
-/// Whether cells of so many seconds are likely to have a meter, as far as files tell that: none is asked.
-pub fn is_likely(reader: &dyn Reader, choice: &PowerChoice, cell_seconds: f64) -> bool {
-    let has_controller = || ipmi::has_device(reader) && Dcmi::find(reader).is_some();
-    let is_found = || {
-        counted(reader).is_ok()
-            || (hwmon::SENSOR.check)(reader).is_ok()
-            || (is_long(ipmi::AGAIN, cell_seconds) && has_controller())
+/// The probes by which the power of cells of so many seconds is likely measured, by name, as far as files tell that: no
+/// meter is asked.
+pub fn likely(reader: &dyn Reader, choice: &PowerChoice, cell_seconds: f64) -> Vec<String> {
+    let mut all = match choice.meters.as_slice() {
+        [] => likely_found(reader, cell_seconds),
+        named if named.contains(&MeterName::None) => Vec::new(),
+        named => named.iter().filter_map(MeterName::probe).collect(),
     };
-    choice.command.is_some()
-        || match choice.meters.as_slice() {
-            [] => is_found(),
-            named => !named.contains(&MeterName::None),
-        }
+    all.extend(choice.command.is_some().then_some("power-command"));
+    all.into_iter().map(str::to_owned).collect()
+}
+
+/// The same where nobody names one.
+fn likely_found(reader: &dyn Reader, cell_seconds: f64) -> Vec<&'static str> {
+    let counted = counted(reader).is_ok();
+    let sensors = vmio_node::linux::hwmon::sensors(reader);
+    let sensed = sensors.iter().any(|sensor| !(counted && sensor.covers == Covers::Package));
+    let enough = counted || sensors.iter().any(|sensor| sensor.covers != Covers::Part);
+    let asked = || is_long(ipmi::AGAIN, cell_seconds) && ipmi::has_device(reader) && Dcmi::find(reader).is_some();
+    let all = [(counted, "powercap"), (sensed, "hwmon"), (!enough && asked(), "ipmi")];
+    all.into_iter().filter(|(there, _)| *there).map(|(_, name)| name).collect()
+}
+
+/// The names of the probes of meters.
+pub fn names(meters: &[ProbeSubject]) -> Vec<String> {
+    let named = |meter: &ProbeSubject| match meter.watched() {
+        Watched::Other(name) => Some(name),
+        _ => None,
+    };
+    meters.iter().filter_map(named).collect()
 }
 
 /// The meters of a machine where nobody names one.
@@ -136,12 +153,13 @@ fn named(
         fix: requirement.fix_for(reader, &why),
         why,
     };
-    let unseen = |why: Unseen| Refused::Unseen { meter: name.to_string(), why: Box::new(why) };
+    let unseen = |why: Unseen, fix| Refused::Unseen { meter: name.to_string(), why: Box::new(why), fix };
     let long = |every: Duration| match is_long(every, cell_seconds) {
         true => Ok(()),
         false => {
             let (seconds, least) = (cell_seconds, least_seconds(every));
-            Err(unseen(Unseen::ShortCells { seconds, every: every.as_secs_f64(), least }))
+            // It says itself what to do.
+            Err(unseen(Unseen::ShortCells { seconds, every: every.as_secs_f64(), least }, None))
         }
     };
     match name {
@@ -150,7 +168,7 @@ fn named(
             (hwmon::SENSOR.check)(reader).map_err(|why| missing(&hwmon::SENSOR, why))?;
             let counted = choice.meters.contains(&MeterName::Powercap) && counted(reader).is_ok();
             match sensors(node, counted, cell_seconds) {
-                none if none.is_empty() => Err(unseen(Unseen::NoSensor { seconds: cell_seconds })),
+                none if none.is_empty() => Err(unseen(Unseen::NoSensor { seconds: cell_seconds }, Some(METER.fix))),
                 sensors => Ok(ProbeSubject::Sensors(sensors)),
             }
         }
@@ -160,14 +178,18 @@ fn named(
             }
             long(ipmi::AGAIN)?;
             let tool = Dcmi::find(reader).ok_or_else(|| missing(&ipmi::REQUIREMENTS[0], Missing::NotThere))?;
-            tool.answers(&**node).map_err(unseen)?;
+            tool.answers(&**node).map_err(|why| unseen(why, Some(ipmi::UNANSWERED)))?;
             Ok(ProbeSubject::Controller(tool))
         }
         MeterName::Redfish(address) => {
             long(redfish::EVERY)?;
             let login = login::read(choice, reader)?;
             let controller = Controller::connect(address, login, choice.ca_file.as_deref(), reader);
-            Ok(ProbeSubject::Redfish(Arc::new(controller.map_err(|why| unseen(why.into()))?)))
+            let refused = |why: crate::redfish::Error| {
+                let fix = why.remedy();
+                unseen(why.into(), fix)
+            };
+            Ok(ProbeSubject::Redfish(Arc::new(controller.map_err(refused)?)))
         }
         MeterName::None => Err(Refused::Unknown),
     }
@@ -185,7 +207,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
-    use vmio_model::result::Watched;
     use vmio_node::Local;
     use vmio_node::fake::{Fake, says};
 
@@ -244,15 +265,22 @@ mod tests {
         let node: Arc<dyn Node> = Arc::new(fake);
         let meters = meters.iter().map(|name| name.parse().unwrap()).collect();
         let choice = PowerChoice { meters, ..PowerChoice::default() };
-        let likely = is_likely(node.reader(), &choice, 10.0);
-        let all = subjects(&node, &choice, 10.0);
-        let any = all.as_ref().is_ok_and(|all| !all.is_empty());
-        assert!(likely || !any, "the plan counts the time at rest: {all:?}");
-        let name = |subject: &ProbeSubject| match subject.watched() {
-            Watched::Other(name) => name,
-            other => format!("{other:?}"),
-        };
-        all.map(|all| all.iter().map(name).collect()).map_err(|why| why.to_string())
+        let likely = likely(node.reader(), &choice, 10.0);
+        let used = subjects(&node, &choice, 10.0).map(|all| names(&all)).map_err(|why| why.to_string());
+        let unforeseen = used.iter().flatten().find(|name| !likely.contains(name));
+        assert_eq!(unforeseen, None, "the plan names it, and counts the time at rest: {likely:?}");
+        used
+    }
+
+    #[test]
+    fn the_plan_names_meters_without_asking_them() {
+        let likely = |fake: Fake, seconds: f64| likely(&fake, &PowerChoice::default(), seconds);
+        assert_eq!(likely(Fake::new("fake"), 10.0), [""; 0]);
+        assert_eq!(likely(dcmi(hwmon()), 10.0), ["hwmon"]);
+        assert_eq!(likely(dcmi(Fake::new("fake")), 1.0), [""; 0], "it is asked once a second");
+        // One that tells nothing is named by the plan, and not used by the run.
+        let silent = || Fake::new("fake").installed("ipmitool").program("ipmitool", says("\n")).file("/dev/ipmi0", "");
+        assert_eq!((likely(silent(), 10.0), chosen(silent(), &[])), (vec!["ipmi".to_owned()], Ok(Vec::new())));
     }
 
     #[test]
@@ -296,6 +324,25 @@ mod tests {
         assert!(two.contains("one controller"), "{two}");
         assert!("rapl".parse::<MeterName>().is_err() && "redfish:bmc".parse::<MeterName>().is_err());
         assert_eq!("redfish:https://bmc".parse::<MeterName>().unwrap().to_string(), "redfish:https://bmc");
+    }
+
+    #[test]
+    fn a_meter_that_does_not_answer_is_told_with_the_remedy() {
+        let ipmi = |said: String| {
+            let fake = Fake::new("fake").installed("ipmitool").program("ipmitool", says(said)).file("/dev/ipmi0", "");
+            chosen(fake, &["ipmi"]).unwrap_err()
+        };
+        let recorded = include_str!("../../tests/fixtures/ipmi/ipmitool.txt");
+        for (said, why) in [
+            (String::new(), "its answer contains no power reading"),
+            (recorded.replace("50 Watts", "65535 Watts"), "its answer contains no power reading"),
+            (recorded.replace("activated", "deactivated"), "its power measurement is not active"),
+        ] {
+            let told = ipmi(said);
+            assert!(told.contains(why) && told.contains("; help: ask it by hand"), "{told}");
+        }
+        let nobody = chosen(Fake::new("fake"), &["redfish:http://127.0.0.1:1"]).unwrap_err();
+        assert!(nobody.contains("cannot be reached") && nobody.contains("; help: check the address"), "{nobody}");
     }
 
     #[test]

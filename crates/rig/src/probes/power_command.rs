@@ -81,7 +81,7 @@ mod tests {
     fn of(seconds: f64, said: &[(f64, &str)]) -> Result<[f64; 2], String> {
         let said = said.iter().map(|(at, line)| (*at, (*line).to_owned())).collect();
         let subject = ProbeSubject::Meter { command: "meter".into() };
-        let found = PowerCommand.conclude(&subject, &Heard { seconds, said }, &mut Vec::new());
+        let found = PowerCommand.conclude(&subject, &Heard { seconds, said, runs: vec![0.0] }, &mut Vec::new());
         found.map(|all| [all[0].value.typical(), all[1].value.typical()]).map_err(|why| why.to_string())
     }
 

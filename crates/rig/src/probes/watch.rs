@@ -198,8 +198,13 @@ fn looks(points: &[ProbePoint]) -> (Looks, BTreeMap<String, Paths>) {
     (looks, machines)
 }
 
-/// Gives each probe its own part of the ticks.
-fn conclude(points: &[ProbePoint], looks: Looks, ticks: &BTreeMap<String, Vec<FileSample>>) -> Observed {
+/// Halts all probes, and gives each its own part of the ticks.
+fn conclude(points: &[ProbePoint], mut looks: Looks, ticks: &BTreeMap<String, Vec<FileSample>>) -> Observed {
+    for (.., look) in &mut looks {
+        if let Look::Own(looking) = look {
+            looking.halt();
+        }
+    }
     let mut all = Observed::default();
     if let Some([first, .., last]) = ticks.get("").or_else(|| ticks.values().next()).map(Vec::as_slice) {
         all.seconds = last.seconds - first.seconds;

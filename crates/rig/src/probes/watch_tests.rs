@@ -155,6 +155,10 @@ fn each_machine_has_one_schedule_that_reads_a_file_once() {
 struct Attached(Arc<Mutex<Vec<&'static str>>>, Result<f64, &'static str>);
 
 impl Looking for Attached {
+    fn halt(&mut self) {
+        self.0.lock().unwrap().push("halted");
+    }
+
     fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<vmio_model::figure::Reading>, Unseen> {
         notes.push("lost 3 of them".into());
         self.0.lock().unwrap().push("stopped");
@@ -178,9 +182,10 @@ fn probes_that_look_by_themselves_are_stopped_and_heard() {
     let seen = conclude(&points, vec![own(Ok(5.0)), own(Err("it lost its map")), failed], &BTreeMap::new());
     assert_eq!((seen.seen.len(), &seen.seen[0].watched), (1, &Watched::Link("eth0".into())));
     assert_eq!(seen.notes, ["lost 3 of them", "lost 3 of them", "flows: it lost its map", "perf: not allowed"]);
-    assert_eq!(*told.lock().unwrap(), ["stopped", "gone", "stopped", "gone"]);
+    // None concludes while another still looks.
+    assert_eq!(*told.lock().unwrap(), ["halted", "halted", "stopped", "gone", "stopped", "gone"]);
     // One that is never stopped goes all the same.
     drop(own(Ok(0.0)));
     assert_eq!(told.lock().unwrap().last(), Some(&"gone"));
-    assert_eq!(told.lock().unwrap().len(), 5);
+    assert_eq!(told.lock().unwrap().len(), 7);
 }

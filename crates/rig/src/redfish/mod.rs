@@ -12,6 +12,7 @@ use serde_json::error::Category;
 use ureq::http::Uri;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, LOCATION};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use vmio_model::result::CHASSIS_DOMAIN;
 use vmio_node::Reader;
 
 use self::document::{Chassis, Collection, Told};
@@ -79,6 +80,28 @@ pub enum Error {
     Nonsense { url: String, why: String },
     #[error("{url} reports no power of any chassis")]
     NoPower { url: String },
+}
+
+impl Error {
+    /// What to do; `None` where the message says it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Error::Address(_)
+            | Error::InClear
+            | Error::NoRoots
+            | Error::BadRoots { .. }
+            | Error::NotTrusted { .. }
+            | Error::Login { .. }
+            | Error::Moved { .. } => None,
+            Error::Status { .. } => Some("look into the controller's log, and whether that user may read its chassis"),
+            Error::TooLarge { .. } | Error::Nonsense { .. } => {
+                Some("name the address of a Redfish service; an old firmware of the controller may need an update")
+            }
+            Error::Late { .. } => Some("try again when the controller is idle, or ask it from this host: --power ipmi"),
+            Error::Unreachable { .. } => Some("check the address and its port, and the way there from this host"),
+            Error::NoPower { .. } => Some("use another meter: --power ipmi or hwmon, or your own, --power-command"),
+        }
+    }
 }
 
 /// The address of a controller: `https://HOST[:PORT]`.
@@ -225,8 +248,8 @@ impl Controller {
                 return Err(Error::NoPower { url: self.url(path) });
             }
             let domain = |part: Option<String>| match part {
-                Some(part) => format!("chassis {chassis} {part}"),
-                None => format!("chassis {chassis}"),
+                Some(part) => format!("{CHASSIS_DOMAIN}{chassis} {part}"),
+                None => format!("{CHASSIS_DOMAIN}{chassis}"),
             };
             all.extend(told.into_iter().map(|(part, amount)| (domain(part), amount)));
         }

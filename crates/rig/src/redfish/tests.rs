@@ -173,6 +173,24 @@ fn what_goes_wrong_later_is_a_kind_of_error() {
 }
 
 #[test]
+fn what_a_controller_does_wrong_has_a_remedy() {
+    let (url, why) = (|| "https://bmc/redfish/v1".to_owned(), || "x".to_owned());
+    let all = [
+        Error::Status { url: url(), status: 503 },
+        Error::TooLarge { url: url() },
+        Error::Late { url: url() },
+        Error::Unreachable { url: url(), why: why() },
+        Error::Nonsense { url: url(), why: why() },
+        Error::NoPower { url: url() },
+    ];
+    for error in all {
+        assert!(error.remedy().is_some_and(|fix| !error.to_string().contains(fix)), "{error}");
+    }
+    // These say it themselves.
+    assert_eq!((Error::InClear.remedy(), Error::NoRoots.remedy()), (None, None));
+}
+
+#[test]
 fn a_late_answer_is_given_up() {
     let began = Instant::now();
     let late = then(|| {

@@ -36,7 +36,7 @@ pub(super) fn tables(cells: &[CellComponents]) -> Document {
     doc
 }
 
-/// How exact the samples are.
+/// How exact the samples are, and what they cost.
 fn exactness(all: &Components) -> String {
     let clock = all.of_clock_ratio.map_or(String::new(), |ratio| {
         format!(
@@ -44,7 +44,11 @@ fn exactness(all: &Components) -> String {
             format::percent(ratio)
         )
     });
-    format!("Samples are by {}; {} lost{clock}.", all.source, all.lost_samples)
+    let cost = all.interrupt_seconds.zip(all.interrupted_ratio()).map_or(String::new(), |(seconds, ratio)| {
+        let (seconds, ratio) = (format::time(seconds), format::percent(ratio));
+        format!(" Each interrupted its processor for about {seconds}, together {ratio} of this time.")
+    });
+    format!("Samples are by {}; {} lost{clock}.{cost}", all.source, all.lost_samples)
 }
 
 /// CPU seconds of a component: of a request where those are counted, else of the cell.

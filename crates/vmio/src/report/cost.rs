@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use vmio_model::figure::Unit;
-use vmio_model::result::{Watched, amounts_of};
+use vmio_model::result::{Environment, Watched, amounts_of};
 use vmio_model::summary::{CellRow, CpuClock};
 
 use super::document::{Align, Block, Cell, Column, Document, In, Layout, Long, Row, Table, aside, heading, say};
@@ -33,7 +33,7 @@ pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
         let device = if groups.iter().any(|group| group.on_disk()) { device } else { String::new() };
         let timed = groups.iter().flat_map(|g| &g.rows).any(|row| view::latencies(row.cell)[0].is_some());
         let times = if timed { format!("{} ", view::TIMES) } else { String::new() };
-        let unmetered = unmetered(&groups);
+        let unmetered = unmetered(&groups, &report.summary.environment);
         doc.only(In::TERMINAL, say((0, 0), format!("{times}{device}{meaning}{unmetered}")));
         doc.gap();
     }
@@ -49,11 +49,17 @@ pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     doc.only(In::ROOM, Block::Folded(line, folded));
 }
 
-/// That requests have no energy, where they are counted and there is no meter.
-fn unmetered(groups: &[&Group<'_>]) -> &'static str {
+/// That requests have no energy, where they are counted and no meter reported any.
+fn unmetered(groups: &[&Group<'_>], environment: &Environment) -> String {
     let cells = || groups.iter().flat_map(|group| &group.rows).map(|row| row.cell);
     let [_, requests, _] = counted(cells());
-    if requests && cells().all(|cell| cell.energy.is_empty()) { " Energy: no meter (vmio doctor)." } else { "" }
+    if !requests || cells().any(|cell| !cell.energy.is_empty()) {
+        return String::new();
+    }
+    match energy::meters(environment) {
+        Some(meters) => format!(" Energy: not known; power by {meters}."),
+        None => " Energy: no meter (vmio doctor).".to_owned(),
+    }
 }
 
 /// The cells that work on one subject.

@@ -30,6 +30,10 @@ pub fn effects(c: &Compared, style: Style) -> String {
     }
     super::transfers::tables(&c.transfers, &mut out);
     c.series.iter().for_each(|table| on_terminal(&mut out, &super::series::section(table, false).blocks()));
+    on_terminal(&mut out, &super::events::tables(&c.events, c.emulated).blocks);
+    if !c.energy.is_empty() {
+        on_terminal(&mut out, &super::energy::of_cells(&c.energy).blocks());
+    }
     on_terminal(&mut out, &super::by_component::tables(&c.components).blocks);
     for judged in &c.effects {
         let word = format!("{:<14}", judged.verdict.to_string());

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::best::Best;
-use vmio_model::paper::{ScoreJudged, SeriesTable, Table};
+use vmio_model::paper::{EventTable, ScoreJudged, SeriesTable, Table};
 use vmio_model::rules::Finding;
 use vmio_model::summary::{self, Partial, Summary};
 
@@ -30,13 +30,16 @@ pub struct Document<'a> {
     /// What a paper says of a program that it ran again and again, beside this run's, where the study measures one again.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     paper_series: &'a [SeriesTable],
+    /// What a paper says of events by component, beside this run's CPU time, where the study measures one again.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    paper_events: &'a [EventTable],
     /// The set-up that did best, if one can be named.
     best: Option<&'a Best>,
 }
 
 /// The report as one JSON document.
 pub fn json(report: &Report<'_>) -> String {
-    let Report { run, summary, findings, proofs, tables, published, series, best, .. } = report;
+    let Report { run, summary, findings, proofs, tables, published, series, events, best, .. } = report;
     let document = Document {
         summary,
         partial: summary::partial(run, summary),
@@ -45,6 +48,7 @@ pub fn json(report: &Report<'_>) -> String {
         paper_tables: tables,
         paper_scores: published,
         paper_series: series,
+        paper_events: events,
         best: best.as_ref(),
     };
     document::text(&document)

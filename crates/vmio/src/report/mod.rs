@@ -12,6 +12,7 @@ mod cost;
 pub(crate) mod document;
 mod effects;
 mod energy;
+mod events;
 pub mod experiment;
 pub mod explain;
 pub mod export;
@@ -44,7 +45,8 @@ use vmio_model::best::{self, Best};
 use vmio_model::cell::Cell;
 use vmio_model::facts::facts_of;
 use vmio_model::paper::{
-    ScoreJudged, SeriesTable, Table, scores as published_scores, series as published_series, tables,
+    EventTable, ScoreJudged, SeriesTable, Table, events as published_events, scores as published_scores,
+    series as published_series, tables,
 };
 use vmio_model::rules::{self, Finding};
 use vmio_model::run::Run;
@@ -77,6 +79,8 @@ pub struct Report<'a> {
     pub published: Vec<ScoreJudged>,
     /// A paper's series of repeated runs of a program beside this run's, where the study measures one again.
     pub series: Vec<SeriesTable>,
+    /// A paper's events by component beside this run's CPU time, where the study measures one again.
+    pub events: Vec<EventTable>,
     /// What `--prove` showed.
     pub proofs: Vec<Proved>,
     /// The best set-up, if one can be named.
@@ -109,9 +113,10 @@ impl<'a> Report<'a> {
         let tables = again.map_or(Vec::new(), |paper| tables(paper, &summary));
         let published = again.map_or(Vec::new(), |again| published_scores(again, &summary));
         let series = again.map_or(Vec::new(), |again| published_series(again, &summary));
+        let events = again.map_or(Vec::new(), |again| published_events(again, run, &summary));
         let (versus, best) = (Versus::of(&summary), best::best(run, &summary));
         let (proofs, uncapped) = (Vec::new(), None);
-        Report { run, versus, summary, findings, tables, published, series, proofs, best, uncapped }
+        Report { run, versus, summary, findings, tables, published, series, events, proofs, best, uncapped }
     }
 
     /// Adds what later runs proved of the findings.

@@ -4,7 +4,9 @@ use vmio_model::summary::Headline;
 use vmio_model::summary::components;
 
 use super::document::{Block, Document, Head, In, Kind, Name, Pairs, Span, Text, heading, list, paragraph, say};
-use super::{Report, by_cell, by_component, cost, finding, format, like, measured, paper, raw, scores, short, view};
+use super::{
+    Report, by_cell, by_component, cost, events, finding, format, like, measured, paper, raw, scores, short, view,
+};
 
 /// The whole report.
 pub(super) fn document(report: &Report<'_>) -> Document {
@@ -23,6 +25,7 @@ pub(super) fn document(report: &Report<'_>) -> Document {
     measured::put(&mut doc, report);
     concluded(&mut doc, report, In::SOURCE);
     cost::put(&mut doc, report);
+    doc.add(events::tables(&report.events, summary.emulated), In::ALL);
     doc.add(by_component::tables(&components::by_cell(summary)), In::ALL);
     by_cell::put(&mut doc, report);
     if !summary.skipped.is_empty() {

@@ -15,7 +15,7 @@ use vmio_model::summary::{CellRow, Grade, Graded, Headline, Reservation, Summary
 use vmio_model::versions::unlike;
 
 use super::groups::{self, Row};
-use super::{Report, format};
+use super::{Report, energy, format};
 
 /// The notes under a row: cautions on its figures.
 pub fn notes(row: &Row<'_>) -> Vec<String> {
@@ -212,6 +212,7 @@ pub fn environment(summary: &Summary) -> Vec<(String, String)> {
     let there: Vec<String> = e.peer_programs.iter().map(|(name, version)| format!("{name}: {version}")).collect();
     let there = (!there.is_empty()).then(|| ("peer runs", there.join("; ")));
     let differs = unlike(&e.programs, &e.peer_programs).into_iter().map(|differs| ("differs", differs));
+    let meters = energy::meters(e).map(|meters| ("power by", meters));
     node.chain(afar)
         .chain(own)
         .chain(peer)
@@ -248,8 +249,9 @@ pub fn environment(summary: &Summary) -> Vec<(String, String)> {
                 e.qemu_limits.clone().map(|held| hypervisor_held(&held, e.cap_ratio.is_some())).unwrap_or_default(),
             ),
             ("other guests running", e.other_guests.to_string()),
-            ("vmio", e.vmio.clone()),
         ])
+        .chain(meters)
+        .chain([("vmio", e.vmio.clone())])
         // Where another machine alone is measured, most settings of this host do not matter.
         .filter(|(name, _)| {
             !afar_alone

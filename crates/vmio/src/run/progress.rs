@@ -218,6 +218,7 @@ mod tests {
             beside_bytes: 0,
             probed: false,
             metered: false,
+            meters: Vec::new(),
         };
         Progress { stored: 4, ..Progress::new(&study, &estimate(&study, &[], &rates), &[]) }
     }

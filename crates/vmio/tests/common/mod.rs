@@ -4,6 +4,7 @@
 
 pub mod page;
 pub mod paper;
+pub mod places;
 pub mod poison;
 pub mod scan;
 pub mod suite;

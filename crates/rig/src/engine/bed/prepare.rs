@@ -31,6 +31,7 @@ use crate::engine::watcher::Watcher;
 use crate::image::{Image, OwnKernel};
 use crate::nets::Namespace;
 use crate::nodes::{Machine, Measured, Nodes};
+use crate::probes::components;
 use crate::probes::power::{self, PowerChoice};
 
 /// Key of the read-ahead, in KiB, in what is read back of targets and of guests' disks.
@@ -123,6 +124,10 @@ impl<'a> Bed<'a> {
         environment.programs = environment::programs(&cells, image.as_ref(), &*local, &parts.nodes);
         environment.peer_programs = parts.nodes.peer().map(|(_, own)| own.programs.clone()).unwrap_or_default();
         environment.native_limits = native::told(&natives);
+        let interrupt_seconds = || components::interrupt_seconds(local.reader());
+        environment.sample_interrupt_seconds = study.components.then(interrupt_seconds).flatten();
+        environment.meters_planned = parts.cost.rates.meters.clone();
+        environment.meters = power::names(&meters);
         for (side, why) in natives.iter().filter_map(|(side, held)| Some((side, held.as_ref().err()?))) {
             let whose = if *side == Side::native() { "native side".to_owned() } else { format!("side {side}") };
             progress(&format!("the {whose} is not held to the guest's resources: {why}"));

@@ -169,7 +169,8 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
     let gentle = options.gentle || (!options.no_gentle && !others.guests.is_empty() && study.uses_host());
     rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &options.state_dir, backing));
     rates.probed = gentle;
-    rates.metered = here && power::is_likely(reader, &options.power, study.repeat.seconds);
+    rates.meters = if here { power::likely(reader, &options.power, study.repeat.seconds) } else { Vec::new() };
+    rates.metered = !rates.meters.is_empty();
     let left_out = unmet(&study, local, gentle, options, backend);
     // Only what will run is counted, unless nothing can.
     let cells = Some(study.cells_but(&keys(&left_out))).filter(|cells| !cells.is_empty());

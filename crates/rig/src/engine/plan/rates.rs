@@ -56,6 +56,7 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
         beside_bytes: 0,
         probed: false,
         metered: false,
+        meters: Vec::new(),
     }
 }
 

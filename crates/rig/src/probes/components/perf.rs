@@ -11,7 +11,7 @@ use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, SampleFlag, Sampler};
 
 /// Samples a second of a processor's work. No divisor of what programs and the kernel do by a clock of their own.
-const HERTZ: u64 = 997;
+pub const HERTZ: u64 = 997;
 /// Nanoseconds between two samples of the processor clock.
 pub const PERIOD_NS: u64 = 1_000_000_000 / HERTZ;
 /// Bytes of a processor's ring: a sample takes 32.
@@ -118,6 +118,14 @@ impl Rings {
         let mut rings = cpus.map(|cpu| ring(source, cpu)).collect::<io::Result<Vec<Sampler>>>()?;
         rings.iter_mut().try_for_each(|ring| ring.as_counter_mut().enable())?;
         Ok(Self { rings, source })
+    }
+
+    /// Ends to sample; what was told until then can still be taken.
+    pub fn disable(&mut self) {
+        for ring in &mut self.rings {
+            // One that cannot be disabled ends when it goes.
+            let _ = ring.as_counter_mut().disable();
+        }
     }
 
     /// Takes what was told since the last time.

@@ -3,24 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use vmio_model::result::roles::{AGENT, KERNEL, PROGRAM, SERVER, VMIO};
 use vmio_node::Reader;
 use vmio_node::linux::process::{self, Stat};
 
 use super::super::others::Whose;
 use crate::guests::{Hypervisor, Processes};
 
-/// vmio's own process.
-const VMIO: &str = "vmio";
-/// What it started.
-const PROGRAM: &str = "program";
-/// Threads of the kernel, for whomever they work.
-const KERNEL: &str = "kernel";
 /// Threads of a hypervisor that have no role of their own.
 const WORKER: &str = "worker";
-/// A process that serves a disk.
-const SERVER: &str = "server";
-/// The agent in a container.
-const AGENT: &str = "agent";
 
 /// Processes whose owner is kept.
 const MOST_PROCESSES: usize = 1 << 16;
@@ -148,6 +139,7 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::result::roles;
     use vmio_node::Fake;
 
     use super::*;
@@ -200,6 +192,9 @@ mod tests {
         assert_eq!([role(71, 71), role(71, 72), role(71, 79)], ["main", "vcpu", "worker"]);
         assert_eq!([role(80, 81), role(91, 91), role(50, 55), role(95, 95)], ["server", "agent", "vmio", "program"]);
         assert_eq!(workers.role(Whose::Kernel, 2, 2), "kernel");
+        let [main, server, program, kernel] = [role(71, 71), role(80, 81), role(95, 95), "kernel".to_owned()];
+        assert_eq!([main, role(71, 79)].map(|role| roles::is_of_hypervisor(&role)), [true; 2]);
+        assert_eq!([server, role(91, 91), program, kernel].map(|role| roles::is_of_hypervisor(&role)), [false; 4]);
         assert!(workers.is_hypervisor(71) && !workers.is_hypervisor(80));
     }
 }

@@ -24,6 +24,19 @@ pub enum MeterName {
     Redfish(Address),
 }
 
+impl MeterName {
+    /// The name of its probe; `None` where no meter is to be used.
+    pub fn probe(&self) -> Option<&'static str> {
+        match self {
+            MeterName::None => None,
+            MeterName::Powercap => Some("powercap"),
+            MeterName::Hwmon => Some("hwmon"),
+            MeterName::Ipmi => Some("ipmi"),
+            MeterName::Redfish(_) => Some("redfish"),
+        }
+    }
+}
+
 impl FromStr for MeterName {
     type Err = Refused;
 
@@ -79,8 +92,8 @@ pub enum Refused {
     TwoControllers,
     #[error("{meter}: {why}; help: {fix}")]
     Missing { meter: String, why: Missing, fix: String },
-    #[error("{meter}: {why}")]
-    Unseen { meter: String, why: Box<Unseen> },
+    #[error("{meter}: {why}{}", fix.map_or_else(String::new, |fix| format!("; help: {fix}")))]
+    Unseen { meter: String, why: Box<Unseen>, fix: Option<&'static str> },
     #[error("--power-command: {0}")]
     Command(Box<Unseen>),
     #[error("{}: {why}", path.display())]

@@ -250,12 +250,21 @@ impl<'a> PlanContext<'a> {
         rows.put("root", format!("needed {}", needs.join(" and ")));
     }
 
-    /// The meters that the user names.
+    /// The meters that the user names, else those that were found; that there is none.
     fn power(&self, rows: &mut Rows) {
         let power = &self.plan.power;
         let names: Vec<String> = power.meters.iter().map(ToString::to_string).collect();
+        let found = &self.plan.cost.rates.meters;
         let mut lines: Vec<String> = Vec::new();
-        lines.extend((!names.is_empty()).then(|| format!("by {}, next to each cell and at rest", names.join(", "))));
+        if !names.is_empty() {
+            lines.push(format!("by {}, next to each cell and at rest", names.join(", ")));
+        } else if power.command.is_none() {
+            match found.is_empty() {
+                false => lines.push(format!("by {}, next to each cell and at rest, if usable", found.join(", "))),
+                true if self.here => lines.push("not measured: no meter was found (vmio doctor)".to_owned()),
+                true => {}
+            }
+        }
         if let Some(command) = &power.command {
             lines.push(format!("runs this command next to each cell, with vmio's privileges: {command}"));
             if names.is_empty() {
