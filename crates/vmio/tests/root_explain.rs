@@ -46,9 +46,18 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
     }
     // A percentile is known to a quarter, and the whole takes as long as its longest part at least.
     assert!(percentiles("host")[0] * 1.3 >= percentiles("device")[0], "{disk}");
+    // What QEMU waits for is longer than what the disk takes, and its reads are those of the disk.
+    let reads = &told["guest"]["calls"]["reads"];
+    println!("{reads}");
+    let all = reads["asked"]["times"]["mean_seconds"].as_f64().unwrap();
+    let part = |name: &str| reads["split"][name].as_f64().unwrap();
+    let sum = part("file_system_seconds") + part("queue_seconds") + part("device_seconds");
+    assert!((sum / all - 1.0).abs() < 1e-9 && part("device_seconds") > 0.0, "{reads}");
+    let [asked, seen] = [&reads["asked"]["per_second"], &disk["iops"]].map(|rate| rate.as_f64().unwrap());
+    assert!((asked / seen - 1.0).abs() < 0.25, "{asked} reads a second by QEMU, {seen} at the disk");
     assert_eq!(told["guest"]["unseen"].as_array().unwrap().len(), 4, "{told}");
     let text = explain(dir.path(), &name, &[]);
     let last = text.trim_end().lines().next_back().unwrap();
-    assert!(text.contains("device (DAVG)") && text.lines().count() <= 40, "{text}");
+    assert!(text.contains("device (DAVG)") && text.contains("(KAVG)") && text.lines().count() <= 40, "{text}");
     assert!(text.contains("Change first: ") && last.ends_with('.'), "{text}");
 }

@@ -19,7 +19,7 @@ use schema::{fits, named, seen};
 use serde_json::Value;
 use stand_in::StandIn;
 use vmio::cmd::schema::ALL;
-use vmio::report::explain::{Document, GuestLayers, RunLayers, UNSEEN};
+use vmio::report::explain::{Document, GuestLayers, RunLayers, SCHEMA_VERSION, UNSEEN};
 use vmio::report::export::{Format, export};
 use vmio::report::{self, Report};
 use vmio::store::Store;
@@ -32,6 +32,7 @@ use vmio_model::result::{
 };
 use vmio_model::run::Run;
 use vmio_model::waterfall::cells::{self, Bound, CellLayers, DeviceView, Times, Untimed, Why};
+use vmio_model::waterfall::host::{Asked, HostPart, LiveCalls, Split};
 use vmio_model::waterfall::live::{LiveDisk, Thread};
 use vmio_model::waterfall::{Layer, Waterfall};
 
@@ -259,10 +260,19 @@ fn explained() -> String {
         device: times(),
         host: times(),
     };
+    let asked = || Asked { per_second: 100.0, mean_size: 4096.0, times: times() };
+    let split = Split { file_system_seconds: 1e-4, queue_seconds: 1e-4, device_seconds: 8e-4 };
+    let calls = LiveCalls {
+        reads: Some(HostPart { asked: asked(), split: Some(split), untimed: None }),
+        writes: Some(HostPart { asked: asked(), split: None, untimed: Some(Why::EndNotSeen) }),
+        flushes: Some(asked()),
+        submissions: Some(asked()),
+    };
     let guest = GuestLayers {
         name: "web1".into(),
         pid: Some(7),
         seconds: 10.0,
+        calls: Some(calls),
         disks: vec![disk],
         hypervisor_thread: Some(Thread { name: "main loop".into(), cpu_ratio: 0.5 }),
         unseen: UNSEEN.into(),
@@ -286,7 +296,7 @@ fn explained() -> String {
     };
     let answer = cells::answer(std::slice::from_ref(&cell));
     let run = RunLayers { run: 1, cells: vec![cell], cells_left_out: 0, emulated: true, answer };
-    vmio::document::text(&Document { schema_version: "1.0", run: Some(run), guest: Some(&guest) })
+    vmio::document::text(&Document { schema_version: SCHEMA_VERSION, run: Some(run), guest: Some(&guest) })
 }
 
 /// Every output that a test can have without root and without a guest.

@@ -1,10 +1,12 @@
 //! Per-process disk traffic from block tracing, behind a trait so that tests can script it.
 
 use vmio_model::top::Flow;
+use vmio_model::top::calls::CallLoad;
 use vmio_model::top::load::JournalFlow;
 
 use vmio_node::Reader;
 
+use crate::trace::calls::{self, CallTrace};
 use crate::trace::syncs::SyncTrace;
 use crate::trace::{self, BlockTrace};
 
@@ -44,6 +46,16 @@ pub trait FlowSource: Send {
     fn journals_unseen(&mut self) -> Option<String> {
         None
     }
+    /// Counts from now on what this process asks of its host, which `here` reads, and no other; `None` ends it.
+    fn watch_calls(&mut self, _here: &dyn Reader, _pid: Option<u32>) {}
+    /// What it asked since the last call; `None` at the first one, and where that is not seen.
+    fn calls(&mut self) -> Option<CallLoad> {
+        None
+    }
+    /// What of that is not seen, in words.
+    fn calls_unseen(&mut self) -> Option<String> {
+        None
+    }
     /// Name of the source.
     fn about(&self) -> String;
 }
@@ -57,6 +69,16 @@ pub struct Blocks {
     /// Why it is not seen.
     unseen: Option<String>,
     syncs_lost: u64,
+    calls: Option<Calls>,
+}
+
+/// The process whose calls are counted.
+struct Calls {
+    pid: u32,
+    trace: std::result::Result<CallTrace, calls::Error>,
+    /// Whether the counts were read before, so that they are those of a whole interval.
+    read: bool,
+    lost: u64,
 }
 
 /// Words for waits in fsync that are not seen.
@@ -75,7 +97,7 @@ impl Blocks {
             Ok(syncs) => (syncs, None),
             Err(why) => (None, Some(unseen(&why))),
         };
-        Ok(Blocks { trace, lost: 0, syncs, unseen, syncs_lost: 0 })
+        Ok(Blocks { trace, lost: 0, syncs, unseen, syncs_lost: 0, calls: None })
     }
 }
 
@@ -102,6 +124,35 @@ impl FlowSource for Blocks {
         let lost = all.saturating_sub(std::mem::replace(&mut self.syncs_lost, all));
         let full = || format!("{lost} writes or fsyncs were not counted: too many processes use file systems at once");
         self.unseen.clone().or_else(|| (lost > 0).then(full))
+    }
+    fn watch_calls(&mut self, here: &dyn Reader, pid: Option<u32>) {
+        if self.calls.as_ref().map(|calls| calls.pid) != pid {
+            let start = |pid| Calls { pid, trace: CallTrace::start(here, pid), read: false, lost: 0 };
+            self.calls = pid.map(start);
+        }
+    }
+    fn calls(&mut self) -> Option<CallLoad> {
+        let calls = self.calls.as_mut()?;
+        let load = match calls.trace.as_mut().ok()?.take() {
+            Ok(load) => load,
+            Err(why) => {
+                calls.trace = Err(why);
+                return None;
+            }
+        };
+        std::mem::replace(&mut calls.read, true).then_some(load)
+    }
+    fn calls_unseen(&mut self) -> Option<String> {
+        let calls = self.calls.as_mut()?;
+        let trace = match &calls.trace {
+            Ok(trace) => trace,
+            Err(why) => return Some(format!("the hypervisor's system calls are not seen: {why}")),
+        };
+        let all = trace.lost();
+        let lost = all.saturating_sub(std::mem::replace(&mut calls.lost, all));
+        let full = || format!("{lost} requests of the hypervisor to the host were not counted: too many at once");
+        let lacks = |name: &str| format!("requests by io_uring are not seen: the kernel has no tracepoint {name}");
+        (lost > 0).then(full).or_else(|| trace.lacks().map(lacks))
     }
     fn about(&self) -> String {
         "disks by eBPF".into()

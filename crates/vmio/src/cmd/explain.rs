@@ -11,7 +11,7 @@ use vmio_look::{HostView, kinds};
 use vmio_model::facts::{Guest, tell_apart};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::study::WordError;
-use vmio_model::waterfall::live;
+use vmio_model::waterfall::{Layer, host, live};
 use vmio_node::Local;
 
 use super::scan::pick;
@@ -32,8 +32,8 @@ Examples:
   vmio explain --guest 101     the guest of this VMID, not the run
 
 Changes no guest and no setting. For a running guest it loads eBPF programs at
-tracepoints of the block layer and of ext4, as vmio top does; they are removed
-when it ends.
+tracepoints of the block layer and of ext4, as vmio top does, and at those of
+system calls and io_uring; they are removed when it ends.
 More in docs/explain.md.";
 
 /// Show where the time of one disk request goes, layer by layer
@@ -136,19 +136,26 @@ fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
         let what = format!("{} has no process on this host", guest.name);
         return Err(Failure::new(Exit::Precondition, what).help("only guests with a process here are watched").into());
     };
-    let mut sampler = Sampler::new(&local, true, top::tracing(false, ""));
+    // What a container asks of the kernel is not a hypervisor's.
+    let hypervisor = Some(pid).filter(|_| !guest.shares_kernel());
+    let more = hypervisor.map_or("", |_| " (for this guest also at those of system calls and io_uring)");
+    let mut sampler = Sampler::new(&local, true, top::tracing(false, more));
+    sampler.watch_calls(hypervisor);
     sampler.tick();
     sleep(args.watch);
     let gone = || Failure::new(Exit::Failed, format!("{} ended while it was watched", guest.name));
     let interval = sampler.tick().ok_or_else(gone)?;
     let load = interval.guests.iter().find(|load| load.pid == Some(pid)).ok_or_else(gone)?;
+    let calls = sampler.calls().and_then(|calls| host::calls(calls, load, interval.seconds));
+    let files = calls.is_none().then_some(Layer::HostFiles);
     Ok(GuestLayers {
         name: load.name.clone(),
         pid: Some(pid),
         seconds: interval.seconds,
+        calls,
         disks: live::disks(load, &interval),
         hypervisor_thread: load.cpu.as_ref().and_then(|cpu| live::thread(cpu, interval.seconds)),
-        unseen: UNSEEN.into(),
+        unseen: UNSEEN.into_iter().chain(files).collect(),
         notes: interval.notes.clone(),
     })
 }

@@ -6,6 +6,7 @@ use vmio_model::failure::Failure;
 use vmio_model::result::Accel;
 use vmio_model::run::Run;
 use vmio_model::waterfall::cells::{self, Answer, Bound, CellLayers, DeviceView, Times, Untimed, Why};
+use vmio_model::waterfall::host::LiveCalls;
 use vmio_model::waterfall::live::{LiveDisk, Thread};
 use vmio_model::waterfall::{Layer, Part};
 use vmio_model::words::count;
@@ -15,8 +16,12 @@ use super::document::{
 };
 use super::format::{bytes, percent, three, time};
 
+mod guest;
+
+pub use guest::guest;
+
 /// Version of the JSON.
-pub const SCHEMA_VERSION: &str = "1.0";
+pub const SCHEMA_VERSION: &str = "1.1";
 /// Most cells in a table of a terminal, so that all has 40 lines.
 const SHOWN: usize = 9;
 /// So few cells are told in full.
@@ -87,6 +92,8 @@ pub struct GuestLayers {
     pub pid: Option<u32>,
     /// Seconds that it was watched.
     pub seconds: f64,
+    /// What its hypervisor asked of the host for its disks; `None` if nothing, or where that is not seen.
+    pub calls: Option<LiveCalls>,
     /// The disks of the host that it used, that with most requests at once first. Empty if it used none, or without
     /// tracing.
     pub disks: Vec<LiveDisk>,
@@ -99,7 +106,8 @@ pub struct GuestLayers {
     pub notes: Vec<String>,
 }
 
-/// The layers that nothing times from outside of a guest.
+/// The layers that nothing times from outside of a guest; without the calls of its hypervisor, the host's file system,
+/// too.
 pub const UNSEEN: [Layer; 4] = [Layer::Application, Layer::GuestBlock, Layer::Virtual, Layer::Hypervisor];
 
 /// Makes a table of cells, without this text in their names.
@@ -289,6 +297,7 @@ fn reason(why: Why, probe: Option<&str>) -> String {
         Why::OtherSize => "requests have another size there".to_owned(),
         Why::MoreRequests => "requests of others are among them".to_owned(),
         Why::NotWaitedFor => "requests take longer there than the layer above waits for them".to_owned(),
+        Why::EndNotSeen => "requests are handed over by io_submit, and their end is no system call".to_owned(),
     }
 }
 
@@ -352,56 +361,4 @@ fn most_common_limit(cells: &[CellLayers]) -> String {
     let cells = count(bounds.len(), "cell");
     let limit = limit(*most);
     format!("No request could be split. Limit of bandwidth in {} of {cells} of guests: {limit}.", times(most))
-}
-
-/// A guest as a document.
-pub fn guest(of: &GuestLayers) -> document::Document {
-    let GuestLayers { name, pid, seconds, disks, hypervisor_thread, unseen, notes } = of;
-    let mut doc = document::Document::new(format!("{name}: where the time of one request goes"));
-    doc.only(In::TERMINAL, heading(2, &doc.title));
-    let process = pid.map_or(String::new(), |pid| format!("Process {pid}, watched"));
-    doc.put(say((0, 0), format!("{process} for {} from outside. The guest is not touched.", time(*seconds))));
-    let none = || vec![DASH.to_owned(); 3];
-    for disk in disks {
-        doc.gap();
-        let rate = format!("{} requests/s of {}", three(disk.iops), bytes(disk.request_bytes.round() as u64));
-        doc.put(heading(3, format!("{}: {rate}, {} at once", disk.name, three(disk.queue_depth))));
-        let columns = ["mean", "p50", "p99"].map(|head| Column::new(head, 9).gap(1));
-        let hidden = Part { layers: unseen.clone(), seconds: 0.0 }.words();
-        let row = |name: &str, times: &Times| Row::new(name, three_times(times));
-        let rows = [
-            Row::new("inside the guest and its hypervisor", none()),
-            row("host's block layer, queue (QAVG)", &disk.queue),
-            row("device (DAVG)", &disk.device),
-            row("both", &disk.host),
-        ];
-        doc.put(Table::new("Layer", Layout::new(38), columns).with(rows).into());
-        doc.put(paragraph(Kind::Dim, (0, 2), format!("Not seen from outside: {hidden}.")));
-    }
-    if let Some(thread) = hypervisor_thread {
-        doc.put(say((0, 0), format!("Its thread {} uses {} of a processor.", thread.name, percent(thread.cpu_ratio))));
-    }
-    doc.put(list((0, 2), notes.iter().map(String::as_str)));
-    doc.gap();
-    doc.put(say((0, 0), Text::from(Span::Bold(live_answer(of)))));
-    doc
-}
-
-fn three_times(times: &Times) -> Vec<String> {
-    vec![time(times.mean_seconds), known(times.p50_seconds), known(times.p99_seconds)]
-}
-
-fn live_answer(of: &GuestLayers) -> String {
-    if let Some(thread) = of.hypervisor_thread.as_ref().filter(|thread| thread.is_full()) {
-        let used = percent(thread.cpu_ratio);
-        return format!("Change first: hypervisor. Its thread {} is full ({used} of a processor).", thread.name);
-    }
-    match of.disks.first() {
-        Some(disk) => {
-            let (layer, ratio) = disk.longest();
-            let (layer, ratio) = (layer.words(), percent(ratio));
-            format!("Change first: {layer} of {}. It is {ratio} of what the host sees of a request.", disk.name)
-        }
-        None => "No request of this guest was seen at a disk of the host.".to_owned(),
-    }
 }
