@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vmio_look::top::Sampler;
 use vmio_look::{HostView, kinds};
 use vmio_model::facts::{Guest, tell_apart};
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::sanitize;
 use vmio_model::study::WordError;
 use vmio_model::waterfall::{Layer, host, live};
 use vmio_node::Local;
@@ -123,6 +124,25 @@ fn running(host: &HostView<'_>) -> Vec<Guest> {
     guests
 }
 
+/// Waits so long, and says each second on a terminal how far it is.
+fn wait(name: &str, whole: Duration) {
+    let began = Instant::now();
+    loop {
+        let passed = began.elapsed();
+        let left = whole.saturating_sub(passed);
+        if left.is_zero() {
+            return term::end_transient();
+        }
+        term::transient(&progress(name, passed, whole));
+        sleep(left.min(Duration::from_secs(1)));
+    }
+}
+
+fn progress(name: &str, passed: Duration, whole: Duration) -> String {
+    let text = format!("watching {name}: {} of {} s", passed.as_secs(), whole.as_secs_f64());
+    sanitize::line(&text).into_owned()
+}
+
 /// Watches the guest that the word names.
 fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
     let local = Local::new();
@@ -142,7 +162,7 @@ fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
     let mut sampler = Sampler::new(&local, true, top::tracing(false, more));
     sampler.watch_calls(hypervisor);
     sampler.tick();
-    sleep(args.watch);
+    wait(&guest.name, args.watch);
     let gone = || Failure::new(Exit::Failed, format!("{} ended while it was watched", guest.name));
     let interval = sampler.tick().ok_or_else(gone)?;
     let load = interval.guests.iter().find(|load| load.pid == Some(pid)).ok_or_else(gone)?;
@@ -171,5 +191,13 @@ mod tests {
         for wrong in ["0", "0.5", "s", "4000", "nan", "-3"] {
             assert!(seconds(wrong).unwrap_err().to_string().contains("1 to 3600"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn how_far_it_is() {
+        let said = |name, passed, whole| progress(name, Duration::from_millis(passed), Duration::from_millis(whole));
+        assert_eq!(said("web1", 3_999, 10_000), "watching web1: 3 of 10 s");
+        assert_eq!(said("web1", 0, 1_500), "watching web1: 0 of 1.5 s");
+        assert!(!said("web\x1b[2J", 0, 1_000).contains('\x1b'), "a guest's name does not reach the terminal");
     }
 }
