@@ -45,7 +45,7 @@ struct {
 /* Processes that are watched. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 4096);
 	__type(key, __u32);
 	__type(value, __u32);
 } watched SEC(".maps");
@@ -62,7 +62,7 @@ struct {
 /* Not allocated beforehand: an entry is of the size of `counts` on every CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct key);
 	__type(value, struct counts);

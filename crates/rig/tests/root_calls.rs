@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,9 +24,13 @@ fn counted(device: &Path, engine: &str) -> Option<(Value, CallLoad)> {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut trace = CallTrace::start(&vmio_node::Local::new(), fio.id()).unwrap();
+    let pid = fio.id();
+    let mut trace = CallTrace::start(&vmio_node::Local::new()).unwrap();
+    trace.watch(&BTreeSet::from([pid])).unwrap();
     let output = fio.wait_with_output().unwrap();
-    let load = trace.take().unwrap();
+    let load = trace.take().unwrap().remove(&pid).unwrap();
+    trace.watch(&BTreeSet::new()).unwrap();
+    assert!(trace.take().unwrap().is_empty());
     assert_eq!(trace.lost(), 0, "{engine}");
     if !output.status.success() {
         skip(&format!("fio has no engine {engine} here"));

@@ -1,4 +1,4 @@
-//! `vmio explain` of a guest that runs: a bare QEMU whose boot sector reads its disk for ever.
+//! `vmio explain` and `vmio top --calls` of a guest that runs: a bare QEMU whose boot sector reads its disk for ever.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::process::{Command, Stdio};
@@ -60,4 +60,15 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
     let last = text.trim_end().lines().next_back().unwrap();
     assert!(text.contains("device (DAVG)") && text.contains("(KAVG)") && text.lines().count() <= 40, "{text}");
     assert!(text.contains("Change first: ") && last.ends_with('.'), "{text}");
+    // The same in top, of all guests.
+    let mut top = Command::new(VMIO);
+    top.args(["top", "--json", "--count", "1", "--interval", "1", "--calls"])
+        .env("VMIO_STATE", dir.path().join("state"));
+    let line = top.stdin(Stdio::null()).output().unwrap().stdout;
+    fits("top", &String::from_utf8_lossy(&line));
+    let told: Value = serde_json::from_slice(&line).unwrap();
+    let row = told["guests"].as_array().unwrap().iter().find(|guest| guest["name"] == name.as_str()).unwrap();
+    assert!(row["kernel_mean_seconds"].as_f64() > Some(0.0), "{row}");
+    let calls = told["calls"].as_array().unwrap().iter().find(|calls| calls["guest"] == name.as_str()).unwrap();
+    assert!(calls["reads"]["asked"]["times"]["p99_seconds"].as_f64() > Some(0.0), "{calls}");
 }

@@ -32,7 +32,7 @@ use vmio_model::result::{
 };
 use vmio_model::run::Run;
 use vmio_model::waterfall::cells::{self, Bound, CellLayers, DeviceView, Times, Untimed, Why};
-use vmio_model::waterfall::host::{Asked, HostPart, LiveCalls, Split};
+use vmio_model::waterfall::host::LiveCalls;
 use vmio_model::waterfall::live::{LiveDisk, Thread};
 use vmio_model::waterfall::{Layer, Waterfall};
 
@@ -260,14 +260,7 @@ fn explained() -> String {
         device: times(),
         host: times(),
     };
-    let asked = || Asked { per_second: 100.0, mean_size: 4096.0, times: times() };
-    let split = Split { file_system_seconds: 1e-4, queue_seconds: 1e-4, device_seconds: 8e-4 };
-    let calls = LiveCalls {
-        reads: Some(HostPart { asked: asked(), split: Some(split), untimed: None }),
-        writes: Some(HostPart { asked: asked(), split: None, untimed: Some(Why::EndNotSeen) }),
-        flushes: Some(asked()),
-        submissions: Some(asked()),
-    };
+    let calls = LiveCalls { reads: full::asked(Some(full::SPLIT)).reads, ..full::asked(None) };
     let guest = GuestLayers {
         name: "web1".into(),
         pid: Some(7),

@@ -1,5 +1,7 @@
 //! Per-process disk traffic from block tracing, behind a trait so that tests can script it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use vmio_model::top::Flow;
 use vmio_model::top::calls::CallLoad;
 use vmio_model::top::load::JournalFlow;
@@ -46,11 +48,12 @@ pub trait FlowSource: Send {
     fn journals_unseen(&mut self) -> Option<String> {
         None
     }
-    /// Counts from now on what this process asks of its host, which `here` reads, and no other; `None` ends it.
-    fn watch_calls(&mut self, _here: &dyn Reader, _pid: Option<u32>) {}
-    /// What it asked since the last call; `None` at the first one, and where that is not seen.
-    fn calls(&mut self) -> Option<CallLoad> {
-        None
+    /// Counts from now on what these processes ask of their host, which `here` reads, and no others; without any it
+    /// ends.
+    fn watch_calls(&mut self, _here: &dyn Reader, _pids: &BTreeSet<u32>) {}
+    /// What each of them asked since the last call; empty where that is not seen.
+    fn calls(&mut self) -> BTreeMap<u32, CallLoad> {
+        BTreeMap::new()
     }
     /// What of that is not seen, in words.
     fn calls_unseen(&mut self) -> Option<String> {
@@ -72,12 +75,10 @@ pub struct Blocks {
     calls: Option<Calls>,
 }
 
-/// The process whose calls are counted.
+/// Processes whose calls are counted.
 struct Calls {
-    pid: u32,
     trace: std::result::Result<CallTrace, calls::Error>,
-    /// Whether the counts were read before, so that they are those of a whole interval.
-    read: bool,
+    watched: BTreeSet<u32>,
     lost: u64,
 }
 
@@ -125,32 +126,41 @@ impl FlowSource for Blocks {
         let full = || format!("{lost} writes or fsyncs were not counted: too many processes use file systems at once");
         self.unseen.clone().or_else(|| (lost > 0).then(full))
     }
-    fn watch_calls(&mut self, here: &dyn Reader, pid: Option<u32>) {
-        if self.calls.as_ref().map(|calls| calls.pid) != pid {
-            let start = |pid| Calls { pid, trace: CallTrace::start(here, pid), read: false, lost: 0 };
-            self.calls = pid.map(start);
+    fn watch_calls(&mut self, here: &dyn Reader, pids: &BTreeSet<u32>) {
+        if pids.is_empty() {
+            self.calls = None;
+            return;
+        }
+        let start = || Calls { trace: CallTrace::start(here), watched: BTreeSet::new(), lost: 0 };
+        let calls = self.calls.get_or_insert_with(start);
+        if calls.watched != *pids {
+            let failed = calls.trace.as_mut().ok().and_then(|trace| trace.watch(pids).err());
+            if let Some(why) = failed {
+                calls.trace = Err(why);
+            }
+            calls.watched.clone_from(pids);
         }
     }
-    fn calls(&mut self) -> Option<CallLoad> {
-        let calls = self.calls.as_mut()?;
-        let load = match calls.trace.as_mut().ok()?.take() {
-            Ok(load) => load,
-            Err(why) => {
-                calls.trace = Err(why);
-                return None;
-            }
+    fn calls(&mut self) -> BTreeMap<u32, CallLoad> {
+        let Some(calls) = &mut self.calls else { return BTreeMap::new() };
+        let taken = match &mut calls.trace {
+            Ok(trace) => trace.take(),
+            Err(_) => return BTreeMap::new(),
         };
-        std::mem::replace(&mut calls.read, true).then_some(load)
+        taken.unwrap_or_else(|why| {
+            calls.trace = Err(why);
+            BTreeMap::new()
+        })
     }
     fn calls_unseen(&mut self) -> Option<String> {
         let calls = self.calls.as_mut()?;
         let trace = match &calls.trace {
             Ok(trace) => trace,
-            Err(why) => return Some(format!("the hypervisor's system calls are not seen: {why}")),
+            Err(why) => return Some(format!("system calls of hypervisors are not seen: {why}")),
         };
         let all = trace.lost();
         let lost = all.saturating_sub(std::mem::replace(&mut calls.lost, all));
-        let full = || format!("{lost} requests of the hypervisor to the host were not counted: too many at once");
+        let full = || format!("{lost} calls of hypervisors were not counted: too many at once");
         let lacks = |name: &str| format!("requests by io_uring are not seen: the kernel has no tracepoint {name}");
         (lost > 0).then(full).or_else(|| trace.lacks().map(lacks))
     }

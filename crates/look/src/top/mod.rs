@@ -78,7 +78,7 @@ pub struct Sampler<'a> {
     /// The guest whose threads are told.
     watched: Option<u32>,
     threads: Vec<ThreadLoad>,
-    calls: Option<CallLoad>,
+    calls: BTreeMap<u32, CallLoad>,
 }
 
 /// The disks and uplinks of the machine.
@@ -118,7 +118,7 @@ impl<'a> Sampler<'a> {
             processes_read: 0.0,
             watched: None,
             threads: Vec::new(),
-            calls: None,
+            calls: BTreeMap::new(),
         }
     }
 
@@ -140,17 +140,24 @@ impl<'a> Sampler<'a> {
         &self.threads
     }
 
-    /// Counts what the hypervisor of this process asks of its host from now on, for [`Sampler::calls`]. That costs all
-    /// processes of the host a little; `None` ends it. Nothing without tracing.
-    pub fn watch_calls(&mut self, pid: Option<u32>) {
+    /// Counts what these hypervisors ask of their host from now on, for [`Sampler::calls`]. That costs all processes of
+    /// the host a little; without any it ends. Called after a tick, the next one has the counts of a whole interval.
+    /// Nothing without tracing.
+    pub fn watch_calls(&mut self, pids: &BTreeSet<u32>) {
         if let Some(flows) = &mut self.flows {
-            flows.watch_calls(self.node, pid);
+            flows.watch_calls(self.node, pids);
         }
     }
 
-    /// What it asked in the last interval; `None` where that is not seen, or began in it.
-    pub fn calls(&self) -> Option<&CallLoad> {
-        self.calls.as_ref()
+    /// What this one asked in the last interval; `None` where it is not watched or that is not seen.
+    pub fn calls(&self, pid: u32) -> Option<&CallLoad> {
+        self.calls.get(&pid)
+    }
+
+    /// The processes of guests with a hypervisor, as the last search found them. What a container asks of the kernel is
+    /// not a hypervisor's.
+    pub fn hypervisors(&self) -> BTreeSet<u32> {
+        self.roster.members.iter().filter(|m| !m.guest.shares_kernel()).map(|m| m.pid()).collect()
     }
 
     /// The guest of this process, as the last search found it.
@@ -230,7 +237,7 @@ impl<'a> Sampler<'a> {
         // The counters are read together, with nothing slow in between.
         let taken = self.take();
         let journals = self.flows.as_mut().map_or_else(Vec::new, |flows| flows.journals());
-        self.calls = self.flows.as_mut().and_then(|flows| flows.calls());
+        self.calls = self.flows.as_mut().map_or_else(BTreeMap::new, |flows| flows.calls());
         let files = &mut self.files;
         reading.at_seconds = reader.clock_seconds().unwrap_or(now);
         let wanted = &self.hardware.disks;

@@ -1,8 +1,9 @@
-//! How long the host takes for what a hypervisor asks of it: eBPF programs at the tracepoints of system calls and of
+//! How long the host takes for what hypervisors ask of it: eBPF programs at the tracepoints of system calls and of
 //! io_uring (`bpf/calls.bpf.c`). While they are loaded, each system call of the host costs a little more; so they are
 //! loaded for the processes that are looked at, and only while they are. The layout of what they count is that of
 //! `struct key` and `struct counts` there; a test compares the sizes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, io};
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, OpenObject};
@@ -60,18 +61,22 @@ pub enum Error {
         /// Messages of libbpf and the verifier.
         log: String,
     },
+    /// The processes cannot be told to the programs.
+    #[error("cannot watch them: {0}")]
+    Watch(#[source] libbpf_rs::Error),
     /// The counts cannot be read.
     #[error("cannot read the counts: {0}")]
     Read(#[source] io::Error),
 }
 
-/// The attached programs and their counts, of one process.
+/// The attached programs and their counts.
 pub struct CallTrace {
     object: Object,
     /// Attached until dropped.
     _links: Vec<Link>,
     buffer: Buffer,
     rings: bool,
+    watched: BTreeSet<u32>,
 }
 
 impl fmt::Debug for CallTrace {
@@ -95,11 +100,11 @@ fn has_rings(reader: &dyn Reader) -> Result<bool, Error> {
 
 impl CallTrace {
     /// Loads and attaches the programs on this machine, which `here` reads and which meets the requirements of block
-    /// tracing. What is under way is not counted.
+    /// tracing. No process is watched yet.
     ///
     /// # Errors
     /// When the kernel has no such tracepoints, or refuses the programs.
-    pub fn start(here: &dyn Reader, pid: u32) -> Result<Self, Error> {
+    pub fn start(here: &dyn Reader) -> Result<Self, Error> {
         let rings = has_rings(here)?;
         let wanted = |name: &str| rings || !name.starts_with("ring_");
         loader::loudly(|| {
@@ -113,27 +118,44 @@ impl CallTrace {
             for (number, kind) in CALLS {
                 kinds.update(&(*number as u32).to_ne_bytes(), &kind.to_ne_bytes(), MapFlags::ANY)?;
             }
-            map(&object, "watched").update(&pid.to_ne_bytes(), &1u32.to_ne_bytes(), MapFlags::ANY)?;
             let links = object
                 .progs_mut()
                 .filter(|p| wanted(&p.name().to_string_lossy()))
                 .map(|p| p.attach_trace())
                 .collect::<libbpf_rs::Result<_>>()?;
             let buffer = Buffer::new(libbpf_rs::num_possible_cpus()?, KEY, VALUE);
-            Ok(Self { object, _links: links, buffer, rings })
+            Ok(Self { object, _links: links, buffer, rings, watched: BTreeSet::new() })
         })
         .map_err(|(source, log)| Error::Kernel { source, log })
     }
 
-    /// The counts since the last call (the first time since the start). Resets the counts.
+    /// Counts from now on what these processes ask, and no others. What is under way is not counted.
+    ///
+    /// # Errors
+    /// When there are more than the map has room for.
+    pub fn watch(&mut self, pids: &BTreeSet<u32>) -> Result<(), Error> {
+        let map = map(&self.object, "watched");
+        for pid in self.watched.difference(pids) {
+            map.delete(&pid.to_ne_bytes()).map_err(Error::Watch)?;
+        }
+        for pid in pids.difference(&self.watched) {
+            map.update(&pid.to_ne_bytes(), &1u32.to_ne_bytes(), MapFlags::ANY).map_err(Error::Watch)?;
+        }
+        self.watched = pids.clone();
+        Ok(())
+    }
+
+    /// The counts of each watched process since the last call (the first time since it is watched). Resets the counts.
     ///
     /// # Errors
     /// When the kernel does not return the counts.
-    pub fn take(&mut self) -> Result<CallLoad, Error> {
+    pub fn take(&mut self) -> Result<BTreeMap<u32, CallLoad>, Error> {
         let map = map(&self.object, "calls");
         let all = self.buffer.take(&map, calls).map_err(Error::Read)?;
-        let mut load = CallLoad::default();
-        for (kind, calls) in all {
+        let mut loads: BTreeMap<u32, CallLoad> = self.watched.iter().map(|pid| (*pid, CallLoad::default())).collect();
+        for (pid, kind, calls) in all {
+            // Of others there may be what was under way when they were left.
+            let Some(load) = loads.get_mut(&pid) else { continue };
             match kind {
                 READ => load.reads.add(&calls),
                 WRITE => load.writes.add(&calls),
@@ -142,7 +164,7 @@ impl CallTrace {
                 _ => {}
             }
         }
-        Ok(load)
+        Ok(loads)
     }
 
     /// The tracepoint of io_uring that the kernel lacks: then requests by it are not seen.
@@ -156,8 +178,8 @@ impl CallTrace {
     }
 }
 
-/// A kind and its requests, from a key and its value on every CPU; `None` without any.
-fn calls(key: &[u8], values: &[u8]) -> Option<(u32, Calls)> {
+/// A process, a kind and its requests, from a key and its value on every CPU; `None` without any.
+fn calls(key: &[u8], values: &[u8]) -> Option<(u32, u32, Calls)> {
     let mut calls = Calls::default();
     let mut ns = 0u64;
     for one in values.chunks_exact(VALUE) {
@@ -166,7 +188,7 @@ fn calls(key: &[u8], values: &[u8]) -> Option<(u32, Calls)> {
         read::add(&mut calls.latency, &one[LATENCY..]);
     }
     calls.seconds = ns as f64 * 1e-9;
-    (calls.number() > 0).then(|| (u32_at(key, 4), calls))
+    (calls.number() > 0).then(|| (u32_at(key, 0), u32_at(key, 4), calls))
 }
 
 /// The object as built.
@@ -223,8 +245,8 @@ mod tests {
     fn cpus_are_added_up() {
         let key = [42u32, WRITE].map(u32::to_ne_bytes).concat();
         let cpus = [value(0, 0, &[]), value(3_000_000, 8192, &[(7, 2)]), value(1_000_000, 4096, &[(9, 1)])].concat();
-        let (kind, calls) = super::calls(&key, &cpus).unwrap();
-        assert_eq!((kind, calls.number(), calls.done, calls.seconds), (WRITE, 3, 12288, 4e-3));
+        let (pid, kind, calls) = super::calls(&key, &cpus).unwrap();
+        assert_eq!((pid, kind, calls.number(), calls.done, calls.seconds), (42, WRITE, 3, 12288, 4e-3));
         assert_eq!((calls.latency.counts[7], calls.latency.counts[9]), (2, 1));
         assert_eq!(super::calls(&key, &value(0, 0, &[])), None, "nothing counted");
     }

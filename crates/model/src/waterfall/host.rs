@@ -77,11 +77,23 @@ pub struct LiveCalls {
 }
 
 impl LiveCalls {
+    /// The directions that there are.
+    fn parts(&self) -> impl Iterator<Item = &HostPart> {
+        self.reads.iter().chain(&self.writes)
+    }
+
+    /// Mean time of a request of both directions without the device (esxtop: KAVG); `None` where it is not told apart.
+    pub fn kernel_seconds(&self) -> Option<f64> {
+        let rate: f64 = self.parts().map(|part| part.asked.per_second).sum();
+        let seconds = |part: &HostPart| Some(part.split.as_ref()?.kernel_seconds() * part.asked.per_second);
+        let sum: f64 = self.parts().map(seconds).sum::<Option<f64>>()?;
+        (rate > 0.0).then(|| sum / rate)
+    }
+
     /// The layer of the host that takes longest in the direction that takes most time, and its share of the time there.
     pub fn longest(&self) -> Option<(Layer, f64)> {
         let at_once = |part: &HostPart| part.asked.per_second * part.asked.times.mean_seconds;
-        let parts = self.reads.iter().chain(&self.writes);
-        let most = parts.max_by(|a, b| at_once(a).total_cmp(&at_once(b)))?;
+        let most = self.parts().max_by(|a, b| at_once(a).total_cmp(&at_once(b)))?;
         let whole = most.asked.times.mean_seconds;
         let (layer, seconds) = most.split.as_ref()?.longest();
         Some((layer, if whole > 0.0 { seconds / whole } else { 0.0 }))
@@ -232,6 +244,11 @@ mod tests {
         assert!((told.flushes.as_ref().unwrap().times.mean_seconds - 900e-6).abs() < 1e-12);
         let (layer, share) = told.longest().unwrap();
         assert!(layer == Layer::Device && (share - 0.8).abs() < 1e-9, "{share}");
+        // 300 reads a second beside these 200, each 10 us.
+        let load = CallLoad { reads: made(300, 10), ..load };
+        let told = super::calls(&load, &guest(Transfer::default(), below(200, 2048, 0, 400)), 1.0).unwrap();
+        let mean = told.kernel_seconds().unwrap();
+        assert!((mean - (300.0 * 10e-6 + 200.0 * 100e-6) / 500.0).abs() < 1e-12, "{mean}");
     }
 
     #[test]
@@ -239,6 +256,7 @@ mod tests {
         let submissions = Calls { done: 300, ..made(100, 20) };
         let load = CallLoad { submissions, flushes: made(3, 100), ..CallLoad::default() };
         let told = super::calls(&load, &guest(Transfer::default(), below(3, 4096, 0, 10)), 1.0).unwrap();
+        assert_eq!(told.kernel_seconds(), None);
         assert_eq!((told.submissions.unwrap().mean_size, told.reads), (3.0, None));
         assert_eq!(told.writes.unwrap().untimed, Some(Why::EndNotSeen));
         assert_eq!(super::calls(&CallLoad::default(), &guest(Transfer::default(), Transfer::default()), 1.0), None);

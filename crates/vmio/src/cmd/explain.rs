@@ -157,16 +157,16 @@ fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
         return Err(Failure::new(Exit::Precondition, what).help("only guests with a process here are watched").into());
     };
     // What a container asks of the kernel is not a hypervisor's.
-    let hypervisor = Some(pid).filter(|_| !guest.shares_kernel());
-    let more = hypervisor.map_or("", |_| " (for this guest also at those of system calls and io_uring)");
-    let mut sampler = Sampler::new(&local, true, top::tracing(false, more));
-    sampler.watch_calls(hypervisor);
+    let hypervisor: BTreeSet<u32> = Some(pid).into_iter().filter(|_| !guest.shares_kernel()).collect();
+    let calls = if hypervisor.is_empty() { "" } else { " (for this guest also at those of system calls and io_uring)" };
+    let mut sampler = Sampler::new(&local, true, top::tracing(false, calls));
+    sampler.watch_calls(&hypervisor);
     sampler.tick();
     wait(&guest.name, args.watch);
     let gone = || Failure::new(Exit::Failed, format!("{} ended while it was watched", guest.name));
     let interval = sampler.tick().ok_or_else(gone)?;
     let load = interval.guests.iter().find(|load| load.pid == Some(pid)).ok_or_else(gone)?;
-    let calls = sampler.calls().and_then(|calls| host::calls(calls, load, interval.seconds));
+    let calls = sampler.calls(pid).and_then(|calls| host::calls(calls, load, interval.seconds));
     let files = calls.is_none().then_some(Layer::HostFiles);
     Ok(GuestLayers {
         name: load.name.clone(),
