@@ -6,6 +6,7 @@
 
 pub mod cells;
 pub mod host;
+pub mod hypervisor;
 pub mod live;
 
 use std::collections::BTreeMap;

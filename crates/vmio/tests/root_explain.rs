@@ -1,19 +1,23 @@
 //! `vmio explain` and `vmio top --calls` of a guest that runs: a bare QEMU whose boot sector reads its disk for ever.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use vmio_testbed::{poll_for, scratch, skip};
 
 use crate::help::schema::fits;
-use crate::root_top_load::{READ, VMIO, guest, name, traces};
+use crate::root_top_load::{READ, VMIO, guest_with, name, traces};
+
+fn explained(dir: &std::path::Path, name: &str, more: &[&str]) -> Output {
+    let mut command = Command::new(VMIO);
+    command.args(["explain", name, "--for", "1s"]).args(more).env("VMIO_STATE", dir.join("state"));
+    command.stdin(Stdio::null()).output().unwrap()
+}
 
 /// What is said of this guest, as text or as JSON.
 fn explain(dir: &std::path::Path, name: &str, more: &[&str]) -> String {
-    let mut command = Command::new(VMIO);
-    command.args(["explain", name, "--for", "1s"]).args(more).env("VMIO_STATE", dir.join("state"));
-    let output = command.stdin(Stdio::null()).output().unwrap();
+    let output = explained(dir, name, more);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -26,7 +30,8 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
         return skip("the block layer cannot be traced here");
     }
     let name = name("layers");
-    let _guest = guest(dir.path(), &name, READ, true);
+    let monitor = format!("unix:{},server=on,wait=off", dir.path().join("m").display());
+    let _guest = guest_with(dir.path(), &name, READ, true, &["-qmp", &monitor]);
     let told = poll_for("the guest reads its disk", || {
         let text = explain(dir.path(), &name, &["--json"]);
         fits("explain", &text);
@@ -60,6 +65,19 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
     let last = text.trim_end().lines().next_back().unwrap();
     assert!(text.contains("device (DAVG)") && text.contains("(KAVG)") && text.lines().count() <= 40, "{text}");
     assert!(text.contains("Change first: ") && last.ends_with('.'), "{text}");
+    // By its monitor the hypervisor's own part is told, too, as soon as that answers in time.
+    let told = poll_for("its monitor answers in time", || {
+        let output = explained(dir.path(), &name, &["--json", "--qmp"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        told.filter(|told| told["guest"]["hypervisor"]["reads"]["own_seconds"].is_number()).ok_or(said)
+    });
+    fits("explain", &told.to_string());
+    let above = &told["guest"]["hypervisor"]["reads"];
+    println!("{above}");
+    let [whole, own] = ["whole_seconds", "own_seconds"].map(|field| above[field].as_f64().unwrap());
+    assert!(0.0 < own && own < whole, "{above}");
+    assert_eq!(told["guest"]["unseen"].as_array().unwrap().len(), 3, "{told}");
     // The same in top, of all guests.
     let mut top = Command::new(VMIO);
     top.args(["top", "--json", "--count", "1", "--interval", "1", "--calls"])

@@ -33,6 +33,7 @@ use vmio_model::result::{
 use vmio_model::run::Run;
 use vmio_model::waterfall::cells::{self, Bound, CellLayers, DeviceView, Times, Untimed, Why};
 use vmio_model::waterfall::host::LiveCalls;
+use vmio_model::waterfall::hypervisor::{HypervisorPart, LiveHypervisor};
 use vmio_model::waterfall::live::{LiveDisk, Thread};
 use vmio_model::waterfall::{Layer, Waterfall};
 
@@ -261,10 +262,15 @@ fn explained() -> String {
         host: times(),
     };
     let calls = LiveCalls { reads: full::asked(Some(full::SPLIT)).reads, ..full::asked(None) };
+    let part = |own_seconds, untimed| {
+        let (per_second, request_bytes, whole_seconds) = (100.0, 4096.0, 2e-3);
+        Some(HypervisorPart { per_second, request_bytes, whole_seconds, own_seconds, untimed })
+    };
     let guest = GuestLayers {
         name: "web1".into(),
         pid: Some(7),
         seconds: 10.0,
+        hypervisor: Some(LiveHypervisor { reads: part(Some(1e-5), None), writes: part(None, Some(Why::NotSeen)) }),
         calls: Some(calls),
         disks: vec![disk],
         hypervisor_thread: Some(Thread { name: "main loop".into(), cpu_ratio: 0.5 }),

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use vmio_look::top::Sampler;
 use vmio_look::{HostView, kinds};
-use vmio_model::facts::{Guest, tell_apart};
+use vmio_model::facts::{Guest, Unread, tell_apart};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::sanitize;
 use vmio_model::study::WordError;
-use vmio_model::waterfall::{Layer, host, live};
+use vmio_model::waterfall::hypervisor::HypervisorCounts;
+use vmio_model::waterfall::{Layer, host, hypervisor, live};
 use vmio_node::Local;
 
 use super::scan::pick;
@@ -30,6 +31,7 @@ Examples:
                                a cell of run 7 with all its layers
   vmio explain web1            a running guest, watched for 10 s from outside
   vmio explain web1 --for 30s  the same for 30 s
+  vmio explain web1 --qmp      also the part of its hypervisor, by its monitor
   vmio explain --guest 101     the guest of this VMID, not the run
 
 Changes no guest and no setting. For a running guest it loads eBPF programs at
@@ -53,6 +55,9 @@ pub struct Args {
     /// How long to watch a guest, in seconds
     #[arg(long = "for", value_name = "SECONDS", value_parser = seconds, default_value = "10s")]
     watch: Duration,
+    /// Also read the counters of the guest's disks from the monitor (QMP) of its QEMU, twice
+    #[arg(long, conflicts_with = "cell")]
+    qmp: bool,
     /// Show all cells of a run
     #[arg(long, short)]
     verbose: bool,
@@ -72,6 +77,10 @@ fn seconds(text: &str) -> Result<Duration, WordError> {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let stored = if args.guest { None } else { stored(&args.what, context)? };
     match stored {
+        Some(_) if args.qmp => {
+            let what = format!("only a running guest has a monitor, and {} is a stored run", args.what);
+            Err(Failure::new(Exit::Usage, what).help("leave out --qmp, or add --guest").into())
+        }
         Some((store, id)) => {
             let layers = RunLayers::of(&store.load(id)?, &store.submissions(id)?, args.cell.as_deref())?;
             let doc = explain::run(&layers, args.verbose);
@@ -124,6 +133,30 @@ fn running(host: &HostView<'_>) -> Vec<Guest> {
     guests
 }
 
+/// What the guest's hypervisor has counted of its disks; otherwise why not, in words.
+fn counted(local: &Local, guest: &Guest) -> Result<HypervisorCounts, String> {
+    let kind = kinds::find(&guest.kind).and_then(|kind| kind.counts(&HostView::new(local), guest));
+    let asked =
+        kind.ok_or_else(|| format!("vmio knows no counters of {}'s hypervisor ({})", guest.name, guest.kind))?;
+    asked.map_err(|refused| {
+        let words = |unread: &Unread| format!("{}: {}", unread.what, unread.why);
+        let why = refused.iter().map(words).collect::<Vec<_>>().join("; ");
+        let none = "it has no monitor (QMP) on a socket".to_owned();
+        format!("{} cannot be queried: {}", guest.name, if why.is_empty() { none } else { why })
+    })
+}
+
+/// What the hypervisor counted since then, and in how many seconds; otherwise why that is not known.
+fn since(
+    local: &Local,
+    guest: &Guest,
+    (before, began): (HypervisorCounts, Instant),
+) -> Result<(HypervisorCounts, f64), String> {
+    let now = counted(local, guest)?;
+    let anew = || "the counters of the hypervisor have started anew meanwhile".to_owned();
+    Ok((now.since(&before).ok_or_else(anew)?, began.elapsed().as_secs_f64()))
+}
+
 /// Waits so long, and says each second on a terminal how far it is.
 fn wait(name: &str, whole: Duration) {
     let began = Instant::now();
@@ -156,11 +189,20 @@ fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
         let what = format!("{} has no process on this host", guest.name);
         return Err(Failure::new(Exit::Precondition, what).help("only guests with a process here are watched").into());
     };
+    // Refused before anything is loaded.
+    let before = if args.qmp {
+        let refused = |why: String| {
+            Failure::new(Exit::Precondition, why).help("leave out --qmp: the host's part needs no monitor")
+        };
+        Some((counted(&local, guest).map_err(refused)?, Instant::now()))
+    } else {
+        None
+    };
     // What a container asks of the kernel is not a hypervisor's.
-    let hypervisor: BTreeSet<u32> = Some(pid).into_iter().filter(|_| !guest.shares_kernel()).collect();
-    let calls = if hypervisor.is_empty() { "" } else { " (for this guest also at those of system calls and io_uring)" };
+    let watched: BTreeSet<u32> = Some(pid).into_iter().filter(|_| !guest.shares_kernel()).collect();
+    let calls = if watched.is_empty() { "" } else { " (for this guest also at those of system calls and io_uring)" };
     let mut sampler = Sampler::new(&local, true, top::tracing(false, calls));
-    sampler.watch_calls(&hypervisor);
+    sampler.watch_calls(&watched);
     sampler.tick();
     wait(&guest.name, args.watch);
     let gone = || Failure::new(Exit::Failed, format!("{} ended while it was watched", guest.name));
@@ -168,15 +210,27 @@ fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
     let load = interval.guests.iter().find(|load| load.pid == Some(pid)).ok_or_else(gone)?;
     let calls = sampler.calls(pid).and_then(|calls| host::calls(calls, load, interval.seconds));
     let files = calls.is_none().then_some(Layer::HostFiles);
+    let mut notes = interval.notes.clone();
+    let hypervisor = match before.map(|before| since(&local, guest, before)) {
+        Some(Ok((counts, seconds))) => hypervisor::hypervisor(&counts, sampler.calls(pid), seconds),
+        Some(Err(why)) => {
+            notes.push(why);
+            None
+        }
+        None => None,
+    };
+    let own = hypervisor.is_some_and(|hypervisor| hypervisor.own_ratio().is_some());
+    let unseen = UNSEEN.into_iter().filter(|layer| !(own && *layer == Layer::Hypervisor));
     Ok(GuestLayers {
         name: load.name.clone(),
         pid: Some(pid),
         seconds: interval.seconds,
+        hypervisor,
         calls,
         disks: live::disks(load, &interval),
         hypervisor_thread: load.cpu.as_ref().and_then(|cpu| live::thread(cpu, interval.seconds)),
-        unseen: UNSEEN.into_iter().chain(files).collect(),
-        notes: interval.notes.clone(),
+        unseen: unseen.chain(files).collect(),
+        notes,
     })
 }
 

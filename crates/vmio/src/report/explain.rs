@@ -7,6 +7,7 @@ use vmio_model::result::Accel;
 use vmio_model::run::Run;
 use vmio_model::waterfall::cells::{self, Answer, Bound, CellLayers, DeviceView, Times, Untimed, Why};
 use vmio_model::waterfall::host::LiveCalls;
+use vmio_model::waterfall::hypervisor::LiveHypervisor;
 use vmio_model::waterfall::live::{LiveDisk, Thread};
 use vmio_model::waterfall::{Layer, Part};
 use vmio_model::words::count;
@@ -92,6 +93,8 @@ pub struct GuestLayers {
     pub pid: Option<u32>,
     /// Seconds that it was watched.
     pub seconds: f64,
+    /// Its hypervisor's part of the requests; `None` if there were none, or that was not asked for.
+    pub hypervisor: Option<LiveHypervisor>,
     /// What its hypervisor asked of the host for its disks; `None` if nothing, or where that is not seen.
     pub calls: Option<LiveCalls>,
     /// The disks of the host that it used, that with most requests at once first. Empty if it used none, or without

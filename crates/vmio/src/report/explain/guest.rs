@@ -3,6 +3,7 @@
 use vmio_model::waterfall::Part;
 use vmio_model::waterfall::cells::{Times, Why};
 use vmio_model::waterfall::host::{Asked, HostPart, LiveCalls, Split};
+use vmio_model::waterfall::hypervisor::{HypervisorPart, LiveHypervisor};
 use vmio_model::waterfall::live::LiveDisk;
 
 use super::super::document::{
@@ -11,16 +12,21 @@ use super::super::document::{
 use super::super::format::{bytes, percent, three, time};
 use super::{DASH, GuestLayers, known, short};
 
+/// Share of a request's time from which a layer takes most of it.
+const MOST: f64 = 0.5;
+
 /// A guest as a document.
 pub fn guest(of: &GuestLayers) -> Document {
-    let GuestLayers { name, pid, seconds, calls, disks, hypervisor_thread, unseen, notes } = of;
+    let GuestLayers { name, pid, seconds, hypervisor, calls, disks, hypervisor_thread, unseen, notes } = of;
     let mut doc = Document::new(format!("{name}: where the time of one request goes"));
     doc.only(In::TERMINAL, heading(2, &doc.title));
     let process = pid.map_or(String::new(), |pid| format!("Process {pid}, watched"));
-    doc.put(say((0, 0), format!("{process} for {} from outside. The guest is not touched.", time(*seconds))));
+    let monitor = hypervisor.map_or("", |_| " QEMU's monitor was asked for its counters.");
+    doc.put(say((0, 0), format!("{process} for {} from outside. The guest is not touched.{monitor}", time(*seconds))));
+    hypervisor.iter().for_each(|hypervisor| of_hypervisor(&mut doc, hypervisor));
     calls.iter().for_each(|calls| asked(&mut doc, calls));
     disks.iter().for_each(|disk| of_disk(&mut doc, disk));
-    if calls.is_some() || !disks.is_empty() {
+    if hypervisor.is_some() || calls.is_some() || !disks.is_empty() {
         let hidden = Part { layers: unseen.clone(), seconds: 0.0 }.words();
         doc.put(paragraph(Kind::Dim, (0, 2), format!("Not seen from outside: {hidden}.")));
     }
@@ -55,6 +61,38 @@ fn of_disk(doc: &mut Document, disk: &LiveDisk) {
         ("both", three_times(&disk.host)),
     ];
     doc.put(layers(rows).into());
+}
+
+/// What the hypervisor counted, means alone.
+fn of_hypervisor(doc: &mut Document, hypervisor: &LiveHypervisor) {
+    let LiveHypervisor { reads, writes } = hypervisor;
+    for (what, part) in [("Reads", reads), ("Writes and flushes", writes)] {
+        let Some(HypervisorPart { per_second, request_bytes, whole_seconds, own_seconds, untimed }) = part else {
+            continue;
+        };
+        doc.gap();
+        let size = bytes(request_bytes.round() as u64);
+        doc.put(heading(3, format!("{what}: {} requests/s of {size} by the guest", three(*per_second))));
+        let mean = |seconds: Option<f64>| vec![seconds.map_or(DASH.to_owned(), short)];
+        let rows = [
+            ("inside the guest, and virtual I/O", mean(None)),
+            ("hypervisor", mean(*own_seconds)),
+            ("the host", mean(own_seconds.map(|own| whole_seconds - own))),
+            ("from the hypervisor on", mean(Some(*whole_seconds))),
+        ];
+        let rows = rows.map(|(name, cells)| Row::new(name, cells));
+        doc.put(Table::new("Layer", Layout::new(38), [Column::new("mean", 9).gap(1)]).with(rows).into());
+        doc.put(list((0, 2), untimed.iter().map(|why| format!("layers not told apart: {}", above(*why)))));
+    }
+}
+
+/// Why the hypervisor's part is not told from the host's.
+fn above(why: Why) -> String {
+    match why {
+        Why::NoProbe | Why::NotSeen => "its system calls are not seen".to_owned(),
+        Why::MoreRequests => "it asks the host more often than the guest asks it".to_owned(),
+        Why::OtherSize | Why::NotWaitedFor | Why::EndNotSeen => super::reason(why, None),
+    }
 }
 
 /// What the hypervisor asked of the host, one table a direction.
@@ -113,6 +151,9 @@ fn answer(of: &GuestLayers) -> String {
     if let Some(thread) = of.hypervisor_thread.as_ref().filter(|thread| thread.is_full()) {
         let used = percent(thread.cpu_ratio);
         return format!("Change first: hypervisor. Its thread {} is full ({used} of a processor).", thread.name);
+    }
+    if let Some(own) = of.hypervisor.and_then(|hypervisor| hypervisor.own_ratio()).filter(|own| *own >= MOST) {
+        return format!("Change first: hypervisor. Its own part is {} of what is seen of a request.", percent(own));
     }
     if let Some((layer, ratio)) = of.calls.as_ref().and_then(LiveCalls::longest) {
         let (layer, ratio) = (layer.words(), percent(ratio));
