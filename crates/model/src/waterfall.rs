@@ -8,6 +8,7 @@ pub mod cells;
 pub mod host;
 pub mod hypervisor;
 pub mod live;
+pub mod paths;
 
 use std::collections::BTreeMap;
 

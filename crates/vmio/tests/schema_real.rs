@@ -31,10 +31,13 @@ use vmio_model::result::{
     SAMPLES, SOURCE, Watched,
 };
 use vmio_model::run::Run;
+use vmio_model::stats::{Estimate, Interval};
+use vmio_model::summary::wires::{Carried, Wire};
 use vmio_model::waterfall::cells::{self, Bound, CellLayers, DeviceView, Times, Untimed, Why};
 use vmio_model::waterfall::host::LiveCalls;
 use vmio_model::waterfall::hypervisor::{HypervisorPart, LiveHypervisor};
 use vmio_model::waterfall::live::{LiveDisk, Thread};
+use vmio_model::waterfall::paths::{Busy, PathLayers};
 use vmio_model::waterfall::{Layer, Waterfall};
 
 /// A guest of QEMU's, with two disks and two network cards.
@@ -294,7 +297,16 @@ fn explained() -> String {
         }),
     };
     let answer = cells::answer(std::slice::from_ref(&cell));
-    let run = RunLayers { run: 1, cells: vec![cell], cells_left_out: 0, emulated: true, answer };
+    let figure = Estimate { value: 1e3, interval: Some(Interval { low: 9e2, high: 1.1e3 }), n: 5 };
+    let carried = Carried { bytes_per_second: figure, packets_per_second: figure, dropped_packets: figure };
+    let path = PathLayers {
+        key: "FIXTURE".into(),
+        in_guest: true,
+        samples: 5,
+        links: vec![Wire { link: "tap0".into(), received: carried, sent: carried }],
+        processors: vec![Busy { who: "vcpu".into(), cpu_ratio: 0.9 }],
+    };
+    let run = RunLayers { run: 1, cells: vec![cell], paths: vec![path], cells_left_out: 0, emulated: true, answer };
     vmio::document::text(&Document { schema_version: SCHEMA_VERSION, run: Some(run), guest: Some(&guest) })
 }
 

@@ -26,7 +26,8 @@ use crate::{files, term, top};
 
 const EXAMPLES: &str = "\
 Examples:
-  vmio explain last            the disk cells of the newest run, from the store
+  vmio explain last            the disk and network cells of the newest run, from
+                               the store
   vmio explain 7 --cell rand-read-1
                                a cell of run 7 with all its layers
   vmio explain web1            a running guest, watched for 10 s from outside

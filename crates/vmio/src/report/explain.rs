@@ -9,6 +9,7 @@ use vmio_model::waterfall::cells::{self, Answer, Bound, CellLayers, DeviceView, 
 use vmio_model::waterfall::host::LiveCalls;
 use vmio_model::waterfall::hypervisor::LiveHypervisor;
 use vmio_model::waterfall::live::{LiveDisk, Thread};
+use vmio_model::waterfall::paths::{self as network, PathLayers};
 use vmio_model::waterfall::{Layer, Part};
 use vmio_model::words::count;
 
@@ -18,6 +19,7 @@ use super::document::{
 use super::format::{bytes, percent, three, time};
 
 mod guest;
+mod paths;
 
 pub use guest::guest;
 
@@ -52,8 +54,10 @@ pub struct RunLayers {
     pub run: i64,
     /// Its disk cells with one actor on this host.
     pub cells: Vec<CellLayers>,
-    /// Cells that are not told: of networks, of the processor, of several actors, of another machine, and those of which
-    /// no sample counts.
+    /// Its network cells with one actor on this host.
+    pub paths: Vec<PathLayers>,
+    /// Cells that are not told: of the processor, of several actors, of another machine, and those of which no sample
+    /// counts.
     pub cells_left_out: usize,
     /// Whether its guests ran under software emulation: then sizes say nothing about hardware virtualisation.
     pub emulated: bool,
@@ -69,18 +73,20 @@ impl RunLayers {
     pub fn of(run: &Run, submissions: &[Option<f64>], only: Option<&str>) -> Result<Self, Failure> {
         let mut cells = cells::of_run(run, submissions);
         let all: std::collections::BTreeSet<String> = run.samples.iter().map(|s| s.cell.key()).collect();
-        let cells_left_out = all.len().saturating_sub(cells.len());
+        let mut paths = network::of_run(run);
+        let cells_left_out = all.len().saturating_sub(cells.len() + paths.len());
         if let Some(text) = only {
             cells.retain(|cell| cell.key.contains(text));
-            if cells.is_empty() {
-                let what = format!("no disk cell of run {} has {text:?} in its name", run.id);
+            paths.retain(|path| path.key.contains(text));
+            if cells.is_empty() && paths.is_empty() {
+                let what = format!("no disk cell of run {}, and none of a network, has {text:?} in its name", run.id);
                 let help = "`vmio explain RUN --verbose` lists them";
                 return Err(Failure::new(vmio_model::failure::Exit::Usage, what).help(help));
             }
         }
         let emulated = run.environment.accel == Some(Accel::Tcg);
         let answer = cells::answer(&cells);
-        Ok(Self { run: run.id, cells, cells_left_out, emulated, answer })
+        Ok(Self { run: run.id, cells, paths, cells_left_out, emulated, answer })
     }
 }
 
@@ -133,48 +139,54 @@ fn columns_of(part: &Part) -> Vec<usize> {
 pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
     let mut doc = document::Document::new(format!("Run {}: where the time of one request goes", of.run));
     doc.only(In::TERMINAL, heading(2, &doc.title));
-    if of.cells.is_empty() {
-        let none = "It has no disk cell with one actor on this host that counts: networks are not explained yet.";
-        doc.put(say((0, 0), none));
+    if of.cells.is_empty() && of.paths.is_empty() {
+        doc.put(say((0, 0), "It has no cell of a disk or a network with one actor on this host that counts."));
         return doc;
     }
-    let timed: Vec<&CellLayers> = of.cells.iter().filter(|cell| cell.waterfall.is_some()).collect();
     if of.cells.len() <= IN_FULL {
         of.cells.iter().for_each(|cell| in_full(&mut doc, cell));
     } else {
-        let same = same_attachment(&of.cells);
-        if let Some(same) = &same {
-            let what = format!("All disks of guests: {}", same.trim_start_matches(','));
-            doc.only(In::TERMINAL, paragraph(Kind::Dim, (0, 0), what));
-        }
-        let same = same.as_deref();
-        tables(&mut doc, &timed, times_table, same, verbose);
-        let mut parts = timed.iter().filter_map(|cell| cell.waterfall.as_ref()).flat_map(|w| &w.parts);
-        if parts.any(|part| columns_of(part).len() > 1) {
-            let what = format!("{JOINED} is told together with the next figure to its right.");
-            doc.put(paragraph(Kind::Dim, (0, 0), what));
-        }
-        not_told(&mut doc, &of.cells);
-        let seen: Vec<&CellLayers> = of.cells.iter().filter(|cell| cell.device.is_some()).collect();
-        if !seen.is_empty() {
-            doc.gap();
-            tables(&mut doc, &seen, device_table, same, verbose);
-        }
+        in_tables(&mut doc, &of.cells, verbose);
     }
+    paths::put(&mut doc, &of.paths, of.cells.is_empty(), verbose);
     if of.cells_left_out > 0 {
         let what = count(of.cells_left_out, "cell");
         doc.put(paragraph(
             Kind::Dim,
             (0, 0),
-            format!("Not explained: {what} without a disk here, of several actors, or not proved warm."),
+            format!("Not explained: {what} of the processor, of several actors, not here, or not proved warm."),
         ));
     }
     if of.emulated {
         let emulated = "Guests ran under software emulation (TCG): rely on directions, not on sizes.";
         doc.put(paragraph(Kind::Warning, (0, 2), emulated));
     }
-    doc.put(say((0, 0), Text::from(Span::Bold(in_words(of)))));
+    let answer = if of.cells.is_empty() { paths::in_words(&of.paths) } else { in_words(of) };
+    doc.put(say((0, 0), Text::from(Span::Bold(answer))));
     doc
+}
+
+/// Many disk cells.
+fn in_tables(doc: &mut document::Document, cells: &[CellLayers], verbose: bool) {
+    let timed: Vec<&CellLayers> = cells.iter().filter(|cell| cell.waterfall.is_some()).collect();
+    let same = same_attachment(cells);
+    if let Some(same) = &same {
+        let what = format!("All disks of guests: {}", same.trim_start_matches(','));
+        doc.only(In::TERMINAL, paragraph(Kind::Dim, (0, 0), what));
+    }
+    let same = same.as_deref();
+    tables(doc, &timed, times_table, same, verbose);
+    let mut parts = timed.iter().filter_map(|cell| cell.waterfall.as_ref()).flat_map(|w| &w.parts);
+    if parts.any(|part| columns_of(part).len() > 1) {
+        let what = format!("{JOINED} is told together with the next figure to its right.");
+        doc.put(paragraph(Kind::Dim, (0, 0), what));
+    }
+    not_told(doc, cells);
+    let seen: Vec<&CellLayers> = cells.iter().filter(|cell| cell.device.is_some()).collect();
+    if !seen.is_empty() {
+        doc.gap();
+        tables(doc, &seen, device_table, same, verbose);
+    }
 }
 
 /// A table, on a terminal with at most [`SHOWN`] cells, those of guests first, and without what all have in their names.
