@@ -50,7 +50,7 @@ impl Qmp {
         Self::within(LIMIT, None, guest, stream)
     }
 
-    fn within(limit: Duration, until: Option<Instant>, guest: &str, stream: UnixStream) -> Result<Self> {
+    pub(crate) fn within(limit: Duration, until: Option<Instant>, guest: &str, stream: UnixStream) -> Result<Self> {
         let mut qmp = Self {
             guest: guest.to_owned(),
             stream: BufReader::new(stream),

@@ -1,9 +1,11 @@
 //! `vmio explain` and `vmio top --calls` of a guest that runs: a bare QEMU whose boot sector reads its disk for ever.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use vmio_node::qmp::Qmp;
 use vmio_testbed::{poll_for, scratch, skip};
 
 use crate::help::schema::fits;
@@ -78,6 +80,21 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
     let [whole, own] = ["whole_seconds", "own_seconds"].map(|field| above[field].as_f64().unwrap());
     assert!(0.0 < own && own < whole, "{above}");
     assert_eq!(told["guest"]["unseen"].as_array().unwrap().len(), 3, "{told}");
+    // Its histograms are on meanwhile only.
+    let told = poll_for("its monitor is free", || {
+        let output = explained(dir.path(), &name, &["--json", "--qmp", "--histograms"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        told.filter(|told| told["guest"]["hypervisor"]["reads"]["p99_seconds"].is_number()).ok_or(said)
+    });
+    let above = &told["guest"]["hypervisor"]["reads"];
+    println!("{above}");
+    let [p50, p99] = ["p50_seconds", "p99_seconds"].map(|field| above[field].as_f64().unwrap());
+    assert!(0.0 < p50 && p50 <= p99, "{above}");
+    let stream = UnixStream::connect(dir.path().join("m")).unwrap();
+    let all = Qmp::over(&name, stream).unwrap().execute("query-blockstats", json!({})).unwrap();
+    assert!(all[0]["stats"]["rd_operations"].as_u64() > Some(0), "{all}");
+    assert!(all[0]["stats"].get("rd_latency_histogram").is_none(), "{all}");
     // The same in top, of all guests.
     let mut top = Command::new(VMIO);
     top.args(["top", "--json", "--count", "1", "--interval", "1", "--calls"])

@@ -267,7 +267,16 @@ fn explained() -> String {
     let calls = LiveCalls { reads: full::asked(Some(full::SPLIT)).reads, ..full::asked(None) };
     let part = |own_seconds, untimed| {
         let (per_second, request_bytes, whole_seconds) = (100.0, 4096.0, 2e-3);
-        Some(HypervisorPart { per_second, request_bytes, whole_seconds, own_seconds, untimed })
+        let (p50_seconds, p99_seconds) = (Some(1.5e-3), Some(9e-3));
+        Some(HypervisorPart {
+            per_second,
+            request_bytes,
+            whole_seconds,
+            p50_seconds,
+            p99_seconds,
+            own_seconds,
+            untimed,
+        })
     };
     let guest = GuestLayers {
         name: "web1".into(),

@@ -3,6 +3,8 @@
 //!
 //! Adding a kind: a file with a type that implements [`GuestKind`], and its line in [`ALL`].
 
+use std::path::PathBuf;
+
 use vmio_model::facts::{Guest, HostCpu, Unread};
 use vmio_model::rules::change::ConfigTool;
 use vmio_model::waterfall::hypervisor::HypervisorCounts;
@@ -49,6 +51,11 @@ pub trait GuestKind: Sync {
     /// What a running guest's hypervisor has counted of its disks, or why it may not be queried; `None` where vmio knows
     /// no such counters.
     fn counts(&self, _host: &HostView<'_>, _guest: &Guest) -> Option<Result<HypervisorCounts, Vec<Unread>>> {
+        None
+    }
+    /// The socket of a running guest's monitor (QMP), or why it may not be used; `None` where this kind has none. Who looks
+    /// does not use it.
+    fn monitor(&self, _host: &HostView<'_>, _guest: &Guest) -> Option<Result<PathBuf, Vec<Unread>>> {
         None
     }
 }

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cells::{CLOCKS, SAME, Why};
+use crate::top::Latency;
 use crate::top::calls::{CallLoad, Calls};
 use crate::top::load::Requests;
 
@@ -31,7 +32,7 @@ impl HypervisorCounts {
     }
 }
 
-/// The hypervisor's part of the requests of one direction. Its counters are sums, so there are means alone.
+/// The hypervisor's part of the requests of one direction. Its counters are sums, so parts are means.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct HypervisorPart {
     /// Requests of the guest a second.
@@ -40,6 +41,10 @@ pub struct HypervisorPart {
     pub request_bytes: f64,
     /// Mean time from its block layer on: its own, and all of the host.
     pub whole_seconds: f64,
+    /// Median of that; `None` without histograms.
+    pub p50_seconds: Option<f64>,
+    /// 99th percentile of it; `None` without histograms, or with fewer than 100 requests.
+    pub p99_seconds: Option<f64>,
     /// Its own part of that; `None` where it is not told from the host's.
     pub own_seconds: Option<f64>,
     /// Why it is not.
@@ -56,6 +61,17 @@ pub struct LiveHypervisor {
 }
 
 impl LiveHypervisor {
+    /// With the histograms of reads and of writes.
+    #[must_use]
+    pub fn with(mut self, [reads, writes]: &[Latency; 2]) -> Self {
+        for (part, latency) in [(&mut self.reads, reads), (&mut self.writes, writes)] {
+            if let Some(part) = part {
+                (part.p50_seconds, part.p99_seconds) = (latency.quantile_seconds(0.5), latency.p99_seconds());
+            }
+        }
+        self
+    }
+
     /// Its own share of the time in both directions; `None` where that is not known of both.
     pub fn own_ratio(&self) -> Option<f64> {
         let parts = || self.reads.iter().chain(&self.writes);
@@ -75,6 +91,8 @@ pub fn hypervisor(counts: &HypervisorCounts, asked: Option<&CallLoad>, seconds: 
             per_second: number / seconds,
             request_bytes: counted.bytes as f64 / number,
             whole_seconds: counted.request_seconds / number,
+            p50_seconds: None,
+            p99_seconds: None,
             own_seconds: own.ok(),
             untimed: own.err(),
         })
@@ -130,6 +148,10 @@ mod tests {
         let counts = HypervisorCounts { reads: counted(200, 150), ..HypervisorCounts::default() };
         let both = hypervisor(&counts, Some(&asked), 2.0).unwrap();
         assert!((both.own_ratio().unwrap() - 1.0 / 3.0).abs() < 1e-9, "{both:?}");
+        let mut latency = Latency::default();
+        (0..200).for_each(|_| latency.add(150));
+        let told = both.with(&[latency, Latency::default()]).reads.unwrap();
+        assert!((told.p99_seconds.unwrap() / 150e-6 - 1.0).abs() < 0.25, "{told:?}");
         // What QEMU's own cache answers asks nothing of the host.
         assert!((reads(counted(10, 5), Some(CallLoad::default())).own_seconds.unwrap() - 5e-6).abs() < 1e-12);
     }

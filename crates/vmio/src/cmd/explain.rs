@@ -24,6 +24,8 @@ use crate::report::explain::{self, Document, GuestLayers, RunLayers, SCHEMA_VERS
 use crate::store::{RunId, Store, StoreError};
 use crate::{files, term, top};
 
+mod histograms;
+
 const EXAMPLES: &str = "\
 Examples:
   vmio explain last            the disk and network cells of the newest run, from
@@ -33,11 +35,14 @@ Examples:
   vmio explain web1            a running guest, watched for 10 s from outside
   vmio explain web1 --for 30s  the same for 30 s
   vmio explain web1 --qmp      also the part of its hypervisor, by its monitor
+  vmio explain web1 --qmp --histograms
+                               with percentiles of that part
   vmio explain --guest 101     the guest of this VMID, not the run
 
 Changes no guest and no setting. For a running guest it loads eBPF programs at
 tracepoints of the block layer and of ext4, as vmio top does, and at those of
-system calls and io_uring; they are removed when it ends.
+system calls and io_uring; they are removed when it ends. With --histograms it
+switches QEMU's latency histograms on, and off when it ends.
 More in docs/explain.md.";
 
 /// Show where the time of one disk request goes, layer by layer
@@ -59,6 +64,9 @@ pub struct Args {
     /// Also read the counters of the guest's disks from the monitor (QMP) of its QEMU, twice
     #[arg(long, conflicts_with = "cell")]
     qmp: bool,
+    /// With --qmp: switch QEMU's latency histograms on meanwhile, for percentiles
+    #[arg(long, requires = "qmp")]
+    histograms: bool,
     /// Show all cells of a run
     #[arg(long, short)]
     verbose: bool,
@@ -92,7 +100,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Err(Failure::new(Exit::Usage, what).help("leave out --cell, or name a stored run").into())
         }
         None => {
-            let layers = watched(args)?;
+            let layers = watched(args, context)?;
             let doc = explain::guest(&layers);
             show(&doc, Document { schema_version: SCHEMA_VERSION, run: None, guest: Some(&layers) }, args, context)
         }
@@ -137,14 +145,24 @@ fn running(host: &HostView<'_>) -> Vec<Guest> {
 /// What the guest's hypervisor has counted of its disks; otherwise why not, in words.
 fn counted(local: &Local, guest: &Guest) -> Result<HypervisorCounts, String> {
     let kind = kinds::find(&guest.kind).and_then(|kind| kind.counts(&HostView::new(local), guest));
-    let asked =
-        kind.ok_or_else(|| format!("vmio knows no counters of {}'s hypervisor ({})", guest.name, guest.kind))?;
-    asked.map_err(|refused| {
-        let words = |unread: &Unread| format!("{}: {}", unread.what, unread.why);
-        let why = refused.iter().map(words).collect::<Vec<_>>().join("; ");
-        let none = "it has no monitor (QMP) on a socket".to_owned();
-        format!("{} cannot be queried: {}", guest.name, if why.is_empty() { none } else { why })
-    })
+    kind.ok_or_else(|| no_monitor(guest))?.map_err(|refused| in_words(guest, &refused))
+}
+
+/// The socket of the guest's monitor; otherwise why it may not be used, in words.
+fn monitor(local: &Local, guest: &Guest) -> Result<PathBuf, String> {
+    let kind = kinds::find(&guest.kind).and_then(|kind| kind.monitor(&HostView::new(local), guest));
+    kind.ok_or_else(|| no_monitor(guest))?.map_err(|refused| in_words(guest, &refused))
+}
+
+fn no_monitor(guest: &Guest) -> String {
+    format!("{} ({}) has no monitor that vmio knows", guest.name, guest.kind)
+}
+
+fn in_words(guest: &Guest, refused: &[Unread]) -> String {
+    let words = |unread: &Unread| format!("{}: {}", unread.what, unread.why);
+    let why = refused.iter().map(words).collect::<Vec<_>>().join("; ");
+    let none = "it has no monitor (QMP) on a socket".to_owned();
+    format!("{} cannot be queried: {}", guest.name, if why.is_empty() { none } else { why })
 }
 
 /// What the hypervisor counted since then, and in how many seconds; otherwise why that is not known.
@@ -178,7 +196,7 @@ fn progress(name: &str, passed: Duration, whole: Duration) -> String {
 }
 
 /// Watches the guest that the word names.
-fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
+fn watched(args: &Args, context: &Context) -> anyhow::Result<GuestLayers> {
     let local = Local::new();
     let named = pick::named(running(&HostView::new(&local)), true, std::slice::from_ref(&args.what))?;
     let [guest] = named.as_slice() else {
@@ -190,15 +208,18 @@ fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
         let what = format!("{} has no process on this host", guest.name);
         return Err(Failure::new(Exit::Precondition, what).help("only guests with a process here are watched").into());
     };
-    // Refused before anything is loaded.
-    let before = if args.qmp {
-        let refused = |why: String| {
-            Failure::new(Exit::Precondition, why).help("leave out --qmp: the host's part needs no monitor")
-        };
-        Some((counted(&local, guest).map_err(refused)?, Instant::now()))
-    } else {
-        None
-    };
+    // Refused before anything is loaded or switched on.
+    let refused =
+        |why: String| Failure::new(Exit::Precondition, why).help("leave out --qmp: the host's part needs no monitor");
+    let (mut before, mut on) = (None, None);
+    if args.qmp {
+        // QEMU notices late that somebody has left its monitor, so that it is looked for before it is used.
+        let socket = monitor(&local, guest).map_err(refused)?;
+        before = Some((counted(&local, guest).map_err(refused)?, Instant::now()));
+        if args.histograms {
+            on = Some(histograms::Watched::start(guest, pid, socket, context)?);
+        }
+    }
     // What a container asks of the kernel is not a hypervisor's.
     let watched: BTreeSet<u32> = Some(pid).into_iter().filter(|_| !guest.shares_kernel()).collect();
     let calls = if watched.is_empty() { "" } else { " (for this guest also at those of system calls and io_uring)" };
@@ -220,6 +241,8 @@ fn watched(args: &Args) -> anyhow::Result<GuestLayers> {
         }
         None => None,
     };
+    let percentiles = on.map(histograms::Watched::end).and_then(|read| read.map_err(|why| notes.push(why)).ok());
+    let hypervisor = hypervisor.map(|told| percentiles.map_or(told, |percentiles| told.with(&percentiles)));
     let own = hypervisor.is_some_and(|hypervisor| hypervisor.own_ratio().is_some());
     let unseen = UNSEEN.into_iter().filter(|layer| !(own && *layer == Layer::Hypervisor));
     Ok(GuestLayers {

@@ -11,6 +11,7 @@ mod processors;
 mod system;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use vmio_model::facts::{Guest, HostCpu, Unread};
 use vmio_model::rules::change::ConfigTool;
@@ -48,6 +49,9 @@ impl GuestKind for Qemu {
     }
     fn counts(&self, host: &HostView<'_>, guest: &Guest) -> Option<Result<HypervisorCounts, Vec<Unread>>> {
         Some(monitor::counts(host, guest))
+    }
+    fn monitor(&self, host: &HostView<'_>, guest: &Guest) -> Option<Result<PathBuf, Vec<Unread>>> {
+        Some(monitor::socket_of(host, guest))
     }
 }
 

@@ -21,7 +21,12 @@ pub fn guest(of: &GuestLayers) -> Document {
     let mut doc = Document::new(format!("{name}: where the time of one request goes"));
     doc.only(In::TERMINAL, heading(2, &doc.title));
     let process = pid.map_or(String::new(), |pid| format!("Process {pid}, watched"));
-    let monitor = hypervisor.map_or("", |_| " QEMU's monitor was asked for its counters.");
+    let parts = || hypervisor.iter().flat_map(|both| both.reads.iter().chain(&both.writes));
+    let monitor = match hypervisor {
+        Some(_) if parts().any(|part| part.p50_seconds.is_some()) => " QEMU's latency histograms were on meanwhile.",
+        Some(_) => " QEMU's monitor was asked for its counters.",
+        None => "",
+    };
     doc.put(say((0, 0), format!("{process} for {} from outside. The guest is not touched.{monitor}", time(*seconds))));
     hypervisor.iter().for_each(|hypervisor| of_hypervisor(&mut doc, hypervisor));
     calls.iter().for_each(|calls| asked(&mut doc, calls));
@@ -63,13 +68,12 @@ fn of_disk(doc: &mut Document, disk: &LiveDisk) {
     doc.put(layers(rows).into());
 }
 
-/// What the hypervisor counted, means alone.
+/// What the hypervisor counted.
 fn of_hypervisor(doc: &mut Document, hypervisor: &LiveHypervisor) {
     let LiveHypervisor { reads, writes } = hypervisor;
     for (what, part) in [("Reads", reads), ("Writes and flushes", writes)] {
-        let Some(HypervisorPart { per_second, request_bytes, whole_seconds, own_seconds, untimed }) = part else {
-            continue;
-        };
+        let Some(part) = part else { continue };
+        let HypervisorPart { per_second, request_bytes, whole_seconds, own_seconds, untimed, .. } = part;
         doc.gap();
         let size = bytes(request_bytes.round() as u64);
         doc.put(heading(3, format!("{what}: {} requests/s of {size} by the guest", three(*per_second))));
@@ -82,6 +86,10 @@ fn of_hypervisor(doc: &mut Document, hypervisor: &LiveHypervisor) {
         ];
         let rows = rows.map(|(name, cells)| Row::new(name, cells));
         doc.put(Table::new("Layer", Layout::new(38), [Column::new("mean", 9).gap(1)]).with(rows).into());
+        if let HypervisorPart { p50_seconds: Some(p50), p99_seconds, .. } = part {
+            let what = format!("From the hypervisor on: p50 {}, p99 {}.", time(*p50), known(*p99_seconds));
+            doc.put(say((0, 2), what));
+        }
         doc.put(list((0, 2), untimed.iter().map(|why| format!("layers not told apart: {}", above(*why)))));
     }
 }

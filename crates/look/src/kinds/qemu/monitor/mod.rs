@@ -61,6 +61,14 @@ pub fn counts(host: &HostView<'_>, guest: &Guest) -> Result<HypervisorCounts, Ve
     }
 }
 
+/// The socket of the guest's first monitor that may be used.
+///
+/// # Errors
+/// Why none may; empty where the guest has none on a socket.
+pub fn socket_of(host: &HostView<'_>, guest: &Guest) -> Result<PathBuf, Vec<Unread>> {
+    find(host, guest, &|_| None).map(|(_, path)| path)
+}
+
 /// The guest's first monitor that may be queried, and its socket; otherwise why each may not. `more` has a further reason
 /// of that process.
 fn find(
