@@ -1,5 +1,6 @@
 //! What block tracing costs: requests a second with and without it, in turns, while one fio runs:
-//! `cargo bench -p vmio-look --bench blocktrace [-- PAIRS [SECONDS]]`, as root.
+//! `cargo bench -p vmio-look --bench blocktrace [-- PAIRS [SECONDS] [calls]]`, as root. With `calls` the same of the
+//! programs that time a hypervisor's system calls, while they watch fio: each request is a call.
 //!
 //! The worst case is a loop device over a file in the page cache: no disk makes a request wait, so
 //! each is as short as a request can be. Beside it, a file on the disk of the build directory. The
@@ -14,7 +15,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::print_stdout)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs::DirEntry;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use vmio_look::backing::Backing;
 use vmio_look::trace::BlockTrace;
+use vmio_look::trace::calls::CallTrace;
 use vmio_model::stats::{Pair, paired_ratio};
 use vmio_node::Local;
 
@@ -57,19 +59,11 @@ impl Drop for Loop {
 struct Load(Child);
 
 impl Load {
-    fn on(file: &Path, depth: u32) -> Result<Self> {
+    fn on(file: &Path, engine: &str, depth: u32) -> Result<Self> {
         let child = Command::new("fio")
-            .args([
-                "--name=load",
-                "--thread",
-                "--rw=randread",
-                "--bs=4k",
-                "--direct=1",
-                "--ioengine=libaio",
-                "--time_based",
-            ])
+            .args(["--name=load", "--thread", "--rw=randread", "--bs=4k", "--direct=1", "--time_based"])
             .args(["--runtime=3600".to_owned(), format!("--iodepth={depth}"), format!("--size={FILE_BYTES}")])
-            .arg(format!("--filename={}", file.display()))
+            .args([format!("--ioengine={engine}"), format!("--filename={}", file.display())])
             .stdout(Stdio::null())
             .spawn()?;
         Ok(Self(child))
@@ -107,9 +101,41 @@ fn on_processor(fio: u32) -> Result<BTreeMap<OsString, f64>> {
     Ok(all)
 }
 
+/// What is loaded meanwhile.
+enum Tracing {
+    Blocks(BlockTrace),
+    Calls(CallTrace),
+}
+
+impl Tracing {
+    fn start(fio: u32, calls: bool) -> Result<Self> {
+        let here = Local::new();
+        if !calls {
+            return Ok(Self::Blocks(BlockTrace::start(&here)?));
+        }
+        let mut trace = CallTrace::start(&here)?;
+        trace.watch(&BTreeSet::from([fio]))?;
+        Ok(Self::Calls(trace))
+    }
+
+    fn take(&mut self) -> Result<()> {
+        match self {
+            Self::Blocks(trace) => drop(trace.take()?),
+            Self::Calls(trace) => drop(trace.take()?),
+        }
+        Ok(())
+    }
+
+    fn lost(&self) -> u64 {
+        match self {
+            Self::Blocks(trace) => trace.lost(),
+            Self::Calls(trace) => trace.lost(),
+        }
+    }
+}
+
 /// Requests a second, and nanoseconds of processor time a request.
-fn measure(disk: &str, fio: u32, seconds: u32, traced: bool) -> Result<[f64; 2]> {
-    let mut trace = traced.then(|| BlockTrace::start(&vmio_node::Local::new())).transpose()?;
+fn measure(disk: &str, fio: u32, seconds: u32, mut trace: Option<Tracing>) -> Result<[f64; 2]> {
     sleep(SETTLE);
     let (start, before, cpu) = (Instant::now(), reads(disk)?, on_processor(fio)?);
     for _ in 0..seconds {
@@ -130,6 +156,8 @@ fn measure(disk: &str, fio: u32, seconds: u32, traced: bool) -> Result<[f64; 2]>
 fn main() -> Result<()> {
     let mut numbers = std::env::args().filter_map(|a| a.parse::<u32>().ok());
     let (pairs, seconds) = (numbers.next().unwrap_or(12), numbers.next().unwrap_or(3));
+    let calls = std::env::args().any(|word| word == "calls");
+    let (engine, depths): (&str, &[u32]) = if calls { ("psync", &[1]) } else { ("libaio", &[32, 1]) };
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let file = dir.path().join("load");
     std::fs::write(&file, vec![0x5a; FILE_BYTES as usize])?;
@@ -141,14 +169,16 @@ fn main() -> Result<()> {
     for (what, path, disk) in
         [("page cache behind a loop device", &device.0, &loop_disk), (&*format!("direct on {disk}"), &file, &disk)]
     {
-        for depth in [32, 1] {
-            let load = Load::on(path, depth)?;
+        for &depth in depths {
+            let load = Load::on(path, engine, depth)?;
+            let fio = load.0.id();
+            let tracing = |on: bool| on.then(|| Tracing::start(fio, calls)).transpose();
             sleep(Duration::from_secs(2));
             let mut all = [Vec::new(), Vec::new()];
             for pair in 0..pairs {
                 // The order alternates, so that a drift affects both alike.
-                let first = measure(disk, load.0.id(), seconds, pair % 2 == 1)?;
-                let second = measure(disk, load.0.id(), seconds, pair % 2 == 0)?;
+                let first = measure(disk, fio, seconds, tracing(pair % 2 == 1)?)?;
+                let second = measure(disk, fio, seconds, tracing(pair % 2 == 0)?)?;
                 let (base, test) = if pair % 2 == 1 { (second, first) } else { (first, second) };
                 for (i, figures) in all.iter_mut().enumerate() {
                     figures.push(Pair { boot: pair, base: base[i], test: test[i] });

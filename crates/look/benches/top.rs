@@ -1,6 +1,7 @@
 //! What `vmio top` costs beside many guests, at one look a second: stand-ins with a hypervisor's
 //! command line and threads, which do nothing. `cargo bench -p vmio-look --bench top
-//! [-- GUESTS [SECONDS]]`. Prints figures, judges nothing. As root the eBPF programs are loaded.
+//! [-- GUESTS [SECONDS] [calls]]`, with `calls` as with its option. Prints figures, judges nothing. As root the eBPF
+//! programs are loaded.
 
 // The bench starts programs, which the crate itself must not.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -66,6 +67,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut sampler = Sampler::new(&node, true, tracing);
     let began = spent();
     let _ = sampler.tick();
+    if std::env::args().any(|word| word == "calls") {
+        let hypervisors = sampler.hypervisors();
+        sampler.watch_calls(&hypervisors);
+    }
     println!(
         "{count} guests with {THREADS} threads each, {}; first look: {:.0} ms",
         sampler.about(),

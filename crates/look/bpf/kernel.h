@@ -19,7 +19,7 @@ typedef __u32 __be32;
 typedef __u32 __wsum;
 
 /* include/uapi/linux/bpf.h */
-enum { BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_HASH = 5, BPF_MAP_TYPE_LRU_HASH = 9 };
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_HASH = 5, BPF_MAP_TYPE_LRU_HASH = 9 };
 enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_F_NO_PREALLOC = 1 };
 
@@ -148,6 +148,16 @@ struct kthread {
 
 struct worker {
 	char desc[24];
+};
+
+/* include/linux/io_uring_types.h */
+struct io_cqe {
+	__s32 res;
+};
+
+struct io_kiocb {
+	__u8 opcode;
+	struct io_cqe cqe;
 };
 
 #pragma clang attribute pop

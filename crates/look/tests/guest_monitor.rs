@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use vmio_look::{HostView, kinds};
 use vmio_model::facts::{Guest, Unread};
+use vmio_model::waterfall::hypervisor::HypervisorCounts;
 use vmio_node::Local;
 use vmio_testbed::net::listens;
 use vmio_testbed::{poll_for, poll_until};
@@ -78,6 +79,16 @@ impl Qemu {
         let mut guest = found.into_iter().find(|g| g.pid == Some(self.child.id())).unwrap();
         kind.ask(&look, &mut guest);
         guest
+    }
+
+    /// What it counted of its disks; otherwise why that is not read.
+    fn counts(&self) -> Result<HypervisorCounts, Vec<String>> {
+        let node = Local::new();
+        let look = HostView::new(&node);
+        let kind = kinds::find("qemu").unwrap();
+        let guest = kind.running(&look).guests.into_iter().find(|g| g.pid == Some(self.child.id())).unwrap();
+        let counts = kind.counts(&look, &guest).unwrap();
+        counts.map_err(|unread| unread.into_iter().map(|unread| unread.why).collect())
     }
 }
 
@@ -200,4 +211,17 @@ fn a_guest_that_is_killed_meanwhile_is_told_so() {
     kind.ask(&look, &mut guest);
     assert!(!monitor_unread(&guest).is_empty(), "{:?}", guest.unread);
     assert_eq!((held(&guest), guest.disks[0].cache.as_deref()), (None, Some("none")));
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn counters_of_disks_are_read_where_the_monitor_is_free() {
+    let qemu = Qemu::start(FREE).settled();
+    // It has not run yet.
+    assert_eq!(poll_for("its monitor answers in time", || qemu.counts()), HypervisorCounts::default());
+    let _other = client(&qemu.socket());
+    let refused = qemu.counts().unwrap_err();
+    assert!(refused[0].contains("in use"), "{refused:?}");
+    let without = Qemu::start(&["-chardev", "socket,id=m,path={}/m.sock,server=on,wait=off", "-mon", "m"]);
+    assert_eq!(without.counts(), Err(vec![]), "a monitor for people is none");
 }

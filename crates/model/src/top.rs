@@ -1,6 +1,7 @@
 //! Users of disks, network and processors, and the guests that suffer: the pure part of `vmio top`, from observations
 //! to rows and verdicts.
 
+pub mod calls;
 pub mod cpu_users;
 pub mod history;
 pub mod journal;

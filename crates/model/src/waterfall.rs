@@ -5,7 +5,10 @@
 //! the application saw (a telescoping sum), whatever was timed.
 
 pub mod cells;
+pub mod host;
+pub mod hypervisor;
 pub mod live;
+pub mod paths;
 
 use std::collections::BTreeMap;
 
@@ -22,8 +25,10 @@ pub enum Layer {
     GuestBlock,
     /// The guest's driver and the virtual device: from the driver to the hypervisor's block layer, and back.
     Virtual,
-    /// The hypervisor's block layer, and the host's system calls, file system and page cache.
+    /// The hypervisor's block layer. Of a run also the host's file system.
     Hypervisor,
+    /// The host's system calls, file system and page cache. Only of a running guest.
+    HostFiles,
     /// The queue of the host's block layer.
     HostBlock,
     /// The disk.
@@ -44,6 +49,7 @@ impl Layer {
             Layer::GuestBlock => "guest's block layer",
             Layer::Virtual => "virtual I/O",
             Layer::Hypervisor => "hypervisor",
+            Layer::HostFiles => "host's file system",
             Layer::HostBlock => "host's block layer",
             Layer::Device => "device",
         }

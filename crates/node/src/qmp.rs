@@ -50,7 +50,7 @@ impl Qmp {
         Self::within(LIMIT, None, guest, stream)
     }
 
-    fn within(limit: Duration, until: Option<Instant>, guest: &str, stream: UnixStream) -> Result<Self> {
+    pub(crate) fn within(limit: Duration, until: Option<Instant>, guest: &str, stream: UnixStream) -> Result<Self> {
         let mut qmp = Self {
             guest: guest.to_owned(),
             stream: BufReader::new(stream),
@@ -184,8 +184,15 @@ fn left(end: Instant) -> Duration {
 }
 
 /// What may be asked of a guest that is not ours. None of these changes anything (QEMU, qapi/*.json).
-const QUERIES: [&str; 6] =
-    ["query-block", "query-named-block-nodes", "query-cpus-fast", "query-iothreads", "query-kvm", "query-version"];
+const QUERIES: [&str; 7] = [
+    "query-block",
+    "query-blockstats",
+    "query-named-block-nodes",
+    "query-cpus-fast",
+    "query-iothreads",
+    "query-kvm",
+    "query-version",
+];
 
 /// Reads a property of an object.
 const GET: &str = "qom-get";

@@ -15,6 +15,7 @@ mod guest_networks;
 mod guest_served;
 mod guest_workloads;
 mod root_blocktrace;
+mod root_calls;
 mod root_cells;
 mod root_components;
 mod root_container;

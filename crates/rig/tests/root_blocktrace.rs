@@ -17,7 +17,7 @@ use vmio_model::top::{Flow, latency};
 use vmio_testbed::{must_be_root, poll_until, skip};
 
 /// Tracing, or the reason why this machine has none, which is then no fault of vmio's.
-fn tracing() -> Option<BlockTrace> {
+pub fn tracing() -> Option<BlockTrace> {
     match BlockTrace::start(&vmio_node::Local::new()) {
         Ok(trace) => Some(trace),
         Err(Error::Unmet(why)) => {

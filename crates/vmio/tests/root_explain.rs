@@ -1,19 +1,25 @@
-//! `vmio explain` of a guest that runs: a bare QEMU whose boot sector reads its disk for ever.
+//! `vmio explain` and `vmio top --calls` of a guest that runs: a bare QEMU whose boot sector reads its disk for ever.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use std::process::{Command, Stdio};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use vmio_node::qmp::Qmp;
 use vmio_testbed::{poll_for, scratch, skip};
 
 use crate::help::schema::fits;
-use crate::root_top_load::{READ, VMIO, guest, name, traces};
+use crate::root_top_load::{READ, VMIO, guest_with, name, traces};
+
+fn explained(dir: &std::path::Path, name: &str, more: &[&str]) -> Output {
+    let mut command = Command::new(VMIO);
+    command.args(["explain", name, "--for", "1s"]).args(more).env("VMIO_STATE", dir.join("state"));
+    command.stdin(Stdio::null()).output().unwrap()
+}
 
 /// What is said of this guest, as text or as JSON.
 fn explain(dir: &std::path::Path, name: &str, more: &[&str]) -> String {
-    let mut command = Command::new(VMIO);
-    command.args(["explain", name, "--for", "1s"]).args(more).env("VMIO_STATE", dir.join("state"));
-    let output = command.stdin(Stdio::null()).output().unwrap();
+    let output = explained(dir, name, more);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -26,7 +32,8 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
         return skip("the block layer cannot be traced here");
     }
     let name = name("layers");
-    let _guest = guest(dir.path(), &name, READ, true);
+    let monitor = format!("unix:{},server=on,wait=off", dir.path().join("m").display());
+    let _guest = guest_with(dir.path(), &name, READ, true, &["-qmp", &monitor]);
     let told = poll_for("the guest reads its disk", || {
         let text = explain(dir.path(), &name, &["--json"]);
         fits("explain", &text);
@@ -46,9 +53,57 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
     }
     // A percentile is known to a quarter, and the whole takes as long as its longest part at least.
     assert!(percentiles("host")[0] * 1.3 >= percentiles("device")[0], "{disk}");
+    // What QEMU waits for is longer than what the disk takes, and its reads are those of the disk.
+    let reads = &told["guest"]["calls"]["reads"];
+    println!("{reads}");
+    let all = reads["asked"]["times"]["mean_seconds"].as_f64().unwrap();
+    let part = |name: &str| reads["split"][name].as_f64().unwrap();
+    let sum = part("file_system_seconds") + part("queue_seconds") + part("device_seconds");
+    assert!((sum / all - 1.0).abs() < 1e-9 && part("device_seconds") > 0.0, "{reads}");
+    let [asked, seen] = [&reads["asked"]["per_second"], &disk["iops"]].map(|rate| rate.as_f64().unwrap());
+    assert!((asked / seen - 1.0).abs() < 0.25, "{asked} reads a second by QEMU, {seen} at the disk");
     assert_eq!(told["guest"]["unseen"].as_array().unwrap().len(), 4, "{told}");
     let text = explain(dir.path(), &name, &[]);
     let last = text.trim_end().lines().next_back().unwrap();
-    assert!(text.contains("device (DAVG)") && text.lines().count() <= 40, "{text}");
+    assert!(text.contains("device (DAVG)") && text.contains("(KAVG)") && text.lines().count() <= 40, "{text}");
     assert!(text.contains("Change first: ") && last.ends_with('.'), "{text}");
+    // By its monitor the hypervisor's own part is told, too, as soon as that answers in time.
+    let told = poll_for("its monitor answers in time", || {
+        let output = explained(dir.path(), &name, &["--json", "--qmp"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        told.filter(|told| told["guest"]["hypervisor"]["reads"]["own_seconds"].is_number()).ok_or(said)
+    });
+    fits("explain", &told.to_string());
+    let above = &told["guest"]["hypervisor"]["reads"];
+    println!("{above}");
+    let [whole, own] = ["whole_seconds", "own_seconds"].map(|field| above[field].as_f64().unwrap());
+    assert!(0.0 < own && own < whole, "{above}");
+    assert_eq!(told["guest"]["unseen"].as_array().unwrap().len(), 3, "{told}");
+    // Its histograms are on meanwhile only.
+    let told = poll_for("its monitor is free", || {
+        let output = explained(dir.path(), &name, &["--json", "--qmp", "--histograms"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        told.filter(|told| told["guest"]["hypervisor"]["reads"]["p99_seconds"].is_number()).ok_or(said)
+    });
+    let above = &told["guest"]["hypervisor"]["reads"];
+    println!("{above}");
+    let [p50, p99] = ["p50_seconds", "p99_seconds"].map(|field| above[field].as_f64().unwrap());
+    assert!(0.0 < p50 && p50 <= p99, "{above}");
+    let stream = UnixStream::connect(dir.path().join("m")).unwrap();
+    let all = Qmp::over(&name, stream).unwrap().execute("query-blockstats", json!({})).unwrap();
+    assert!(all[0]["stats"]["rd_operations"].as_u64() > Some(0), "{all}");
+    assert!(all[0]["stats"].get("rd_latency_histogram").is_none(), "{all}");
+    // The same in top, of all guests.
+    let mut top = Command::new(VMIO);
+    top.args(["top", "--json", "--count", "1", "--interval", "1", "--calls"])
+        .env("VMIO_STATE", dir.path().join("state"));
+    let line = top.stdin(Stdio::null()).output().unwrap().stdout;
+    fits("top", &String::from_utf8_lossy(&line));
+    let told: Value = serde_json::from_slice(&line).unwrap();
+    let row = told["guests"].as_array().unwrap().iter().find(|guest| guest["name"] == name.as_str()).unwrap();
+    assert!(row["kernel_mean_seconds"].as_f64() > Some(0.0), "{row}");
+    let calls = told["calls"].as_array().unwrap().iter().find(|calls| calls["guest"] == name.as_str()).unwrap();
+    assert!(calls["reads"]["asked"]["times"]["p99_seconds"].as_f64() > Some(0.0), "{calls}");
 }

@@ -49,9 +49,14 @@ fn image(dir: &Path, name: &str, code: &[u8]) -> PathBuf {
 
 /// A guest that runs this code, with names for its threads or without.
 pub fn guest(dir: &Path, name: &str, code: &[u8], named: bool) -> Companion {
+    guest_with(dir, name, code, named, &[])
+}
+
+/// The same with these further arguments.
+pub fn guest_with(dir: &Path, name: &str, code: &[u8], named: bool, more: &[&str]) -> Companion {
     let threads = if named { ",debug-threads=on" } else { "" };
     let drive = format!("file={},cache=none", image(dir, name, code).display());
-    boot(&format!("guest={name}{threads}"), &drive, &[])
+    boot(&format!("guest={name}{threads}"), &drive, more)
 }
 
 /// A guest that boots from this drive, and has these further arguments.

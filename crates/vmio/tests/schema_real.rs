@@ -19,7 +19,7 @@ use schema::{fits, named, seen};
 use serde_json::Value;
 use stand_in::StandIn;
 use vmio::cmd::schema::ALL;
-use vmio::report::explain::{Document, GuestLayers, RunLayers, UNSEEN};
+use vmio::report::explain::{Document, GuestLayers, RunLayers, SCHEMA_VERSION, UNSEEN};
 use vmio::report::export::{Format, export};
 use vmio::report::{self, Report};
 use vmio::store::Store;
@@ -31,8 +31,13 @@ use vmio_model::result::{
     SAMPLES, SOURCE, Watched,
 };
 use vmio_model::run::Run;
+use vmio_model::stats::{Estimate, Interval};
+use vmio_model::summary::wires::{Carried, Wire};
 use vmio_model::waterfall::cells::{self, Bound, CellLayers, DeviceView, Times, Untimed, Why};
+use vmio_model::waterfall::host::LiveCalls;
+use vmio_model::waterfall::hypervisor::{HypervisorPart, LiveHypervisor};
 use vmio_model::waterfall::live::{LiveDisk, Thread};
+use vmio_model::waterfall::paths::{Busy, PathLayers};
 use vmio_model::waterfall::{Layer, Waterfall};
 
 /// A guest of QEMU's, with two disks and two network cards.
@@ -266,10 +271,26 @@ fn explained() -> String {
         device: times(),
         host: times(),
     };
+    let calls = LiveCalls { reads: full::asked(Some(full::SPLIT)).reads, ..full::asked(None) };
+    let part = |own_seconds, untimed| {
+        let (per_second, request_bytes, whole_seconds) = (100.0, 4096.0, 2e-3);
+        let (p50_seconds, p99_seconds) = (Some(1.5e-3), Some(9e-3));
+        Some(HypervisorPart {
+            per_second,
+            request_bytes,
+            whole_seconds,
+            p50_seconds,
+            p99_seconds,
+            own_seconds,
+            untimed,
+        })
+    };
     let guest = GuestLayers {
         name: "web1".into(),
         pid: Some(7),
         seconds: 10.0,
+        hypervisor: Some(LiveHypervisor { reads: part(Some(1e-5), None), writes: part(None, Some(Why::NotSeen)) }),
+        calls: Some(calls),
         disks: vec![disk],
         hypervisor_thread: Some(Thread { name: "main loop".into(), cpu_ratio: 0.5 }),
         unseen: UNSEEN.into(),
@@ -292,8 +313,17 @@ fn explained() -> String {
         }),
     };
     let answer = cells::answer(std::slice::from_ref(&cell));
-    let run = RunLayers { run: 1, cells: vec![cell], cells_left_out: 0, emulated: true, answer };
-    vmio::document::text(&Document { schema_version: "1.0", run: Some(run), guest: Some(&guest) })
+    let figure = Estimate { value: 1e3, interval: Some(Interval { low: 9e2, high: 1.1e3 }), n: 5 };
+    let carried = Carried { bytes_per_second: figure, packets_per_second: figure, dropped_packets: figure };
+    let path = PathLayers {
+        key: "FIXTURE".into(),
+        in_guest: true,
+        samples: 5,
+        links: vec![Wire { link: "tap0".into(), received: carried, sent: carried }],
+        processors: vec![Busy { who: "vcpu".into(), cpu_ratio: 0.9 }],
+    };
+    let run = RunLayers { run: 1, cells: vec![cell], paths: vec![path], cells_left_out: 0, emulated: true, answer };
+    vmio::document::text(&Document { schema_version: SCHEMA_VERSION, run: Some(run), guest: Some(&guest) })
 }
 
 /// Every output that a test can have without root and without a guest.

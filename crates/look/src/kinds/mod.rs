@@ -3,8 +3,11 @@
 //!
 //! Adding a kind: a file with a type that implements [`GuestKind`], and its line in [`ALL`].
 
-use vmio_model::facts::{Guest, HostCpu};
+use std::path::PathBuf;
+
+use vmio_model::facts::{Guest, HostCpu, Unread};
 use vmio_model::rules::change::ConfigTool;
+use vmio_model::waterfall::hypervisor::HypervisorCounts;
 use vmio_node::Reader;
 use vmio_node::linux::cpu;
 
@@ -45,6 +48,16 @@ pub trait GuestKind: Sync {
     /// Queries a running guest's hypervisor for missing settings, where that takes nothing from others and changes
     /// nothing.
     fn ask(&self, _host: &HostView<'_>, _guest: &mut Guest) {}
+    /// What a running guest's hypervisor has counted of its disks, or why it may not be queried; `None` where vmio knows
+    /// no such counters.
+    fn counts(&self, _host: &HostView<'_>, _guest: &Guest) -> Option<Result<HypervisorCounts, Vec<Unread>>> {
+        None
+    }
+    /// The socket of a running guest's monitor (QMP), or why it may not be used; `None` where this kind has none. Who looks
+    /// does not use it.
+    fn monitor(&self, _host: &HostView<'_>, _guest: &Guest) -> Option<Result<PathBuf, Vec<Unread>>> {
+        None
+    }
 }
 
 /// Online processors of the host, by number; empty where /sys does not list them.

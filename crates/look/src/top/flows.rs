@@ -1,10 +1,14 @@
 //! Per-process disk traffic from block tracing, behind a trait so that tests can script it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use vmio_model::top::Flow;
+use vmio_model::top::calls::CallLoad;
 use vmio_model::top::load::JournalFlow;
 
 use vmio_node::Reader;
 
+use crate::trace::calls::{self, CallTrace};
 use crate::trace::syncs::SyncTrace;
 use crate::trace::{self, BlockTrace};
 
@@ -44,6 +48,17 @@ pub trait FlowSource: Send {
     fn journals_unseen(&mut self) -> Option<String> {
         None
     }
+    /// Counts from now on what these processes ask of their host, which `here` reads, and no others; without any it
+    /// ends.
+    fn watch_calls(&mut self, _here: &dyn Reader, _pids: &BTreeSet<u32>) {}
+    /// What each of them asked since the last call; empty where that is not seen.
+    fn calls(&mut self) -> BTreeMap<u32, CallLoad> {
+        BTreeMap::new()
+    }
+    /// What of that is not seen, in words.
+    fn calls_unseen(&mut self) -> Option<String> {
+        None
+    }
     /// Name of the source.
     fn about(&self) -> String;
 }
@@ -57,6 +72,14 @@ pub struct Blocks {
     /// Why it is not seen.
     unseen: Option<String>,
     syncs_lost: u64,
+    calls: Option<Calls>,
+}
+
+/// Processes whose calls are counted.
+struct Calls {
+    trace: std::result::Result<CallTrace, calls::Error>,
+    watched: BTreeSet<u32>,
+    lost: u64,
 }
 
 /// Words for waits in fsync that are not seen.
@@ -75,7 +98,7 @@ impl Blocks {
             Ok(syncs) => (syncs, None),
             Err(why) => (None, Some(unseen(&why))),
         };
-        Ok(Blocks { trace, lost: 0, syncs, unseen, syncs_lost: 0 })
+        Ok(Blocks { trace, lost: 0, syncs, unseen, syncs_lost: 0, calls: None })
     }
 }
 
@@ -102,6 +125,44 @@ impl FlowSource for Blocks {
         let lost = all.saturating_sub(std::mem::replace(&mut self.syncs_lost, all));
         let full = || format!("{lost} writes or fsyncs were not counted: too many processes use file systems at once");
         self.unseen.clone().or_else(|| (lost > 0).then(full))
+    }
+    fn watch_calls(&mut self, here: &dyn Reader, pids: &BTreeSet<u32>) {
+        if pids.is_empty() {
+            self.calls = None;
+            return;
+        }
+        let start = || Calls { trace: CallTrace::start(here), watched: BTreeSet::new(), lost: 0 };
+        let calls = self.calls.get_or_insert_with(start);
+        if calls.watched != *pids {
+            let failed = calls.trace.as_mut().ok().and_then(|trace| trace.watch(pids).err());
+            if let Some(why) = failed {
+                calls.trace = Err(why);
+            }
+            calls.watched.clone_from(pids);
+        }
+    }
+    fn calls(&mut self) -> BTreeMap<u32, CallLoad> {
+        let Some(calls) = &mut self.calls else { return BTreeMap::new() };
+        let taken = match &mut calls.trace {
+            Ok(trace) => trace.take(),
+            Err(_) => return BTreeMap::new(),
+        };
+        taken.unwrap_or_else(|why| {
+            calls.trace = Err(why);
+            BTreeMap::new()
+        })
+    }
+    fn calls_unseen(&mut self) -> Option<String> {
+        let calls = self.calls.as_mut()?;
+        let trace = match &calls.trace {
+            Ok(trace) => trace,
+            Err(why) => return Some(format!("system calls of hypervisors are not seen: {why}")),
+        };
+        let all = trace.lost();
+        let lost = all.saturating_sub(std::mem::replace(&mut calls.lost, all));
+        let full = || format!("{lost} calls of hypervisors were not counted: too many at once");
+        let lacks = |name: &str| format!("requests by io_uring are not seen: the kernel has no tracepoint {name}");
+        (lost > 0).then(full).or_else(|| trace.lacks().map(lacks))
     }
     fn about(&self) -> String {
         "disks by eBPF".into()

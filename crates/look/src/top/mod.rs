@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmio_model::facts::Guest;
 use vmio_model::rate::BitRate;
 use vmio_model::top::Flow;
+use vmio_model::top::calls::CallLoad;
 use vmio_model::top::cpu_users::{ProcessLoad, Processes, estimated, grouped, ran};
 use vmio_model::top::journal;
 use vmio_model::top::load::{CpuLoad, Device, Interval, JournalFlow, JournalLoad, Packets, ThreadLoad};
@@ -77,6 +78,7 @@ pub struct Sampler<'a> {
     /// The guest whose threads are told.
     watched: Option<u32>,
     threads: Vec<ThreadLoad>,
+    calls: BTreeMap<u32, CallLoad>,
 }
 
 /// The disks and uplinks of the machine.
@@ -116,6 +118,7 @@ impl<'a> Sampler<'a> {
             processes_read: 0.0,
             watched: None,
             threads: Vec::new(),
+            calls: BTreeMap::new(),
         }
     }
 
@@ -135,6 +138,26 @@ impl<'a> Sampler<'a> {
     /// The busiest threads of the guest that is watched, in the last interval.
     pub fn threads(&self) -> &[ThreadLoad] {
         &self.threads
+    }
+
+    /// Counts what these hypervisors ask of their host from now on, for [`Sampler::calls`]. That costs all processes of
+    /// the host a little; without any it ends. Called after a tick, the next one has the counts of a whole interval.
+    /// Nothing without tracing.
+    pub fn watch_calls(&mut self, pids: &BTreeSet<u32>) {
+        if let Some(flows) = &mut self.flows {
+            flows.watch_calls(self.node, pids);
+        }
+    }
+
+    /// What this one asked in the last interval; `None` where it is not watched or that is not seen.
+    pub fn calls(&self, pid: u32) -> Option<&CallLoad> {
+        self.calls.get(&pid)
+    }
+
+    /// The processes of guests with a hypervisor, as the last search found them. What a container asks of the kernel is
+    /// not a hypervisor's.
+    pub fn hypervisors(&self) -> BTreeSet<u32> {
+        self.roster.members.iter().filter(|m| !m.guest.shares_kernel()).map(|m| m.pid()).collect()
     }
 
     /// The guest of this process, as the last search found it.
@@ -214,6 +237,7 @@ impl<'a> Sampler<'a> {
         // The counters are read together, with nothing slow in between.
         let taken = self.take();
         let journals = self.flows.as_mut().map_or_else(Vec::new, |flows| flows.journals());
+        self.calls = self.flows.as_mut().map_or_else(BTreeMap::new, |flows| flows.calls());
         let files = &mut self.files;
         reading.at_seconds = reader.clock_seconds().unwrap_or(now);
         let wanted = &self.hardware.disks;
@@ -237,6 +261,7 @@ impl<'a> Sampler<'a> {
             reading.notes.push(format!("{lost} requests could not be traced: {why}"));
         }
         reading.notes.extend(self.flows.as_mut().and_then(|flows| flows.journals_unseen()));
+        reading.notes.extend(self.flows.as_mut().and_then(|flows| flows.calls_unseen()));
         self.notes(&mut reading);
         (reading, taken, journals)
     }

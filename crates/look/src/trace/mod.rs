@@ -18,6 +18,7 @@ use vmio_node::linux::process::{self, Status};
 use crate::require::{Check, Missing, Requirement, unmet};
 use loader::Aligned;
 
+pub mod calls;
 pub mod loader;
 mod read;
 pub mod syncs;

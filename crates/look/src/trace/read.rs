@@ -118,7 +118,7 @@ pub(super) fn flow(key: &[u8], values: &[u8]) -> Option<Flow> {
 }
 
 /// Adds the counts by bucket that stand here; whether there were any.
-fn add(to: &mut Latency, counts: &[u8]) -> bool {
+pub(super) fn add(to: &mut Latency, counts: &[u8]) -> bool {
     let mut any = false;
     for (count, at) in to.counts.iter_mut().zip((0..).step_by(4)) {
         let more = u32_at(counts, at);

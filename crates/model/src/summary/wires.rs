@@ -30,7 +30,7 @@ pub struct Carried {
 }
 
 /// The interfaces of this host, in order of appearance.
-pub(super) fn wires(samples: &[&Sample]) -> Vec<Wire> {
+pub(crate) fn wires(samples: &[&Sample]) -> Vec<Wire> {
     let mut by_link: Vec<(&str, Vec<&ProbeResult>)> = Vec::new();
     for seen in samples.iter().flat_map(|sample| &sample.seen).filter(|seen| seen.node.is_empty()) {
         let Watched::Link(link) = &seen.watched else { continue };

@@ -3,9 +3,6 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::policy::Direction;
-use crate::rate::BitRate;
-
 use super::cpu_users::ProcessLoad;
 use super::latency::Latency;
 use super::load::{
@@ -13,6 +10,10 @@ use super::load::{
 };
 use super::process::OtherKind;
 use super::share::{self, Basis};
+
+mod guard;
+
+pub use guard::GuardRow;
 
 /// What a guest waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -120,35 +121,11 @@ pub struct GuestRow {
     pub rest_ratio: Option<f64>,
     /// Share of the time in which its vCPUs were runnable that they waited for a processor.
     pub steal_ratio: Option<f64>,
+    /// Mean time that its hypervisor waits for the host without the device, of a request to its disks; `None` unless that
+    /// is asked for.
+    pub kernel_mean_seconds: Option<f64>,
     /// Limits of a guard on its interfaces, one for each direction; `None` without a guard on this host.
     pub guard: Option<Vec<GuardRow>>,
-}
-
-/// Limits of a guard on a guest's interface in one direction.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct GuardRow {
-    /// The interface on the host.
-    pub interface: String,
-    /// Its uplink.
-    pub uplink: String,
-    /// The direction, seen from the guest.
-    pub direction: Direction,
-    /// Its class.
-    pub class: String,
-    /// Its effective minimum.
-    pub min_bps: BitRate,
-    /// Its maximum.
-    pub max_bps: BitRate,
-    /// Its current limit; `None` without one of its own.
-    pub limit_bps: Option<BitRate>,
-    /// Where its excess waits: `held`, `queued`, `nic`, `none`.
-    pub waits: Option<String>,
-    /// Bytes waiting on the host.
-    pub waiting_bytes: u64,
-    /// Share of the interval in which it was held back: its packets waited or were dropped.
-    pub held_ratio: Option<f64>,
-    /// Packets a second dropped at its limit.
-    pub drops_per_second: Option<f64>,
 }
 
 /// Disk traffic.
@@ -172,8 +149,12 @@ pub struct DiskRow {
     pub latency_mean_seconds: Option<f64>,
     /// The part of that mean in the queue of the host's block layer; `None` without tracing.
     pub queued_mean_seconds: Option<f64>,
-    /// The part of it at the device; `None` without tracing.
+    /// 99th percentile of that part.
+    pub queued_p99_seconds: Option<f64>,
+    /// The part of the mean at the device; `None` without tracing.
     pub device_mean_seconds: Option<f64>,
+    /// 99th percentile of that part.
+    pub device_p99_seconds: Option<f64>,
     /// Its requests in flight or queued, on average (Little's law).
     pub queue_depth: Option<f64>,
     /// Its share of the time that all requests spent at the disks (of bytes, where times are unknown: see `basis` of
@@ -329,6 +310,7 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
     let traced = both.queued_seconds.is_some();
     let mean = |time: Option<f64>| time.filter(|_| traced).zip(requests).map(|(time, n)| time / n);
     let quantile = |q| both.latency.as_ref().and_then(|l| l.quantile_seconds(q));
+    let p99 = |of: &Option<Latency>| of.as_ref().and_then(Latency::p99_seconds);
     // Where only bytes are counted, no bytes means no requests.
     let iops = |side: &Transfer| match side.requests {
         Some(n) => Some(per_second(n as f64, seconds)),
@@ -341,10 +323,12 @@ fn disk(disks: &[DiskLoad], known: bool, seconds: f64, share: Option<f64>) -> Di
         write_bytes_per_second: Some(per_second(writes.bytes as f64, seconds)),
         request_bytes: requests.map(|n| both.bytes as f64 / n),
         latency_p50_seconds: quantile(0.5),
-        latency_p99_seconds: both.latency.as_ref().and_then(Latency::p99_seconds),
+        latency_p99_seconds: p99(&both.latency),
         latency_mean_seconds: spent.zip(requests).map(|(time, n)| time / n),
         queued_mean_seconds: mean(both.queued_seconds),
+        queued_p99_seconds: p99(&both.in_queue),
         device_mean_seconds: mean(both.device_seconds),
+        device_p99_seconds: p99(&both.at_device),
         queue_depth: spent.map(|time| per_second(time, seconds)).or(idle.then_some(0.0)),
         // Without requests the share is 0, whatever the others do; an unknown share stays unknown.
         device_share_ratio: share.or(idle.then_some(0.0)),
@@ -394,7 +378,8 @@ fn guest(load: &GuestLoad, seconds: f64, host_cpus: u32, share: Option<f64>) -> 
         rest_ratio: ratio(|c| c.rest),
         // One that was never runnable never waited.
         steal_ratio: cpu.filter(|_| named).map(|c| c.vcpu.wait_ratio().unwrap_or(0.0)),
-        // Filled in by callers that query a guard.
+        // Filled in by callers that time its calls, and that query a guard.
+        kernel_mean_seconds: None,
         guard: None,
     }
 }

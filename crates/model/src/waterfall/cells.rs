@@ -16,11 +16,11 @@ use crate::run::Run;
 
 /// A layer may have so many times the application's requests, or of such a size: start and end of programs are among
 /// them.
-const SAME: f64 = 1.25;
+pub(super) const SAME: f64 = 1.25;
 /// Below this share of the application's requests a layer has only what a cache above it left, of any size.
-const FEW: f64 = 0.05;
+pub(super) const FEW: f64 = 0.05;
 /// By this share of a request's time a layer may take longer than the one above it: two clocks and two windows.
-const CLOCKS: f64 = 0.02;
+pub(super) const CLOCKS: f64 = 0.02;
 /// Share of the time from which a device, a processor or a thread is full.
 pub(super) const FULL: f64 = 0.9;
 
@@ -51,6 +51,9 @@ pub enum Why {
     /// The requests there take longer than the layer above waits: it does not wait for them (read-ahead, writing back),
     /// or they are of others.
     NotWaitedFor,
+    /// They are handed over by a call that does not wait for their end (io_submit(2)), and no other tells it. Only of a
+    /// running guest.
+    EndNotSeen,
 }
 
 /// A layer that is not told apart from the one above it.
@@ -242,7 +245,7 @@ fn counted(sample: &Sample, layer: Layer) -> Result<Counted, Why> {
     let side = sample.cell.lead.side.to_string();
     let mut of_guest = sample.seen.iter().filter(|seen| seen.node == side);
     let found = match layer {
-        Layer::Application | Layer::Virtual | Layer::Device => return Err(Why::NoProbe),
+        Layer::Application | Layer::Virtual | Layer::HostFiles | Layer::Device => return Err(Why::NoProbe),
         Layer::GuestBlock => of_guest.find_map(DeviceUse::of).map(|disk| Counted::of_disk(&disk)),
         Layer::Hypervisor => {
             of_guest.find(|seen| matches!(seen.watched, Watched::Drive(_))).and_then(Counted::of_drive)
@@ -278,7 +281,7 @@ fn probe(layer: Layer) -> Option<&'static str> {
     match layer {
         Layer::GuestBlock | Layer::HostBlock => Some("diskstats"),
         Layer::Hypervisor => Some("blockstats"),
-        Layer::Application | Layer::Virtual | Layer::Device => None,
+        Layer::Application | Layer::Virtual | Layer::HostFiles | Layer::Device => None,
     }
 }
 

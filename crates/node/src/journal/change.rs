@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal::error::NotUndone;
 use crate::journal::held::Identity;
+use crate::journal::histograms::Histograms;
 use crate::journal::loops;
 use crate::journal::removal::{self, OurDir};
 use crate::journal::servers::answering;
@@ -100,6 +101,8 @@ pub enum Change {
     /// A volume in a volume group or pool; undone by its system's own tools when it bears the
     /// owner's mark.
     Volume(Volume),
+    /// Latency histograms of a QEMU that is not vmio's own; undone by switching them off.
+    Histograms(Histograms),
 }
 
 /// The owner of a change, and the circumstances of its undo.
@@ -159,6 +162,7 @@ impl Change {
             | Self::Loop { backing: path, .. }
             | Self::Mount { target: path }
             | Self::OwnDisk { target: path } => vec![path],
+            Self::Histograms(Histograms { monitor, .. }) => vec![monitor],
             Self::Cgroup { paths } => paths.iter().map(PathBuf::as_path).collect(),
         };
         paths.into_iter().find(|p| !p.is_absolute())
@@ -199,6 +203,7 @@ impl Change {
                 answering(&path, remove)?
             }
             Self::Volume(volume) => volume.undo(),
+            Self::Histograms(histograms) => histograms.undo(),
             Self::Loop { backing, file } => loops::detach(backing, *file, OPEN_LIMIT),
             Self::Mount { target } | Self::OwnDisk { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
@@ -227,6 +232,7 @@ impl fmt::Display for Change {
             Self::TraceInstance { path } => write!(f, "trace instance {}", path.display()),
             Self::Sysfs { path, .. } => write!(f, "value of {}", path.display()),
             Self::Volume(volume) => volume.fmt(f),
+            Self::Histograms(histograms) => write!(f, "{histograms}"),
         }
     }
 }

@@ -73,6 +73,8 @@ pub(crate) enum NotUndone {
 
     #[error("cannot remove {volume}: {why}; {}", by_hand(volume))]
     Volume { volume: Box<Volume>, why: VolumeFailure },
+    #[error("cannot switch off the latency histograms of {guest}: {why}; they cost it little")]
+    Histograms { guest: String, why: String },
     /// It was undone and cannot be struck out.
     #[error(transparent)]
     Journal(#[from] crate::Error),

@@ -12,6 +12,7 @@ pub(crate) mod bounds;
 pub(crate) mod change;
 pub(crate) mod error;
 pub mod held;
+pub mod histograms;
 pub(crate) mod io_task;
 pub mod loops;
 pub mod reaper;

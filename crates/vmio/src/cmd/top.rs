@@ -18,6 +18,8 @@ Examples:
   vmio top --json --count 6 --interval 10
                            the same for one minute
   vmio top --sort latency --columns disk --filter db
+  vmio top --calls --columns disk
+                           also the host's part of each guest's requests
 
 Changes no guest and no setting. As root it loads eBPF programs at tracepoints
 of the block layer and of ext4, to see which process sends which requests to
@@ -50,6 +52,9 @@ pub struct Args {
     /// Do not load eBPF programs
     #[arg(long)]
     no_ebpf: bool,
+    /// Also time what each hypervisor asks of the host; that makes each system call of the host a little slower
+    #[arg(long, conflicts_with = "no_ebpf")]
+    calls: bool,
 }
 
 /// Shortest and longest interval.
@@ -87,6 +92,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         sort: args.sort,
         filter: args.filter.clone(),
         no_ebpf: args.no_ebpf,
+        calls: args.calls,
         guard: in_force::socket(context),
     };
     top::run(&options, context)

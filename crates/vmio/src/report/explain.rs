@@ -6,7 +6,10 @@ use vmio_model::failure::Failure;
 use vmio_model::result::Accel;
 use vmio_model::run::Run;
 use vmio_model::waterfall::cells::{self, Answer, Bound, CellLayers, DeviceView, Times, Untimed, Why};
+use vmio_model::waterfall::host::LiveCalls;
+use vmio_model::waterfall::hypervisor::LiveHypervisor;
 use vmio_model::waterfall::live::{LiveDisk, Thread};
+use vmio_model::waterfall::paths::{self as network, PathLayers};
 use vmio_model::waterfall::{Layer, Part};
 use vmio_model::words::count;
 
@@ -15,8 +18,13 @@ use super::document::{
 };
 use super::format::{bytes, percent, three, time};
 
+mod guest;
+mod paths;
+
+pub use guest::guest;
+
 /// Version of the JSON.
-pub const SCHEMA_VERSION: &str = "1.0";
+pub const SCHEMA_VERSION: &str = "1.1";
 /// Most cells in a table of a terminal, so that all has 40 lines.
 const SHOWN: usize = 9;
 /// So few cells are told in full.
@@ -46,8 +54,10 @@ pub struct RunLayers {
     pub run: i64,
     /// Its disk cells with one actor on this host.
     pub cells: Vec<CellLayers>,
-    /// Cells that are not told: of networks, of the processor, of several actors, of another machine, and those of which
-    /// no sample counts.
+    /// Its network cells with one actor on this host.
+    pub paths: Vec<PathLayers>,
+    /// Cells that are not told: of the processor, of several actors, of another machine, and those of which no sample
+    /// counts.
     pub cells_left_out: usize,
     /// Whether its guests ran under software emulation: then sizes say nothing about hardware virtualisation.
     pub emulated: bool,
@@ -63,18 +73,20 @@ impl RunLayers {
     pub fn of(run: &Run, submissions: &[Option<f64>], only: Option<&str>) -> Result<Self, Failure> {
         let mut cells = cells::of_run(run, submissions);
         let all: std::collections::BTreeSet<String> = run.samples.iter().map(|s| s.cell.key()).collect();
-        let cells_left_out = all.len().saturating_sub(cells.len());
+        let mut paths = network::of_run(run);
+        let cells_left_out = all.len().saturating_sub(cells.len() + paths.len());
         if let Some(text) = only {
             cells.retain(|cell| cell.key.contains(text));
-            if cells.is_empty() {
-                let what = format!("no disk cell of run {} has {text:?} in its name", run.id);
+            paths.retain(|path| path.key.contains(text));
+            if cells.is_empty() && paths.is_empty() {
+                let what = format!("no disk cell of run {}, and none of a network, has {text:?} in its name", run.id);
                 let help = "`vmio explain RUN --verbose` lists them";
                 return Err(Failure::new(vmio_model::failure::Exit::Usage, what).help(help));
             }
         }
         let emulated = run.environment.accel == Some(Accel::Tcg);
         let answer = cells::answer(&cells);
-        Ok(Self { run: run.id, cells, cells_left_out, emulated, answer })
+        Ok(Self { run: run.id, cells, paths, cells_left_out, emulated, answer })
     }
 }
 
@@ -87,6 +99,10 @@ pub struct GuestLayers {
     pub pid: Option<u32>,
     /// Seconds that it was watched.
     pub seconds: f64,
+    /// Its hypervisor's part of the requests; `None` if there were none, or that was not asked for.
+    pub hypervisor: Option<LiveHypervisor>,
+    /// What its hypervisor asked of the host for its disks; `None` if nothing, or where that is not seen.
+    pub calls: Option<LiveCalls>,
     /// The disks of the host that it used, that with most requests at once first. Empty if it used none, or without
     /// tracing.
     pub disks: Vec<LiveDisk>,
@@ -99,7 +115,8 @@ pub struct GuestLayers {
     pub notes: Vec<String>,
 }
 
-/// The layers that nothing times from outside of a guest.
+/// The layers that nothing times from outside of a guest; without the calls of its hypervisor, the host's file system,
+/// too.
 pub const UNSEEN: [Layer; 4] = [Layer::Application, Layer::GuestBlock, Layer::Virtual, Layer::Hypervisor];
 
 /// Makes a table of cells, without this text in their names.
@@ -122,48 +139,54 @@ fn columns_of(part: &Part) -> Vec<usize> {
 pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
     let mut doc = document::Document::new(format!("Run {}: where the time of one request goes", of.run));
     doc.only(In::TERMINAL, heading(2, &doc.title));
-    if of.cells.is_empty() {
-        let none = "It has no disk cell with one actor on this host that counts: networks are not explained yet.";
-        doc.put(say((0, 0), none));
+    if of.cells.is_empty() && of.paths.is_empty() {
+        doc.put(say((0, 0), "It has no cell of a disk or a network with one actor on this host that counts."));
         return doc;
     }
-    let timed: Vec<&CellLayers> = of.cells.iter().filter(|cell| cell.waterfall.is_some()).collect();
     if of.cells.len() <= IN_FULL {
         of.cells.iter().for_each(|cell| in_full(&mut doc, cell));
     } else {
-        let same = same_attachment(&of.cells);
-        if let Some(same) = &same {
-            let what = format!("All disks of guests: {}", same.trim_start_matches(','));
-            doc.only(In::TERMINAL, paragraph(Kind::Dim, (0, 0), what));
-        }
-        let same = same.as_deref();
-        tables(&mut doc, &timed, times_table, same, verbose);
-        let mut parts = timed.iter().filter_map(|cell| cell.waterfall.as_ref()).flat_map(|w| &w.parts);
-        if parts.any(|part| columns_of(part).len() > 1) {
-            let what = format!("{JOINED} is told together with the next figure to its right.");
-            doc.put(paragraph(Kind::Dim, (0, 0), what));
-        }
-        not_told(&mut doc, &of.cells);
-        let seen: Vec<&CellLayers> = of.cells.iter().filter(|cell| cell.device.is_some()).collect();
-        if !seen.is_empty() {
-            doc.gap();
-            tables(&mut doc, &seen, device_table, same, verbose);
-        }
+        in_tables(&mut doc, &of.cells, verbose);
     }
+    paths::put(&mut doc, &of.paths, of.cells.is_empty(), verbose);
     if of.cells_left_out > 0 {
         let what = count(of.cells_left_out, "cell");
         doc.put(paragraph(
             Kind::Dim,
             (0, 0),
-            format!("Not explained: {what} without a disk here, of several actors, or not proved warm."),
+            format!("Not explained: {what} of the processor, of several actors, not here, or not proved warm."),
         ));
     }
     if of.emulated {
         let emulated = "Guests ran under software emulation (TCG): rely on directions, not on sizes.";
         doc.put(paragraph(Kind::Warning, (0, 2), emulated));
     }
-    doc.put(say((0, 0), Text::from(Span::Bold(in_words(of)))));
+    let answer = if of.cells.is_empty() { paths::in_words(&of.paths) } else { in_words(of) };
+    doc.put(say((0, 0), Text::from(Span::Bold(answer))));
     doc
+}
+
+/// Many disk cells.
+fn in_tables(doc: &mut document::Document, cells: &[CellLayers], verbose: bool) {
+    let timed: Vec<&CellLayers> = cells.iter().filter(|cell| cell.waterfall.is_some()).collect();
+    let same = same_attachment(cells);
+    if let Some(same) = &same {
+        let what = format!("All disks of guests: {}", same.trim_start_matches(','));
+        doc.only(In::TERMINAL, paragraph(Kind::Dim, (0, 0), what));
+    }
+    let same = same.as_deref();
+    tables(doc, &timed, times_table, same, verbose);
+    let mut parts = timed.iter().filter_map(|cell| cell.waterfall.as_ref()).flat_map(|w| &w.parts);
+    if parts.any(|part| columns_of(part).len() > 1) {
+        let what = format!("{JOINED} is told together with the next figure to its right.");
+        doc.put(paragraph(Kind::Dim, (0, 0), what));
+    }
+    not_told(doc, cells);
+    let seen: Vec<&CellLayers> = cells.iter().filter(|cell| cell.device.is_some()).collect();
+    if !seen.is_empty() {
+        doc.gap();
+        tables(doc, &seen, device_table, same, verbose);
+    }
 }
 
 /// A table, on a terminal with at most [`SHOWN`] cells, those of guests first, and without what all have in their names.
@@ -289,6 +312,7 @@ fn reason(why: Why, probe: Option<&str>) -> String {
         Why::OtherSize => "requests have another size there".to_owned(),
         Why::MoreRequests => "requests of others are among them".to_owned(),
         Why::NotWaitedFor => "requests take longer there than the layer above waits for them".to_owned(),
+        Why::EndNotSeen => "requests are handed over by io_submit, and their end is no system call".to_owned(),
     }
 }
 
@@ -352,56 +376,4 @@ fn most_common_limit(cells: &[CellLayers]) -> String {
     let cells = count(bounds.len(), "cell");
     let limit = limit(*most);
     format!("No request could be split. Limit of bandwidth in {} of {cells} of guests: {limit}.", times(most))
-}
-
-/// A guest as a document.
-pub fn guest(of: &GuestLayers) -> document::Document {
-    let GuestLayers { name, pid, seconds, disks, hypervisor_thread, unseen, notes } = of;
-    let mut doc = document::Document::new(format!("{name}: where the time of one request goes"));
-    doc.only(In::TERMINAL, heading(2, &doc.title));
-    let process = pid.map_or(String::new(), |pid| format!("Process {pid}, watched"));
-    doc.put(say((0, 0), format!("{process} for {} from outside. The guest is not touched.", time(*seconds))));
-    let none = || vec![DASH.to_owned(); 3];
-    for disk in disks {
-        doc.gap();
-        let rate = format!("{} requests/s of {}", three(disk.iops), bytes(disk.request_bytes.round() as u64));
-        doc.put(heading(3, format!("{}: {rate}, {} at once", disk.name, three(disk.queue_depth))));
-        let columns = ["mean", "p50", "p99"].map(|head| Column::new(head, 9).gap(1));
-        let hidden = Part { layers: unseen.clone(), seconds: 0.0 }.words();
-        let row = |name: &str, times: &Times| Row::new(name, three_times(times));
-        let rows = [
-            Row::new("inside the guest and its hypervisor", none()),
-            row("host's block layer, queue (QAVG)", &disk.queue),
-            row("device (DAVG)", &disk.device),
-            row("both", &disk.host),
-        ];
-        doc.put(Table::new("Layer", Layout::new(38), columns).with(rows).into());
-        doc.put(paragraph(Kind::Dim, (0, 2), format!("Not seen from outside: {hidden}.")));
-    }
-    if let Some(thread) = hypervisor_thread {
-        doc.put(say((0, 0), format!("Its thread {} uses {} of a processor.", thread.name, percent(thread.cpu_ratio))));
-    }
-    doc.put(list((0, 2), notes.iter().map(String::as_str)));
-    doc.gap();
-    doc.put(say((0, 0), Text::from(Span::Bold(live_answer(of)))));
-    doc
-}
-
-fn three_times(times: &Times) -> Vec<String> {
-    vec![time(times.mean_seconds), known(times.p50_seconds), known(times.p99_seconds)]
-}
-
-fn live_answer(of: &GuestLayers) -> String {
-    if let Some(thread) = of.hypervisor_thread.as_ref().filter(|thread| thread.is_full()) {
-        let used = percent(thread.cpu_ratio);
-        return format!("Change first: hypervisor. Its thread {} is full ({used} of a processor).", thread.name);
-    }
-    match of.disks.first() {
-        Some(disk) => {
-            let (layer, ratio) = disk.longest();
-            let (layer, ratio) = (layer.words(), percent(ratio));
-            format!("Change first: {layer} of {}. It is {ratio} of what the host sees of a request.", disk.name)
-        }
-        None => "No request of this guest was seen at a disk of the host.".to_owned(),
-    }
 }

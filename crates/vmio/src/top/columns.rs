@@ -186,6 +186,12 @@ pub const ALL: &[Column] = &[
         |g| g.disk.device_mean_seconds,
         |_, x| time(x, None),
     ),
+    column(
+        ('K', "kernel", "KERNEL", "mean time of its requests in the host but the device (KAVG); with --calls"),
+        [6, D, 3],
+        |g| g.kernel_mean_seconds,
+        |_, x| time(x, None),
+    ),
     column(('z', "size", "SIZE", "mean size of its requests"), [5, D, 6], |g| g.disk.request_bytes, |_, x| size(x)),
     column(
         ('e', "depth", "DEPTH", "its requests at once, on average"),
@@ -281,22 +287,37 @@ pub fn find(name: &str) -> Option<&'static Column> {
     ALL.iter().find(|c| names(c).any(|own| own.eq_ignore_ascii_case(name)))
 }
 
+/// What is known of guests on some hosts only; without it its columns are left out.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    /// The limits of a guard.
+    pub guard: bool,
+    /// How long the host takes for the calls of hypervisors.
+    pub calls: bool,
+}
+
+impl Known {
+    fn has(self, column: &Column) -> bool {
+        (self.guard || !is_of_guard(column)) && (self.calls || column.name != "kernel")
+    }
+}
+
 /// Columns of a set that fit beside a name of `name` characters: those of the highest rank are left out. Beside the
 /// overview stand the columns of further sets, each whole, where there is room; those of a guard, first, where one
 /// runs.
-pub fn fitting(width: u16, name: u16, set: Set, guard: bool) -> Vec<&'static Column> {
+pub fn fitting(width: u16, name: u16, set: Set, known: Known) -> Vec<&'static Column> {
     let needed = |kept: &[&Column]| name + kept.iter().map(|c| c.width + 1).sum::<u16>();
     let mut rank = ALL.iter().map(|c| c.rank).max().unwrap_or(0);
     let mut sets = set.bit();
     let of = |sets: u8, rank: u8| -> Vec<&'static Column> {
-        ALL.iter().filter(|c| c.sets & sets != 0 && c.rank <= rank && (guard || !is_of_guard(c))).collect()
+        ALL.iter().filter(|c| c.sets & sets != 0 && c.rank <= rank && known.has(c)).collect()
     };
     while rank > 0 && needed(&of(sets, rank)) > width {
         rank -= 1;
     }
     let whole = needed(&of(sets, u8::MAX)) <= width;
     if set == Set::Overview && whole {
-        let more = guard.then_some(Set::Guard).into_iter().chain([Set::Disk, Set::Network, Set::Processor]);
+        let more = known.guard.then_some(Set::Guard).into_iter().chain([Set::Disk, Set::Network, Set::Processor]);
         for next in more {
             if needed(&of(sets | next.bit(), u8::MAX)) <= width {
                 sets |= next.bit();
@@ -307,7 +328,7 @@ pub fn fitting(width: u16, name: u16, set: Set, guard: bool) -> Vec<&'static Col
     of(sets, rank)
 }
 
-/// Whether only a guard knows it; without a guard the column is left out.
+/// Whether only a guard knows it.
 fn is_of_guard(column: &Column) -> bool {
     column.is_in(Set::Guard) && !matches!(column.name, "cpu" | "received" | "sent")
 }
@@ -361,45 +382,5 @@ fn bytes(g: &GuestRow) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_column_has_a_key_and_a_name_of_its_own() {
-        // Keys that the program uses itself.
-        let taken = ['q', 'p', '/', '+', '-', 'h', 'j', 'k', ' ', '?', '1', '2', '3', '4', '5'];
-        for (i, column) in ALL.iter().enumerate() {
-            assert!(!taken.contains(&column.key), "{}", column.name);
-            assert!(ALL[..i].iter().all(|c| c.key != column.key && c.name != column.name), "{} twice", column.name);
-            assert!(column.title.chars().count() <= usize::from(column.width), "{}", column.name);
-            assert!(find(column.name).is_some());
-        }
-        assert!(find("nothing").is_none());
-        for set in Set::ALL {
-            assert_eq!((Set::find(set.name()), set.step(1).step(-1)), (Some(set), set));
-        }
-        assert_eq!((Set::Overview.step(1), Set::Overview.step(-1)), (Set::Disk, Set::Guard));
-    }
-
-    #[test]
-    fn what_matters_stays_when_it_gets_narrow() {
-        let titles = |w, set| fitting(w, 17, set, true).iter().map(|c| c.title).collect::<Vec<_>>();
-        let overview = ["CPU%", "HOST%", "MEM", "WAIT%", "MB/s", "NETMb", "DROP", "WORST WAIT"];
-        // With the longest name that is not cut and a VMID, all of these have room in 80 columns.
-        assert_eq!(fitting(80, 17 + 5, Set::Overview, true).iter().map(|c| c.title).collect::<Vec<_>>(), overview);
-        assert_eq!(titles(40, Set::Overview), ["CPU%", "WAIT%"]);
-        assert_eq!(titles(80, Set::Disk)[..4], ["CPU%", "DISK%", "R/s", "W/s"]);
-        let shown = |c: &&Column| c.name != "load";
-        assert_eq!(fitting(300, 17, Set::Overview, true).len(), ALL.iter().filter(shown).count());
-        assert!(fitting(300, 17, Set::Overview, false).iter().all(|c| c.title != "HELD%"));
-        assert!(titles(125, Set::Overview).contains(&"HELD%"), "a guard's come first");
-        for set in Set::ALL {
-            for (width, guard) in (40..=220).flat_map(|w| [(w, true), (w, false)]) {
-                let columns = fitting(width, 17, set, guard);
-                let needed: u16 = 17 + columns.iter().map(|c| c.width + 1).sum::<u16>();
-                assert!(columns.first().is_some_and(|c| c.title == "CPU%"), "{set:?} {width}");
-                assert!(needed <= width, "{set:?} {width}: {needed}");
-            }
-        }
-    }
-}
+#[path = "columns_tests.rs"]
+mod tests;

@@ -65,7 +65,7 @@ pub fn lines(screen: &Screen, id: &GuestId, minutes: &Minutes, ascii: bool, widt
         }
     }
     if let Some(opened) = opened {
-        for cells in [&opened.disks, &opened.nics, &opened.journals, &opened.threads] {
+        for cells in [&opened.disks, &opened.calls, &opened.nics, &opened.journals, &opened.threads] {
             lines.extend(table(cells, width));
         }
     }

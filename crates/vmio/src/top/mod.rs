@@ -10,7 +10,9 @@ use std::time::SystemTime;
 use vmio_look::top::{Blocks, FlowSource, Sampler, flows};
 use vmio_look::trace;
 use vmio_model::failure::Exit;
+use vmio_model::top::load::{GuestLoad, Interval};
 use vmio_model::top::{History, waits};
+use vmio_model::waterfall::host;
 use vmio_node::Local;
 use vmio_node::linux::process;
 
@@ -36,7 +38,7 @@ mod tests;
 
 use columns::{Column, Set};
 use opened::Opened;
-use screen::Screen;
+use screen::{GuestCalls, Screen};
 
 /// The options of `vmio top`.
 #[derive(Debug, Clone)]
@@ -54,6 +56,8 @@ pub struct Options {
     pub filter: String,
     /// Load no eBPF programs.
     pub no_ebpf: bool,
+    /// Time the calls of all hypervisors.
+    pub calls: bool,
     /// Socket of the guard that is asked.
     pub guard: PathBuf,
 }
@@ -66,16 +70,29 @@ pub fn run(options: &Options, context: &Context) -> Outcome {
         term::note("not a terminal: one interval, as with --once");
     }
     let local = Local::new();
-    let mut sampler = Sampler::new(&local, true, tracing(options.no_ebpf, " (--no-ebpf: do not load them)"));
+    let hint = if options.calls {
+        " (with --calls also at those of system calls and io_uring)"
+    } else {
+        " (--no-ebpf: do not load them)"
+    };
+    let mut sampler = Sampler::new(&local, true, tracing(options.no_ebpf, hint));
     let mut history = History::default();
     let mut guard = guard::Guard::at(&options.guard);
     let next = |opened: Option<u32>| {
         sampler.watch(opened);
-        let interval = sampler.tick()?;
+        let interval = sampler.tick();
+        let mut watched = sampler.hypervisors();
+        watched.retain(|pid| options.calls || Some(*pid) == opened);
+        sampler.watch_calls(&watched);
+        let interval = interval?;
         let mut screen = Screen::of(&interval, &history, &sampler.about());
         screen.notes.extend(guard.ask(&interval, &mut screen.guests));
         screen.guests.iter_mut().for_each(waits::add_guard);
-        screen.opened = opened.and_then(|pid| Opened::of(pid, sampler.guest(pid), &interval, sampler.threads()));
+        screen.add_calls(calls(&sampler, &interval));
+        screen.opened = opened.and_then(|pid| {
+            let asked = screen.calls.iter().find(|one| one.pid == pid).map(|one| &one.calls);
+            Opened::of(pid, sampler.guest(pid), &interval, sampler.threads(), asked)
+        });
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         screen.at_unix_seconds = now.map_or(0.0, |now| now.as_secs_f64());
         history.remember(&interval);
@@ -89,6 +106,16 @@ pub fn run(options: &Options, context: &Context) -> Outcome {
     }
     let count = options.count.or((!context.json).then_some(1));
     stream::run(options, count, context, next)
+}
+
+/// What hypervisors asked of the host in an interval, as far as that is counted.
+fn calls(sampler: &Sampler<'_>, interval: &Interval) -> Vec<GuestCalls> {
+    let of = |load: &GuestLoad| {
+        let pid = load.pid?;
+        let calls = host::calls(sampler.calls(pid)?, load, interval.seconds)?;
+        Some(GuestCalls { guest: load.name.clone(), pid, calls })
+    };
+    interval.guests.iter().filter_map(of).collect()
 }
 
 /// Whether the terminal shows characters beyond ASCII: its locale is UTF-8 (locale(7)), and it is not the console of

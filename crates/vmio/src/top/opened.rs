@@ -1,9 +1,11 @@
 //! What the page of a guest shows besides its row: its devices, the busiest threads of its hypervisor, its limits.
 
 use vmio_model::facts::{Guest, Subject};
+use vmio_model::top::Latency;
 use vmio_model::top::journal::{self, JournalRow};
 use vmio_model::top::load::{Device, DeviceLoad, DiskLoad, GuestLoad, Interval, NicLoad, ThreadLoad};
 use vmio_model::top::rows::mean_flush;
+use vmio_model::waterfall::host::{Asked, HostPart, LiveCalls, Split};
 
 use super::figures::{figure, memory, percent, short, time};
 
@@ -16,6 +18,8 @@ pub struct Opened {
     pub about: String,
     /// Its disks.
     pub disks: Vec<Vec<String>>,
+    /// What its hypervisor asks of the host for them.
+    pub calls: Vec<Vec<String>>,
     /// Its network devices.
     pub nics: Vec<Vec<String>>,
     /// Users of the file systems with a journal that it uses.
@@ -28,13 +32,20 @@ pub struct Opened {
 
 impl Opened {
     /// The guest of this process in an interval; `None` where it is not there.
-    pub fn of(pid: u32, guest: Option<&Guest>, interval: &Interval, threads: &[ThreadLoad]) -> Option<Opened> {
+    pub fn of(
+        pid: u32,
+        guest: Option<&Guest>,
+        interval: &Interval,
+        threads: &[ThreadLoad],
+        asked: Option<&LiveCalls>,
+    ) -> Option<Opened> {
         let load = interval.guests.iter().find(|g| g.pid == Some(pid))?;
         let s = interval.seconds;
         Some(Opened {
             pid,
             about: about(pid, guest, load),
             disks: disks(load, &interval.devices, s),
+            calls: asked.map_or(Vec::new(), calls),
             nics: nics(&load.nics, s),
             journals: journals(&load.name, &journal::rows(interval)),
             threads: titled(
@@ -75,20 +86,49 @@ fn disks(load: &GuestLoad, devices: &[DeviceLoad], seconds: f64) -> Vec<Vec<Stri
     let rate = |x: u64| if seconds > 0.0 { x as f64 / seconds } else { 0.0 };
     let row = |d: &DiskLoad| {
         let both = d.both();
-        let quantile = |q| both.latency.as_ref().and_then(|l| l.quantile_seconds(q));
+        let median = both.latency.as_ref().and_then(|l| l.quantile_seconds(0.5));
+        let p99 = |of: &Option<Latency>| time(of.as_ref().and_then(Latency::p99_seconds), None);
         let spent = both.device_seconds.map(|at| at + both.queued_seconds.unwrap_or(0.0));
         vec![
             name(d.device),
             short(d.reads.requests.map(rate)),
             short(d.writes.requests.map(rate)),
             figure(Some(rate(both.bytes) / 1e6)),
-            time(quantile(0.5), None),
-            time(both.latency.as_ref().and_then(vmio_model::top::Latency::p99_seconds), None),
+            time(median, None),
+            p99(&both.latency),
+            p99(&both.in_queue),
+            p99(&both.at_device),
             time(found(d.device).and_then(mean_flush), None),
             figure(spent.filter(|_| seconds > 0.0).map(|spent| spent / seconds)),
         ]
     };
-    titled(&["ON DISK", "R/s", "W/s", "MB/s", "p50", "p99", "FLUSH", "DEPTH"], load.disks.iter().map(row))
+    let titles = ["ON DISK", "R/s", "W/s", "MB/s", "p50", "p99", "QUEUEp99", "DEVp99", "FLUSH", "DEPTH"];
+    titled(&titles, load.disks.iter().map(row))
+}
+
+/// KERNEL is esxtop's KAVG, of which QUEUE is QAVG; DEVICE is DAVG.
+fn calls(calls: &LiveCalls) -> Vec<Vec<String>> {
+    let row = |what: &str, asked: &Asked, split: Option<&Split>| {
+        let part = |of: fn(&Split) -> f64| time(split.map(|split| of(split).max(0.0)), None);
+        let Asked { per_second, times, .. } = asked;
+        vec![
+            what.to_owned(),
+            short(Some(*per_second)),
+            time(Some(times.mean_seconds), None),
+            time(times.p50_seconds, None),
+            time(times.p99_seconds, None),
+            part(Split::kernel_seconds),
+            part(|split| split.queue_seconds),
+            part(|split| split.device_seconds),
+        ]
+    };
+    let LiveCalls { reads, writes, flushes, submissions } = calls;
+    let direction =
+        |(what, part): (&str, &Option<HostPart>)| part.as_ref().map(|part| row(what, &part.asked, part.split.as_ref()));
+    let alone = |(what, asked): (&str, &Option<Asked>)| asked.as_ref().map(|asked| row(what, asked, None));
+    let rows = [("reads", reads), ("writes, flushes", writes)].into_iter().filter_map(direction);
+    let more = [("flushes alone", flushes), ("io_submit", submissions)].into_iter().filter_map(alone);
+    titled(&["ASKS THE HOST", "/s", "MEAN", "p50", "p99", "KERNEL", "QUEUE", "DEVICE"], rows.chain(more))
 }
 
 fn nics(all: &[NicLoad], seconds: f64) -> Vec<Vec<String>> {

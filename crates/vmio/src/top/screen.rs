@@ -9,8 +9,9 @@ use vmio_model::top::rows::{DeviceRow, GuestRow, OtherRow, ProcessRow, rows};
 use vmio_model::top::share::Basis;
 use vmio_model::top::verdict::{Verdict, nothing, verdicts};
 use vmio_model::top::{History, verdict, waits};
+use vmio_model::waterfall::host::LiveCalls;
 
-use super::columns::{self, Column, Set};
+use super::columns::{self, Column, Known, Set};
 use super::figures::{figure, percent, short, time};
 use super::opened::Opened;
 use super::totals::Totals;
@@ -34,6 +35,18 @@ pub const DISK: usize = 10;
 pub const LEAST_NAME: usize = 8;
 const NOTE: &str = "note: ";
 
+/// What a guest's hypervisor asked of the host.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct GuestCalls {
+    /// Name of the guest.
+    pub guest: String,
+    /// Its process.
+    pub pid: u32,
+    /// The calls.
+    #[serde(flatten)]
+    pub calls: LiveCalls,
+}
+
 /// One interval as it is shown. The fields are those of `--json`.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Screen {
@@ -55,6 +68,8 @@ pub struct Screen {
     pub devices: Vec<DeviceRow>,
     /// Guests.
     pub guests: Vec<GuestRow>,
+    /// What the hypervisors of guests asked of the host for their disks; empty unless that is asked for.
+    pub calls: Vec<GuestCalls>,
     /// Guests that the filter left out.
     pub guests_left_out: usize,
     /// What no guest explains.
@@ -85,7 +100,7 @@ impl Screen {
         let verdicts = verdicts(interval, history);
         waits::fill(&mut all.guests, interval, &verdicts);
         Screen {
-            schema_version: "1.2",
+            schema_version: "1.3",
             at_unix_seconds: 0.0,
             seconds: interval.seconds,
             source: source.to_owned(),
@@ -95,6 +110,7 @@ impl Screen {
             totals: Totals::of(interval, &all),
             devices: all.devices,
             guests: all.guests,
+            calls: Vec::new(),
             guests_left_out: 0,
             others: all.others,
             journals: journal::rows(interval),
@@ -107,6 +123,15 @@ impl Screen {
         }
     }
 
+    /// Adds what hypervisors asked of the host.
+    pub fn add_calls(&mut self, calls: Vec<GuestCalls>) {
+        for guest in &mut self.guests {
+            let own = calls.iter().find(|one| Some(one.pid) == guest.pid);
+            guest.kernel_mean_seconds = own.and_then(|one| one.calls.kernel_seconds());
+        }
+        self.calls = calls;
+    }
+
     /// Sorts guests and leaves out those without the filter's text in their names. Verdicts stay
     /// whole.
     #[must_use]
@@ -114,6 +139,7 @@ impl Screen {
         let all = self.guests.len();
         let wanted = filter.to_lowercase();
         self.guests.retain(|g| g.name.to_lowercase().contains(&wanted));
+        self.calls.retain(|calls| self.guests.iter().any(|g| g.pid == Some(calls.pid)));
         self.guests_left_out = all - self.guests.len();
         columns::sort(&mut self.guests, by);
         self
@@ -181,8 +207,11 @@ impl Screen {
         let all = names.iter().chain(totals.iter().map(|row| &row.name));
         let widest = all.map(|n| fit::columns(n)).max().unwrap_or(0).max(LEAST_NAME);
         let vmids = self.vmid_width().map_or(0, |w| w + 1);
-        let guard = self.guests.iter().any(|g| g.guard.is_some());
-        (names, columns::fitting(width as u16, (widest + vmids) as u16, set, guard))
+        let known = Known {
+            guard: self.guests.iter().any(|g| g.guard.is_some()),
+            calls: self.guests.iter().any(|g| g.kernel_mean_seconds.is_some()),
+        };
+        (names, columns::fitting(width as u16, (widest + vmids) as u16, set, known))
     }
 
     /// The lines of the host and of all guests.

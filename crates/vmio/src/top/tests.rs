@@ -18,6 +18,8 @@ use super::screen::Screen;
 use super::{columns, view};
 use crate::term::Style;
 
+mod calls;
+
 const VDA: Device = (254, 0);
 
 fn transfer(requests: u64, bytes_each: u64, seconds_each: f64) -> Transfer {
@@ -262,7 +264,7 @@ fn text_and_json_say_the_same() {
     let text = screen.text(Set::Overview, Style::PLAIN, 120);
     compare(&text.lines().map(str::to_owned).collect::<Vec<_>>(), include_str!("../../tests/fixtures/top/once.txt"));
     let json: serde_json::Value = serde_json::from_str(&screen.json()).unwrap();
-    assert_eq!(json["schema_version"], "1.2");
+    assert_eq!(json["schema_version"], "1.3");
     assert_eq!(json["verdicts"][0]["culprits"][0]["guest"], "flood");
     assert_eq!(json["verdicts"][0]["resource"], "disk");
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -341,7 +343,7 @@ fn a_guest_has_a_page_that_outlives_it() {
     for _ in 0..3 {
         let mut next = screen();
         let interval = second(vec![guest("flood", transfer(7800, 4096, 4e-3), 1.2)]);
-        next.opened = Opened::of(flood, None, &interval, &[]);
+        next.opened = Opened::of(flood, None, &interval, &[], None);
         app.show(next);
     }
     for (width, height) in [(80, 24), (200, 50)] {
@@ -360,7 +362,7 @@ fn a_guest_has_a_page_that_outlives_it() {
     assert!(before.last().unwrap().starts_with("PAUSED "), "{before:#?}");
     let mut next = screen();
     next.guests.iter_mut().for_each(|guest| guest.cpu_of_guest_ratio = Some(0.01));
-    next.opened = Opened::of(flood, None, &second(vec![guest("flood", transfer(1, 4096, 4e-3), 0.1)]), &[]);
+    next.opened = Opened::of(flood, None, &second(vec![guest("flood", transfer(1, 4096, 4e-3), 0.1)]), &[], None);
     app.show(next);
     assert_eq!(drawn(&app, 80, 24), before);
     press(&mut app, KeyCode::Char('p'));
@@ -383,7 +385,7 @@ fn a_page_shows_no_escape_sequences() {
     app.show(Screen::of(&interval, &History::default(), ""));
     press(&mut app, KeyCode::Enter);
     let mut next = Screen::of(&interval, &History::default(), "");
-    next.opened = Opened::of(pid("web"), None, &interval, &[]);
+    next.opened = Opened::of(pid("web"), None, &interval, &[], None);
     app.show(next);
     for line in view::lines(&app, 120, 50) {
         assert!(!line.to_string().contains(['\x1b', '\x07']), "{line:?}");

@@ -4,7 +4,7 @@
 
 use vmio::report::scan::diff::{Diff, Earlier};
 use vmio::report::scan::{View, json};
-use vmio::top::screen::Screen;
+use vmio::top::screen::{GuestCalls, Screen};
 use vmio_model::cell::{DetectZeroes, Options, State, Subject};
 use vmio_model::facts::{
     Below, Busiest, Conntrack, DeletedFile, Details, DiscardEnds, Discards, Disk, Extents, Fact, Governor, Hop,
@@ -22,6 +22,8 @@ use vmio_model::top::load::{JournalLoad, JournalUser};
 use vmio_model::top::process::OtherKind;
 use vmio_model::top::rows::GuardRow;
 use vmio_model::top::{History, Latency};
+use vmio_model::waterfall::cells::{Times, Why};
+use vmio_model::waterfall::host::{Asked, HostPart, LiveCalls, Split};
 
 fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
@@ -324,7 +326,21 @@ pub fn top() -> Screen {
         held_ratio: Some(0.5),
         drops_per_second: Some(0.0),
     }]);
+    let calls = |calls| GuestCalls { guest: "db".into(), pid: 7, calls };
+    screen.add_calls([Some(SPLIT), None].map(|split| calls(asked(split))).into());
     screen
+}
+
+/// Where the time of a hypervisor's calls goes.
+pub const SPLIT: Split = Split { file_system_seconds: 1e-4, queue_seconds: 1e-4, device_seconds: 8e-4 };
+
+/// What a hypervisor asked of the host, by every kind of call.
+pub fn asked(split: Option<Split>) -> LiveCalls {
+    let times = Times { mean_seconds: 1e-3, p50_seconds: Some(9e-4), p99_seconds: Some(4e-3) };
+    let asked = Asked { per_second: 100.0, mean_size: 4096.0, times };
+    let untimed = split.is_none().then_some(Why::EndNotSeen);
+    let part = HostPart { asked: asked.clone(), split, untimed };
+    LiveCalls { reads: Some(part.clone()), writes: Some(part), flushes: Some(asked.clone()), submissions: Some(asked) }
 }
 
 /// An interval in which nothing is used up.
@@ -337,17 +353,9 @@ fn transfer(requests: u64, seconds_each: f64) -> Transfer {
     (0..requests).for_each(|_| latency.add((seconds_each * 1e6) as u64));
     let device_seconds = Some(requests as f64 * seconds_each);
     let (requests, bytes) = (Some(requests), requests * 4096);
-    let at_device = Some(latency.clone());
+    let [at_device, in_queue] = [(); 2].map(|()| Some(latency.clone()));
     let queued_seconds = Some(0.0);
-    Transfer {
-        requests,
-        bytes,
-        device_seconds,
-        queued_seconds,
-        latency: Some(latency),
-        at_device,
-        ..Transfer::default()
-    }
+    Transfer { requests, bytes, device_seconds, queued_seconds, latency: Some(latency), at_device, in_queue }
 }
 
 fn packets(packets: u64) -> Packets {

@@ -11,9 +11,11 @@ mod processors;
 mod system;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use vmio_model::facts::{Guest, HostCpu, Unread};
 use vmio_model::rules::change::ConfigTool;
+use vmio_model::waterfall::hypervisor::HypervisorCounts;
 use vmio_node::linux::process::COMMAND_LINE_BYTES;
 
 use super::process::Process;
@@ -44,6 +46,12 @@ impl GuestKind for Qemu {
     fn ask(&self, host: &HostView<'_>, guest: &mut Guest) {
         look_closer(host, guest);
         monitor::ask(host, guest);
+    }
+    fn counts(&self, host: &HostView<'_>, guest: &Guest) -> Option<Result<HypervisorCounts, Vec<Unread>>> {
+        Some(monitor::counts(host, guest))
+    }
+    fn monitor(&self, host: &HostView<'_>, guest: &Guest) -> Option<Result<PathBuf, Vec<Unread>>> {
+        Some(monitor::socket_of(host, guest))
     }
 }
 

@@ -44,7 +44,8 @@ fn cells(guest: &GuestRow) -> Vec<String> {
 fn limits_stand_beside_the_guests_that_they_hold() {
     let interval = interval();
     let mut guests = rows(&interval).guests;
-    assert!(columns::fitting(250, 10, Set::Overview, false).iter().all(|c| c.title != "TXLIM"));
+    let none = columns::Known { guard: false, calls: false };
+    assert!(columns::fitting(250, 10, Set::Overview, none).iter().all(|c| c.title != "TXLIM"));
     let counts = beside(&status(1.0, 10), None, &interval, &mut guests).1;
     assert_eq!(cells(&guests[0]), ["10.0", "20.0", "40.0", "100", "-", "-"], "nothing is known of before");
     assert_eq!(guests[1].guard, Some(Vec::new()), "it is nobody's there");

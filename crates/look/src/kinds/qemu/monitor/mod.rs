@@ -14,12 +14,14 @@
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Guest, Unread};
+use vmio_model::waterfall::hypervisor::HypervisorCounts;
 use vmio_node::linux::{mounts, process, sockets};
 
 use crate::host_view::HostView;
 use crate::qemu::options::{CommandLine, Opt};
 use crate::require::Fix;
 
+mod blockstats;
 mod device;
 mod replies;
 
@@ -35,22 +37,61 @@ const KEPT: [&str; 2] = ["/incus/", "/lxd/"];
 
 /// Fills in what the guest's monitor knows better than its command line.
 pub fn ask(host: &HostView<'_>, guest: &mut Guest) {
-    let Some(pid) = guest.pid else { return };
-    let Some(args) = host.processes().iter().find(|p| p.pid == pid).and_then(|p| p.args.as_ref()) else { return };
-    let line = CommandLine::parse(args);
+    // `query-block` reads the sizes of images.
+    let found = find(host, guest, &|pid| on_server(host, guest, Some(pid)));
+    match found {
+        Ok((what, path)) => session(host, guest, &what, &path),
+        Err(refused) => guest.unread.extend(refused),
+    }
+}
+
+/// What QEMU has counted of the guest's disks since it started. That reads no image.
+///
+/// # Errors
+/// Why the monitors may not be queried, or did not answer; empty where the guest has none on a socket.
+pub fn counts(host: &HostView<'_>, guest: &Guest) -> Result<HypervisorCounts, Vec<Unread>> {
+    let (what, path) = find(host, guest, &|_| None)?;
+    let asked = host.monitor(&guest.name, &path, blockstats::ask);
+    let failed =
+        |why: String| vec![Unread { what: what.clone(), why, mend: Fix::Do("try again").remedy(host.reader()) }];
+    match asked {
+        Ok((Ok(counts), _)) => Ok(counts),
+        Ok((Err(why), _)) => Err(failed(why)),
+        Err((unread, _)) => Err(vec![Unread { what: what.clone(), ..unread }]),
+    }
+}
+
+/// The socket of the guest's first monitor that may be used.
+///
+/// # Errors
+/// Why none may; empty where the guest has none on a socket.
+pub fn socket_of(host: &HostView<'_>, guest: &Guest) -> Result<PathBuf, Vec<Unread>> {
+    find(host, guest, &|_| None).map(|(_, path)| path)
+}
+
+/// The guest's first monitor that may be queried, and its socket; otherwise why each may not. `more` has a further reason
+/// of that process.
+fn find(
+    host: &HostView<'_>,
+    guest: &Guest,
+    more: &dyn Fn(u32) -> Option<String>,
+) -> Result<(String, PathBuf), Vec<Unread>> {
     let mut refused = Vec::new();
+    let args = |pid: u32| host.processes().iter().find(|p| p.pid == pid).and_then(|p| p.args.as_ref());
+    let Some((pid, args)) = guest.pid.and_then(|pid| Some((pid, args(pid)?))) else { return Err(refused) };
+    let line = CommandLine::parse(args);
     for monitor in monitors(&line) {
         let what = format!("monitor {}", monitor.name());
-        let usable = usable(host, pid, &line, &monitor).and_then(|path| match on_server(host, guest, Some(pid)) {
+        let usable = usable(host, pid, &line, &monitor).and_then(|path| match more(pid) {
             None => Ok(path),
             Some(why) => Err((why, Fix::Do("its command line was read; query it manually"))),
         });
         match usable {
-            Ok(path) => return session(host, guest, &what, &path),
+            Ok(path) => return Ok((what, path)),
             Err((why, fix)) => refused.push(Unread { what, why, mend: fix.remedy(host.reader()) }),
         }
     }
-    guest.unread.extend(refused);
+    Err(refused)
 }
 
 fn session(host: &HostView<'_>, guest: &mut Guest, what: &str, path: &Path) {
