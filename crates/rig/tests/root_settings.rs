@@ -238,3 +238,44 @@ fn bridge_netfilter_is_set_in_one_namespace() {
     assert!(matches!(&said, Error::Refused(why) if why.contains("vmio does not change its firewall")), "{said}");
     assert_eq!(here(), before);
 }
+
+/// Nobody is plugged in: it is both ends of the link, and the bridge before it.
+#[test]
+#[ignore = "root"]
+fn rate_and_mtu_are_set_of_the_link_to_a_disks_server() {
+    must_be_root();
+    let bed = Bed::new();
+    let host = Namespace::make(&bed.node).unwrap();
+    let link = nets::beside(&bed.node, &host).unwrap();
+    let ports = link.ports(&bed.shared(), &host, nets::REMOTE);
+    let (on_nbd, end) = (actor("nbd"), End::here(bed.shared(), At::Nothing));
+    let mut undos = Undos::default();
+    for (name, value) in [("mtu", "9000"), ("bridge-netfilter", "off"), ("rate", "200mbit")] {
+        let on = Where {
+            actor: &on_nbd,
+            end: &end,
+            ports: &ports,
+            cell: (&[], 0),
+            guards: &BTreeMap::new(),
+            run_dir: Path::new(""),
+            journal: &bed.journal,
+        };
+        let setting = settings::find(name).unwrap();
+        assert_eq!(setting.fits(value, &on_nbd), settings::Fit::Sets, "{name}");
+        assert_eq!(setting.apply(value, &on, &mut undos).unwrap(), value, "{name}");
+    }
+    let count = |program: &str, args: &[&str], word: &str| {
+        let told = |port: &Port| {
+            let command = Exec::new(program).args(args.iter().copied().chain([&*port.interface])).behind(&port.enter);
+            bed.node.exec(&command).unwrap().out()
+        };
+        ports.iter().filter(|port| told(port).contains(word)).count()
+    };
+    let in_force = || {
+        let mtus = count("ip", &["-oneline", "link", "show", "dev"], "mtu 9000 ");
+        (mtus, count("tc", &["qdisc", "show", "dev"], "tbf"))
+    };
+    assert_eq!((ports.len(), in_force()), (3, (3, 2)));
+    undos.take_back(&bed.journal).unwrap();
+    assert_eq!(in_force(), (0, 0));
+}

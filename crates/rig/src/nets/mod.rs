@@ -129,14 +129,19 @@ pub struct NetCtx<'a> {
     pub nodes: &'a Nodes,
 }
 
-/// Another host, which a namespace plays, joined with this one by a link of its own: its end is the path's native one,
-/// and this host the peer [`HOST`].
+/// Another host, which a namespace plays, behind the uplink of a bridge of its own: the path has no actor's end, this
+/// host is the peer [`HOST`], the other one [`REMOTE`].
 ///
 /// # Errors
 /// What could not be built.
 pub fn beside(node: &dyn Node, host: &Namespace) -> Result<NetPath> {
     let (nodes, number) = (&Nodes::default(), host.link_number());
-    veth::Veth.build(&NetCtx { node, host, number, guest: None, actor: None, first: None, nodes })
+    let ctx = NetCtx { node, host, number, guest: None, actor: None, first: None, nodes };
+    let (bridge, mut path) = (ctx.interface("br"), NetPath::empty());
+    bridge::made(&ctx, &bridge, ctx.addresses())?;
+    path.between.push(bridge);
+    uplink::lead_to_remote(&ctx, &mut path)?;
+    Ok(path)
 }
 
 /// The addresses of a network.

@@ -189,8 +189,7 @@ pub trait Prepared: Send {
     fn attached(&self, _asked: &cell::Attachment) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
-    /// The path to the host that serves it, where that is another one: it is that path's own end, and this host
-    /// its peer.
+    /// The path to the host that serves it, where that is another one: its peer [`crate::nets::REMOTE`].
     fn link(&self) -> Option<&NetPath> {
         None
     }

@@ -1,6 +1,7 @@
 //! A disk whose server and client are on two hosts, as storage over a network has it: another host, which a network
 //! namespace plays, serves a written-out raw file by the NBD protocol over TCP, and a guest's hypervisor is its client,
-//! in the namespace that plays this host. Both are joined by a link of the run's own ([`nets::beside`]).
+//! in the namespace that plays this host. Both are joined by a link of the run's own ([`nets::beside`]), whose rate and
+//! MTU are settings of a cell.
 //!
 //! The daemons are those of `served`, one for each attachment; what they spend is the other host's, and no part of the
 //! guest's price. One that has died is started again with the next guest.

@@ -29,7 +29,7 @@ use super::scratch::Scratch;
 use super::{Demands, Error, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT};
 use crate::disks::Storage;
 use crate::disks::places::Pool;
-use crate::nets::NetPath;
+use crate::nets::{NetPath, REMOTE};
 
 mod daemon;
 
@@ -143,7 +143,7 @@ impl Prepared for ServedFile {
         }
         let dir = self.sockets()?;
         let number = at.unwrap_or(self.servers.len());
-        let end = self.link.as_ref().and_then(|link| link.native.as_ref());
+        let end = self.link.as_ref().and_then(|link| link.peers.get(REMOTE));
         let daemon = Daemon::start(&self.node, &self.open, asked, (&dir, number), end)?;
         let storage = daemon.storage.clone();
         match at {

@@ -13,7 +13,7 @@ use super::warm::Warm;
 use super::{OnDisk, PreparedActor, Stager};
 use crate::disks::targets::State;
 use crate::engine::measure::Impossible;
-use crate::nets::HOST;
+use crate::nets::REMOTE;
 use crate::nodes::NodeId;
 use crate::probes::foreign::Circumstances;
 use crate::probes::{Counter, ProbePoint, ProbeSubject};
@@ -113,8 +113,8 @@ impl Stager<'_, '_> {
         let mut ports = Vec::new();
         let link = prepared.link().filter(|_| actor.attachment().is_some());
         if let (Some(link), Some(host)) = (link, &self.bed.paths.host) {
-            ports = link.ports(&self.bed.local, host, HOST);
-            let server = link.native.as_ref().map(|end| End {
+            ports = link.ports(&self.bed.local, host, REMOTE);
+            let server = link.peers.get(REMOTE).map(|end| End {
                 on: NodeId::Played,
                 enter: end.enter.clone(),
                 ..End::here(self.bed.local.clone(), At::address(end.address))
