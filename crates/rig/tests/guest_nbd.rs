@@ -6,11 +6,12 @@
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Bed, cells, guest};
+use vmio_look::require::find_program;
 use vmio_model::result::{Sample, Watched};
 use vmio_node::linux::process;
 use vmio_node::machine;
 use vmio_rig::engine::measure::Event;
-use vmio_testbed::must_be_root;
+use vmio_testbed::{must_be_root, skip};
 
 /// The process of this run that serves a disk.
 fn server(bed: &Bed) -> Option<u32> {
@@ -70,6 +71,38 @@ fn a_killed_remote_server_is_back_for_the_next_cell() {
         // CPU time of the other host is not counted here.
         let roles = roles(sample);
         assert!(roles.iter().any(|role| role == "vcpu") && !roles.iter().any(|role| role == "server"), "{roles:?}");
+    }
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+    assert_eq!((bed.files(), server(&bed)), (Vec::new(), None));
+}
+
+/// The guest's kernel is the client, over a card of its own, on a link that carries what it is set to.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_reaches_the_server_by_itself() {
+    must_be_root();
+    let bed = Bed::new();
+    if find_program(&bed.node, "nbd-client").is_none() {
+        skip("no nbd-client");
+        return;
+    }
+    let state = guest::state();
+    let text = "baseline = 'none'\n[[matrix]]\nsides = ['qemu']\ndisks = { targets = ['nbd'] }\n\
+                workloads = ['seq-write', 'seq-read']\nsettings = { rate = ['200mbit'], mtu = ['9000'] }\n";
+    let planned = cells::planned(text, &bed.dir(), &state);
+    assert_eq!(planned.skipped(), []);
+    let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |_| {});
+    assert_eq!((run.samples.len(), run.skipped.len()), (2, 0), "{:?}", run.skipped);
+    let place = &run.effective["nbd/qemu"];
+    println!("{place:?}");
+    assert_eq!(place["client"], "NBD over TCP, in the guest");
+    assert!(place.contains_key("client nbd-client") && place["server"].ends_with("NBD over TCP"), "{place:?}");
+    for sample in &run.samples {
+        let bandwidth = sample.result.figure("bandwidth").unwrap();
+        println!("{}: {:.1} MB/s", sample.cell.key(), bandwidth / 1e6);
+        assert!(bandwidth < 25e6 * 1.1, "the link carries 25 MB/s with all headers: {bandwidth}");
+        let uplink = |seen: &Watched| matches!(seen, Watched::Link(name) if name.starts_with("up"));
+        assert!(sample.seen.iter().any(|seen| uplink(&seen.watched)), "{:?}", sample.seen);
     }
     assert_eq!(bed.journal.undo_all(), [""; 0]);
     assert_eq!((bed.files(), server(&bed)), (Vec::new(), None));

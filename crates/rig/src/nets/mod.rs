@@ -7,7 +7,7 @@
 //!
 //! Adding a network: a file with a type that implements [`Network`], and its line in [`ALL`].
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,6 +144,35 @@ pub fn beside(node: &dyn Node, host: &Namespace) -> Result<NetPath> {
     Ok(path)
 }
 
+/// The addresses of guests on the bridge before another host begin here, those of its network's ends are below.
+const FIRST_GUEST: u8 = 10;
+const MOST_GUESTS: u8 = u8::MAX - FIRST_GUEST;
+
+/// Plugs a guest into the bridge before another host ([`beside`]): the path of this number, and the `nth` there, from 0.
+///
+/// # Errors
+/// What could not be built.
+pub fn plug_in(node: &dyn Node, host: &Namespace, link: &NetPath, (number, nth): (u8, usize)) -> Result<NetPath> {
+    let no_room = || Error::NoRoom { most: MOST_GUESTS };
+    let nth = u8::try_from(nth).ok().filter(|nth| *nth < MOST_GUESTS).ok_or_else(no_room)?;
+    let here = link.peers.get(HOST).ok_or_else(no_room)?;
+    let IpAddr::V4(address) = here.address else { return Err(no_room()) };
+    let [first, second, third, _] = address.octets();
+    let [host_end, actor, remote, neighbour] =
+        [1, FIRST_GUEST + nth, 3, 4].map(|last| Ipv4Addr::new(first, second, third, last));
+    let addresses = Addresses { host: host_end, actor, remote, neighbour, prefix: 24 };
+    let nodes = &Nodes::default();
+    let ctx = NetCtx { node, host, number, guest: Some(1), actor: None, first: None, nodes };
+    let mut path = bridge::plugged(&ctx, &here.interface, addresses)?;
+    path.peers = link.peers.clone();
+    path.uplink = link.uplink.clone();
+    // The ports of the bridge before it.
+    let bridge = link.between.len().saturating_sub(1);
+    path.between.splice(0..0, link.between[..bridge].iter().cloned());
+    path.between.extend(link.between[bridge..].iter().cloned());
+    Ok(path)
+}
+
 /// The addresses of a network.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Addresses {
@@ -273,7 +302,7 @@ pub(crate) const UNSHARE: Requirement = Requirement {
 pub(crate) const ROOT: Requirement =
     Requirement { name: "root", why: "makes network namespaces", fix: "run vmio as root", check: root };
 /// What a network that guests are plugged into needs beside.
-const TUN: Requirement = Requirement {
+pub(crate) const TUN: Requirement = Requirement {
     name: "/dev/net/tun",
     why: "is the host's end of a guest's network device",
     fix: "modprobe tun",

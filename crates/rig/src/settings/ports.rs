@@ -124,13 +124,13 @@ pub(super) fn is_served_over_link(actor: &Actor) -> bool {
 
 impl Where<'_> {
     /// The interface that has the actor's address: `2: eth0    inet 198.18.0.2/24 …` (ip-address(8), `-oneline`); none of
-    /// who works on a disk: what reaches its server is this host's.
+    /// who works on a disk, unless its guest reaches that by itself.
     ///
     /// # Errors
     /// When there is none over a path.
     fn own_port(&self) -> Result<Option<Port>> {
         if self.actor.subject.is_disk() {
-            return Ok(None);
+            return Ok(self.card.cloned());
         }
         let none = || Error::Refused("the actor was given no address".into());
         let address = self.end.address().ok_or_else(none)?.to_string();

@@ -29,6 +29,7 @@ mod example;
 pub(super) mod loopdev;
 mod looped;
 mod nbd;
+pub mod own_client;
 mod preallocated;
 mod qcow2;
 mod raw_file;
@@ -39,6 +40,7 @@ mod unfit;
 mod volume;
 
 pub use error::{Error, Result};
+use own_client::OwnClient;
 pub use scratch::not_in_memory;
 pub use unfit::Unfit;
 
@@ -111,6 +113,10 @@ pub trait Target: Sync {
     /// Whether another host serves it, which a namespace plays ([`TargetCtx::host`]).
     fn over_link(&self) -> bool {
         false
+    }
+    /// How a guest reaches it by itself, where it can: then it is over a link too.
+    fn own_client(&self) -> Option<&'static OwnClient> {
+        None
     }
     /// How it is made on another machine than this host, where that can be.
     fn elsewhere(&self) -> Option<elsewhere::Make> {
@@ -325,7 +331,9 @@ mod tests {
             // What loses its data is not written out before: it takes its blocks when they are first written.
             assert!(!target.refilled(None) || space.prepared_bytes == 0, "{name}: {space:?}");
             assert!(target.native_alone().is_none() || target.guests_alone().is_none(), "nobody has {name}");
-            for requirement in target.requirements() {
+            assert!(target.own_client().is_none() || target.over_link(), "{name}");
+            let of_client = target.own_client().map_or(&[][..], |client| client.requirements);
+            for requirement in target.requirements().iter().chain(of_client) {
                 assert!(!requirement.why.is_empty() && !requirement.fix.is_empty(), "{name}: {}", requirement.name);
                 // On a machine with nothing each must be unmet, or it checks nothing.
                 assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
@@ -340,6 +348,7 @@ mod tests {
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
         assert_eq!(names(&|t| t.elsewhere().is_some()), [elsewhere::DEVICE, elsewhere::PREALLOCATED]);
         assert_eq!(names(&|t| t.over_link()), ["nbd"]);
+        assert_eq!(names(&|t| t.own_client().is_some()), ["nbd"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
             ["device", "loop", "loop-nfs", "lvm", "lvm-thin", "zvol", "rbd"]

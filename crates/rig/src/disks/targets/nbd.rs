@@ -6,17 +6,65 @@
 //! The daemons are those of `served`, one for each attachment; what they spend is the other host's, and no part of the
 //! guest's price. One that has died is started again with the next guest.
 //!
+//! A guest can be the client itself, by its own kernel (`nbd-client`), over a card on that link's bridge.
+//!
 //! Natively the client would be the kernel's (`nbd-client`, the module `nbd`), and vmio loads no module.
 
-use vmio_look::require::{Requirement, program};
+use std::path::PathBuf;
+use std::time::Duration;
 
+use vmio_look::require::{Requirement, program};
+use vmio_node::{Exec, Node};
+
+use super::own_client::OwnClient;
 use super::served::{DAEMON, ServedFile};
 use super::{Error, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT};
+use crate::disks::Storage;
 use crate::disks::places::Pool;
 use crate::nets;
 
 /// Entry `nbd`.
 pub struct Nbd;
+
+/// The program by which a kernel becomes a client (nbd-client(8)).
+const CLIENT: &str = "nbd-client";
+/// How long it may take: a guest under emulation is slow.
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+
+const OWN_CLIENT: OwnClient = OwnClient {
+    modules: &["nbd"],
+    programs: &[CLIENT],
+    requirements: &[
+        Requirement {
+            name: CLIENT,
+            why: "connects a guest that reaches the target `nbd` by itself",
+            fix: "apt install nbd-client, or give the guest a driver",
+            check: |reader| program(reader, CLIENT),
+        },
+        nets::TUN,
+    ],
+    connect,
+};
+
+/// It hands the connection to the kernel and ends: what serves the device then is the guest's kernel alone.
+fn connect(guest: &dyn Node, storage: &Storage, nth: usize) -> Result<PathBuf> {
+    let device = PathBuf::from(format!("/dev/nbd{nth}"));
+    let Storage::NbdTcp { server, export } = storage else {
+        return Err(Error::Server { path: device, reason: format!("{CLIENT} is no client of {storage:?}") });
+    };
+    let (host, port) = (server.ip().to_string(), server.port().to_string());
+    // With blocks as those of the disks that a hypervisor makes of it.
+    let command = Exec::new(CLIENT)
+        .args([&*host, &*port, &*device.to_string_lossy(), "-N", export.as_str(), "-b", "512"])
+        .limit(CONNECT_LIMIT);
+    let output = guest.exec(&command)?;
+    if output.ok() {
+        return Ok(device);
+    }
+    let (said, reported) = (output.err(), output.out());
+    let reason = if said.trim().is_empty() { reported.trim() } else { said.trim() };
+    Err(Error::Tool { command: command.shown(), reason: reason.to_owned() })
+}
 
 impl Target for Nbd {
     fn name(&self) -> &'static str {
@@ -57,9 +105,34 @@ impl Target for Nbd {
     fn over_link(&self) -> bool {
         true
     }
+    fn own_client(&self) -> Option<&'static OwnClient> {
+        Some(&OWN_CLIENT)
+    }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         let alone = || Error::Server { path: ctx.dir.clone(), reason: "no namespace plays this host".to_owned() };
         let link = nets::beside(ctx.node, ctx.host.as_ref().ok_or_else(alone)?)?;
         Ok(Box::new(ServedFile::make(ctx, self.name(), Some(link))?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_node::fake::{Fake, fails, says};
+
+    use super::*;
+
+    #[test]
+    fn a_guest_is_connected_by_its_own_client() {
+        let storage = Storage::NbdTcp { server: "198.18.255.3:10810".parse().unwrap(), export: "disk".to_owned() };
+        let guest = Fake::new("guest").command(|_| Some(says("Negotiation: ..size = 64MB\n")));
+        assert_eq!(connect(&guest, &storage, 1).unwrap(), PathBuf::from("/dev/nbd1"));
+        let ran: Vec<String> =
+            guest.ran().iter().map(|cmd| format!("{} {}", cmd.program, cmd.args.join(" "))).collect();
+        assert_eq!(ran, ["nbd-client 198.18.255.3 10810 /dev/nbd1 -N disk -b 512"]);
+        let refusing = Fake::new("guest").command(|_| Some(fails(1, "Error: Socket failed: Connection refused\n")));
+        let said = connect(&refusing, &storage, 0).unwrap_err().to_string();
+        assert!(said.contains("nbd-client") && said.contains("Connection refused"), "{said}");
+        assert!(connect(&guest, &Storage::File("/f".into()), 0).is_err());
     }
 }

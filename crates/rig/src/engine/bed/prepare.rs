@@ -114,7 +114,7 @@ impl<'a> Bed<'a> {
             }
             targets.health = Some(health);
         }
-        let paths = Paths::build(&*local, &cells, host, &parts.nodes)?;
+        let paths = Paths::build(&*local, &cells, host, &parts.nodes, &targets.made)?;
         let natives = native::hold(study, &cells, &*local, &journal);
         let mut environment = run.environment.clone();
         // It is what disks are measured with, and those are on the other machine where there is one.

@@ -9,7 +9,7 @@ use super::paths::{no_co_sender, two_cards_at_once, unreachable};
 use super::why_not::{LeftOut, WhyNot, missing};
 use super::{PlanOptions, elsewhere, states};
 use crate::disks::places::PlaceBackend;
-use crate::disks::targets::{self, Unfit};
+use crate::disks::targets::{self, Unfit, own_client};
 use crate::settings::Fit;
 use crate::{guests, image, nets, settings, workloads};
 
@@ -132,6 +132,7 @@ fn why_not(
             needs.push(&nets::VHOST);
         }
     }
+    needs.extend(own_client::of(actor).map_or(&[][..], |client| client.requirements));
     let workload = workloads::find(&actor.workload)?;
     let target = actor.target().and_then(targets::find);
     let only_read = target.and_then(|target| target.only_read()).filter(|_| workload.traits().writes());

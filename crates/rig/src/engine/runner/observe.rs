@@ -11,6 +11,7 @@ use vmio_model::result::{DeviceUse, Foreign, Mark, Sample, WorkloadResult};
 
 use super::Runner;
 use super::links::Links;
+use crate::disks::targets::own_client;
 use crate::engine::measure::Impossible;
 use crate::engine::stage::settings::{self, Chosen};
 use crate::engine::stage::warm::not_warm;
@@ -177,9 +178,9 @@ impl Runner<'_> {
             error => error.into(),
         };
         let target = prepared.actor.target().and_then(|target| self.bed.targets.made.get_mut(target));
-        match (prepared.actor.attachment(), target) {
+        match (own_client::asked_by(&prepared.actor), target) {
             // Whatever the guest made of it: a server that is gone is the cause.
-            (Some(attachment), Some(target)) => match target.sound(attachment) {
+            (Some(asked), Some(target)) => match target.sound(&asked) {
                 Ok(()) => failed,
                 Err(gone) => anyhow::anyhow!("{gone}; in the guest: {failed:#}"),
             },
