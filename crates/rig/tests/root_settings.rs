@@ -144,6 +144,7 @@ fn helper_victim() {
         device: None,
         force: false,
         pace: None,
+        native: true,
         host: None,
     };
     let target = targets::find("device").unwrap().prepare(&ctx).unwrap();

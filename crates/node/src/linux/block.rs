@@ -227,6 +227,12 @@ impl<'a> Device<'a> {
         Ok(self.reader.read_text(&self.dir.join("loop/dio"))?.trim() == "1")
     }
 
+    /// The process that connected a network block device with its server and serves it; `None` while nobody does
+    /// (`pid`; Linux: drivers/block/nbd.c).
+    pub fn nbd_client(&self) -> Option<u32> {
+        self.value("pid")
+    }
+
     /// Serial number as the disk tells it. virtio-blk has `serial` beside the device; NVMe has it in `device/`; SCSI
     /// and ATA disks answer with page 0x80 of their vital product data (SPC-4, 7.8.15).
     pub fn serial(&self) -> Option<String> {

@@ -106,9 +106,9 @@ pub trait Target: Sync {
     fn native_alone(&self) -> Option<&'static str> {
         None
     }
-    /// Whether only a guest has it, and why.
-    fn guests_alone(&self) -> Option<&'static str> {
-        None
+    /// What this machine must have beside for what works on it under the host's kernel.
+    fn native_requirements(&self) -> &'static [Requirement] {
+        &[]
     }
     /// Whether another host serves it, which a namespace plays ([`TargetCtx::host`]).
     fn over_link(&self) -> bool {
@@ -174,6 +174,10 @@ pub trait Prepared: Send {
     /// of the same kind beside or below it. A file is named by its descriptor
     /// ([`vmio_node::held::by_descriptor`]), since others may exchange what a path leads to.
     fn native(&self) -> &Path;
+    /// The file or device of this machine that it lies on, whose disks are watched.
+    fn lies_on(&self) -> &Path {
+        self.native()
+    }
     /// Whether what was made is still there, unchanged and under its name. Asked after it was made and
     /// before each cell.
     ///
@@ -206,7 +210,7 @@ pub trait Prepared: Send {
     /// After a cell whose disk went through this host's page cache: writes out what that still holds
     /// of what the hypervisor has open, which would else be written during the next cell.
     fn settle(&mut self, _asked: &cell::Attachment) -> Result<()> {
-        scratch::flush(self.native())
+        scratch::flush(self.lies_on())
     }
     /// A cell wrote by such a disk, and its zeroes or discards may have given blocks back: they are not written out
     /// any more, and the next [`Prepared::reset`] or [`Prepared::exchange`] sees to it.
@@ -276,6 +280,8 @@ pub struct TargetCtx<'a> {
     pub force: bool,
     /// `--gentle`: share of the time in which vmio's own writing keeps the disk busy, 0 to 1.
     pub pace: Option<f64>,
+    /// Whether something works on it under the host's kernel.
+    pub native: bool,
     /// The namespace that plays this host, which hypervisors are started in that have a network.
     pub host: Option<Arc<Namespace>>,
 }
@@ -330,10 +336,10 @@ mod tests {
             assert!(space.taken_bytes >= 1 << 20 && space.taken_bytes >= space.prepared_bytes, "{name}: {space:?}");
             // What loses its data is not written out before: it takes its blocks when they are first written.
             assert!(!target.refilled(None) || space.prepared_bytes == 0, "{name}: {space:?}");
-            assert!(target.native_alone().is_none() || target.guests_alone().is_none(), "nobody has {name}");
             assert!(target.own_client().is_none() || target.over_link(), "{name}");
             let of_client = target.own_client().map_or(&[][..], |client| client.requirements);
-            for requirement in target.requirements().iter().chain(of_client) {
+            let natively = target.native_requirements();
+            for requirement in target.requirements().iter().chain(of_client).chain(natively) {
                 assert!(!requirement.why.is_empty() && !requirement.fix.is_empty(), "{name}: {}", requirement.name);
                 // On a machine with nothing each must be unmet, or it checks nothing.
                 assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
@@ -351,7 +357,7 @@ mod tests {
         assert_eq!(names(&|t| t.own_client().is_some()), ["nbd"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
-            ["device", "loop", "loop-nfs", "lvm", "lvm-thin", "zvol", "rbd"]
+            ["device", "loop", "loop-nfs", "nbd", "lvm", "lvm-thin", "zvol", "rbd"]
         );
         assert_eq!(
             names(&|t| t.can_be(State::Fresh, true, None).is_ok()),

@@ -8,15 +8,17 @@
 //!
 //! A guest can be the client itself, by its own kernel (`nbd-client`), over a card on that link's bridge.
 //!
-//! Natively the client would be the kernel's (`nbd-client`, the module `nbd`), and vmio loads no module.
+//! Natively the client is this host's kernel, where that has the module `nbd`: vmio loads none.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use vmio_look::require::{Requirement, program};
-use vmio_node::{Exec, Node};
+use vmio_look::require::{Missing, Requirement, program};
+use vmio_node::Node;
+use vmio_node::linux::block;
 
 use super::own_client::OwnClient;
+use super::served::nbd_client::{CLIENT, client, refused};
 use super::served::{DAEMON, ServedFile};
 use super::{Error, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT};
 use crate::disks::Storage;
@@ -26,8 +28,6 @@ use crate::nets;
 /// Entry `nbd`.
 pub struct Nbd;
 
-/// The program by which a kernel becomes a client (nbd-client(8)).
-const CLIENT: &str = "nbd-client";
 /// How long it may take: a guest under emulation is slow.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
@@ -46,32 +46,12 @@ const OWN_CLIENT: OwnClient = OwnClient {
     connect,
 };
 
-/// It hands the connection to the kernel and ends: what serves the device then is the guest's kernel alone.
-fn connect(guest: &dyn Node, storage: &Storage, nth: usize) -> Result<PathBuf> {
-    let device = PathBuf::from(format!("/dev/nbd{nth}"));
-    let Storage::NbdTcp { server, export } = storage else {
-        return Err(Error::Server { path: device, reason: format!("{CLIENT} is no client of {storage:?}") });
-    };
-    let (host, port) = (server.ip().to_string(), server.port().to_string());
-    // With blocks as those of the disks that a hypervisor makes of it.
-    let command = Exec::new(CLIENT)
-        .args([&*host, &*port, &*device.to_string_lossy(), "-N", export.as_str(), "-b", "512"])
-        .limit(CONNECT_LIMIT);
-    let output = guest.exec(&command)?;
-    if output.ok() {
-        return Ok(device);
-    }
-    let (said, reported) = (output.err(), output.out());
-    let reason = if said.trim().is_empty() { reported.trim() } else { said.trim() };
-    Err(Error::Tool { command: command.shown(), reason: reason.to_owned() })
-}
-
 impl Target for Nbd {
     fn name(&self) -> &'static str {
         "nbd"
     }
     fn about(&self) -> &'static str {
-        "fully written raw file that another host (a namespace) serves by NBD over TCP; guests only"
+        "fully written raw file that another host (a namespace) serves by NBD over TCP: to QEMU, a guest's kernel or this one"
     }
     fn requirements(&self) -> &'static [Requirement] {
         const {
@@ -89,11 +69,27 @@ impl Target for Nbd {
             ]
         }
     }
-    fn guests_alone(&self) -> Option<&'static str> {
-        Some(
-            "nbd has its client in a guest's hypervisor: natively it is the kernel's (nbd-client), and vmio loads \
-             no module for it; compare it with preallocated",
-        )
+    fn native_requirements(&self) -> &'static [Requirement] {
+        &[
+            Requirement {
+                name: "kernel's NBD client",
+                why: "is what this host itself reaches the target `nbd` by",
+                fix: "modprobe nbd, or run the study in a lab host: vmio lab run -- vmio study run NAME --on /srv --yes",
+                check: |reader| {
+                    let without = || Missing::Unlike("this kernel has no module nbd loaded".to_owned());
+                    block::Device::whole(reader, "nbd0").is_there().then_some(()).ok_or_else(without)
+                },
+            },
+            Requirement {
+                name: CLIENT,
+                why: "connects this host's kernel with the server of the target `nbd`",
+                fix: "apt install nbd-client",
+                check: |reader| program(reader, CLIENT),
+            },
+        ]
+    }
+    fn native_is_a_device(&self) -> bool {
+        true
     }
     fn can_be(&self, state: State, _native: bool, _pool: Option<&Pool>) -> Result<(), &'static str> {
         match state {
@@ -111,8 +107,24 @@ impl Target for Nbd {
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         let alone = || Error::Server { path: ctx.dir.clone(), reason: "no namespace plays this host".to_owned() };
         let link = nets::beside(ctx.node, ctx.host.as_ref().ok_or_else(alone)?)?;
-        Ok(Box::new(ServedFile::make(ctx, self.name(), Some(link))?))
+        let mut served = Box::new(ServedFile::make(ctx, self.name(), Some(link))?);
+        if let (true, Some(host)) = (ctx.native, &ctx.host)
+            && let Err(why) = served.reach_natively(host.enter())
+        {
+            // What cannot be taken away is in the journal.
+            let _ = served.remove(ctx.journal);
+            return Err(why);
+        }
+        Ok(served)
     }
+}
+
+/// It hands the connection to the guest's kernel and ends: that alone serves the device then.
+fn connect(guest: &dyn Node, storage: &Storage, nth: usize) -> Result<PathBuf> {
+    let device = PathBuf::from(format!("/dev/nbd{nth}"));
+    let command = client(storage, &device)?.limit(CONNECT_LIMIT);
+    let output = guest.exec(&command)?;
+    if output.ok() { Ok(device) } else { Err(refused(&command, &output)) }
 }
 
 #[cfg(test)]

@@ -119,8 +119,8 @@ impl Stager<'_, '_> {
         }
         let mut stage = Stage { span: Some(span), ..Stage::of(role, end, seconds) };
         let (mut ports, mut card) = (Vec::new(), None);
-        let hypervisors = || prepared.link().filter(|_| actor.attachment().is_some());
-        if let (Some(link), Some(host)) = (self.bed.paths.of(actor).or_else(hypervisors), &self.bed.paths.host) {
+        let link = self.bed.paths.of(actor).or_else(|| prepared.link());
+        if let (Some(link), Some(host)) = (link, &self.bed.paths.host) {
             ports = link.ports(&self.bed.local, host, REMOTE);
             card = own.zip(link.plug.as_ref()).and_then(|((node, _), plug)| card_of(node, plug));
             let uplink = link.uplink.clone().map(|name| ProbeSubject::Link { name, enter: host.enter() });
