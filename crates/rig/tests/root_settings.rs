@@ -253,7 +253,7 @@ fn rate_and_mtu_are_set_of_the_link_to_a_disks_server() {
     let ports = link.ports(&bed.shared(), &host, nets::REMOTE);
     let (on_nbd, end) = (actor("nbd"), End::here(bed.shared(), At::Nothing));
     let mut undos = Undos::default();
-    for (name, value) in [("mtu", "9000"), ("bridge-netfilter", "off"), ("rate", "200mbit")] {
+    for (name, value) in [("mtu", "1500"), ("bridge-netfilter", "off"), ("rate", "200mbit")] {
         let on = Where {
             actor: &on_nbd,
             end: &end,
@@ -276,10 +276,10 @@ fn rate_and_mtu_are_set_of_the_link_to_a_disks_server() {
         ports.iter().filter(|port| told(port).contains(word)).count()
     };
     let in_force = || {
-        let mtus = count("ip", &["-oneline", "link", "show", "dev"], "mtu 9000 ");
+        let mtus = count("ip", &["-oneline", "link", "show", "dev"], "mtu 1500 ");
         (mtus, count("tc", &["qdisc", "show", "dev"], "tbf"))
     };
-    assert_eq!((ports.len(), in_force()), (3, (3, 2)));
+    assert_eq!((ports.len(), in_force()), (3, (3, 2)), "it stands at {}", nets::LINK_MTU);
     undos.take_back(&bed.journal).unwrap();
     assert_eq!(in_force(), (0, 0));
 }

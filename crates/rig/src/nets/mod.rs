@@ -129,6 +129,10 @@ pub struct NetCtx<'a> {
     pub nodes: &'a Nodes,
 }
 
+/// The MTU of a link to another host ([`beside`]), in bytes. A connection's segments never become larger than what both of
+/// its ends took when it was made, so it is made with the largest that cells may set; each cell sets its own.
+pub const LINK_MTU: u32 = 9000;
+
 /// Another host, which a namespace plays, behind the uplink of a bridge of its own: the path has no actor's end, this
 /// host is the peer [`HOST`], the other one [`REMOTE`].
 ///
@@ -141,6 +145,10 @@ pub fn beside(node: &dyn Node, host: &Namespace) -> Result<NetPath> {
     bridge::made(&ctx, &bridge, ctx.addresses())?;
     path.between.push(bridge);
     uplink::lead_to_remote(&ctx, &mut path)?;
+    let far = path.held.iter().map(|beside| &**beside).zip(path.peers.get(REMOTE).map(|end| &end.interface));
+    for (namespace, interface) in far.chain(path.between.iter().map(|port| (host, port))) {
+        namespace.ip(node, &[&format!("link set {interface} mtu {LINK_MTU}")])?;
+    }
     Ok(path)
 }
 
@@ -166,6 +174,10 @@ pub fn plug_in(node: &dyn Node, host: &Namespace, link: &NetPath, (number, nth):
     let mut path = bridge::plugged(&ctx, &here.interface, addresses)?;
     path.peers = link.peers.clone();
     path.uplink = link.uplink.clone();
+    if let Some(plug) = &mut path.plug {
+        host.ip(node, &[&format!("link set {} mtu {LINK_MTU}", plug.tap)])?;
+        plug.mtu = Some(LINK_MTU);
+    }
     // The ports of the bridge before it.
     let bridge = link.between.len().saturating_sub(1);
     path.between.splice(0..0, link.between[..bridge].iter().cloned());
@@ -255,7 +267,7 @@ impl NetCtx<'_> {
             format!("link set {tap} up"),
         ];
         self.host.ip(self.node, &lines.each_ref().map(String::as_str))?;
-        Ok(Plug { tap, mac: mac(self.number), address: addresses.actor.into(), prefix: addresses.prefix })
+        Ok(Plug { tap, mac: mac(self.number), address: addresses.actor.into(), prefix: addresses.prefix, mtu: None })
     }
 }
 

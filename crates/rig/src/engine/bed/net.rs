@@ -239,7 +239,8 @@ mod tests {
             let cells = study.cells();
             let numbered = (0..=u8::MAX).zip(keys(&cells)).map(|(number, key)| {
                 let (tap, address) = (format!("tap{number}"), [198, 19, 1, number].into());
-                let plug = key.nic.as_ref().map(|_| Plug { tap, mac: nets::mac(number), address, prefix: 16 });
+                let plug =
+                    key.nic.as_ref().map(|_| Plug { tap, mac: nets::mac(number), address, prefix: 16, mtu: None });
                 (key, NetPath::to(plug))
             });
             let paths = Paths { host: None, all: numbered.collect() };
