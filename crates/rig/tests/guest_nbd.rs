@@ -1,4 +1,4 @@
-//! A disk whose server and client are on two hosts, the target `nbd`, from the plan to the results.
+//! A disk whose server and client are on two hosts, the targets `nbd` and `aoe`, from the plan to the results.
 //! Run with `cargo test -- --ignored`; the agent must have been built (`make agent`).
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -13,12 +13,17 @@ use vmio_node::machine;
 use vmio_rig::engine::measure::Event;
 use vmio_testbed::{must_be_root, skip};
 
-/// The process of this run that serves a disk.
+/// The process of this run that serves a disk by NBD.
 fn server(bed: &Bed) -> Option<u32> {
+    process_of(bed, "qemu-storage-daemon")
+}
+
+/// The process of this run that is this program.
+fn process_of(bed: &Bed, name: &str) -> Option<u32> {
     let owner = bed.journal.cookie();
     let serves = |pid: &u32| {
         let words = process::command_line(&bed.node, *pid).unwrap_or_default();
-        words.first().is_some_and(|program| program.ends_with("qemu-storage-daemon"))
+        words.first().is_some_and(|program| program.ends_with(name))
     };
     machine::marked_processes(|cookie| cookie == owner).iter().map(|process| process.pid).find(serves)
 }
@@ -130,4 +135,32 @@ fn this_host_reaches_the_server_by_its_own_kernel() {
     assert_eq!((bed.files(), server(&bed)), (Vec::new(), None));
     let connected = (0..16).filter(|n| std::path::Path::new(&format!("/sys/block/nbd{n}/pid")).exists());
     assert_eq!(connected.count(), 0, "no device of this host is connected any more");
+}
+
+/// A request is a frame: its size at the server's disk is that of the link's MTU.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_reaches_a_server_of_ata_over_ethernet() {
+    must_be_root();
+    let bed = Bed::new();
+    if find_program(&bed.node, "vblade").is_none() {
+        skip("no vblade");
+        return;
+    }
+    let text = "baseline = 'none'\n[[matrix]]\nsides = ['qemu']\ndisks = { targets = ['aoe'] }\n\
+                workloads = ['seq-write', 'seq-read']\nsettings = { rate = ['200mbit'], mtu = ['1500', '9000'] }\n";
+    let planned = cells::planned(text, &bed.dir(), &guest::state());
+    assert_eq!(planned.skipped(), []);
+    let run = cells::measure_by(cells::one_round, &planned, &guest::state(), &bed.journal, &mut |_| {});
+    assert_eq!((run.samples.len(), run.skipped.len()), (4, 0), "{:?}", run.skipped);
+    let place = &run.effective["aoe/qemu"];
+    assert!(place["server"].starts_with("vblade") && place["client"].starts_with("ATA over Ethernet"), "{place:?}");
+    for sample in &run.samples {
+        let (key, sectors) = (sample.cell.key(), sample.device().unwrap().request_bytes / 512.0);
+        println!("{key}: {:.1} MB/s, {sectors:.1} sectors", sample.result.figure("bandwidth").unwrap() / 1e6);
+        let is_small = sample.cell.settings["mtu"] == "1500";
+        assert!(if is_small { sectors < 4.0 } else { sectors > 8.0 }, "{key}: {sectors} sectors");
+    }
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+    assert_eq!((bed.files(), process_of(&bed, "vblade")), (Vec::new(), None));
 }

@@ -21,6 +21,7 @@ use crate::disks::Storage;
 use crate::disks::places::{PlaceBackend, Pool};
 use crate::nets::{Namespace, NetPath};
 
+mod aoe;
 mod device;
 pub mod elsewhere;
 mod error;
@@ -53,6 +54,7 @@ pub const ALL: &[&dyn Target] = &[
     &preallocated::Preallocated,
     &served::Served,
     &nbd::Nbd,
+    &aoe::Aoe,
     &qcow2::NEW,
     &qcow2::METADATA,
     &qcow2::FULL_L2,
@@ -104,6 +106,10 @@ pub trait Target: Sync {
     }
     /// Whether no guest has it, and why.
     fn native_alone(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether only a guest that reaches it by itself has it ([`Target::own_client`]), and why.
+    fn by_itself_alone(&self) -> Option<&'static str> {
         None
     }
     /// What this machine must have beside for what works on it under the host's kernel.
@@ -353,8 +359,9 @@ mod tests {
         assert_eq!(names(&|t| t.refilled(Some(&thin)) && !t.refilled(None)), ["device"]);
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
         assert_eq!(names(&|t| t.elsewhere().is_some()), [elsewhere::DEVICE, elsewhere::PREALLOCATED]);
-        assert_eq!(names(&|t| t.over_link()), ["nbd"]);
-        assert_eq!(names(&|t| t.own_client().is_some()), ["nbd"]);
+        assert_eq!(names(&|t| t.over_link()), ["nbd", "aoe"]);
+        assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe"]);
+        assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
             ["device", "loop", "loop-nfs", "nbd", "lvm", "lvm-thin", "zvol", "rbd"]
@@ -364,8 +371,8 @@ mod tests {
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        assert_eq!(of_files[..4], ["loop", "loop-nfs", "served", "nbd"]);
-        assert!(of_files[4..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 10, "{of_files:?}");
+        assert_eq!(of_files[..5], ["loop", "loop-nfs", "served", "nbd", "aoe"]);
+        assert!(of_files[5..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 11, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);

@@ -44,6 +44,7 @@ const OWN_CLIENT: OwnClient = OwnClient {
         nets::TUN,
     ],
     connect,
+    renew: None,
 };
 
 impl Target for Nbd {

@@ -1,7 +1,7 @@
 //! Clients of a guest's own. What another host serves a guest can reach by itself, over a card of its own: then its
 //! hypervisor gives it no disk, and what it works on is a device that its own kernel makes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use vmio_look::require::Requirement;
 use vmio_model::cell::{Actor, Aio, Attachment, Cache};
@@ -20,7 +20,12 @@ pub struct OwnClient {
     pub requirements: &'static [Requirement],
     /// Connects the guest with what serves the target, as the `nth` that it reaches so, from 0. Gives its device there.
     pub connect: fn(guest: &dyn Node, storage: &Storage, nth: usize) -> Result<PathBuf>,
+    /// What it does before each cell, once the settings of its card are in force; `None`: nothing.
+    pub renew: Option<Renew>,
 }
+
+/// Has a guest's client take note of how its card is set up; by its device, and the card.
+pub type Renew = fn(guest: &dyn Node, device: &Path, card: &str) -> Result<()>;
 
 /// How an actor's guest reaches its target by itself; `None` where it has it from its hypervisor, and for what is no guest.
 pub fn of(actor: &Actor) -> Option<&'static OwnClient> {

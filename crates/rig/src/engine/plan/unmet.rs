@@ -140,7 +140,9 @@ fn why_not(
     if let Some(target) = target.filter(|_| actor.side.shares_kernel()) {
         needs.extend(target.native_requirements());
     }
-    if let Some(why) = only_read.or(no_guest) {
+    let not_by_itself = target.and_then(|target| target.by_itself_alone());
+    let not_by_itself = not_by_itself.filter(|_| own_client::of(actor).is_none());
+    if let Some(why) = only_read.or(no_guest).or(not_by_itself) {
         return Some(WhyNot::Target(Unfit::NotFor(why)));
     }
     let own = options.device.is_some() && target.is_some_and(|target| target.takes_device());
@@ -356,11 +358,21 @@ mod tests {
         assert_eq!(told(guest("nbd", "seq-read")), "");
         assert!(told(native("nbd", "seq-read")).contains("kernel's NBD client: this kernel has no module nbd loaded"));
         assert!(told(by_itself("seq-read")).contains("no program nbd-client in PATH; apt install nbd-client"));
+        assert!(told(Cell::on("qemu", "aoe", None, "seq-read")).contains("no program vblade in PATH"));
+        let host = host.installed("vblade").file("/dev/net/tun", "");
+        let told = |cell: &Cell| {
+            let why = why_not(&cell.lead, &host, false, &PlanOptions::default(), Some(&backend));
+            why.map(|why| why.to_string()).unwrap_or_default()
+        };
+        for refused in [guest("aoe", "seq-read"), native("aoe", "seq-read")] {
+            assert!(told(&refused).contains("leave the driver out"), "{}", refused.key());
+        }
+        assert_eq!(told(&Cell::on("qemu", "aoe", None, "seq-read")), "");
         let mut warm = by_itself("dd-read");
         if let Subject::Disk { state, .. } = &mut warm.lead.subject {
             *state = Some(State::WarmGuest);
         }
-        assert!(told(warm).contains("reaches it by itself"));
+        assert!(told(&warm).contains("reaches it by itself"));
     }
 
     #[test]

@@ -233,7 +233,7 @@ fn connect(
     let node = guest.node();
     let device = (client.connect)(&*node, storage, nth)?;
     let made = bed.targets.made.get(target).with_context(|| format!("target {target} is not there"))?;
-    let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = block::name_at(&device).unwrap_or_default();
     let (wanted, found) = (made.bytes(), block::Device::whole(node.reader(), &name).size_bytes());
     anyhow::ensure!(found == Some(wanted), "{} has {found:?} bytes, not {wanted}", device.display());
     let mut all = made.attached(&own_client::asked());

@@ -28,6 +28,17 @@ fn start_quietly(actors: &[PreparedActor]) -> bool {
     actors.iter().all(|prepared| prepared.workload.quiet_start() >= LOOK_BEFORE)
 }
 
+/// Has clients of guests' own take note of what was set of their cards.
+fn renew_clients(actors: &[PreparedActor]) -> anyhow::Result<()> {
+    actors.iter().try_for_each(|prepared| {
+        let renew = own_client::of(&prepared.actor).and_then(|client| client.renew);
+        let end = prepared.workload.roles().last().and_then(|role| prepared.stage.ends.get(role.name));
+        let device = end.and_then(|end| Some((end, end.path()?)));
+        let (Some(renew), Some((end, device)), Some(card)) = (renew, device, &prepared.card) else { return Ok(()) };
+        Ok(renew(&*end.node, device, &card.interface)?)
+    })
+}
+
 impl Runner<'_> {
     /// What others do at the device: its counters for a moment before the cell.
     fn look_before(&self, points: &[ProbePoint]) -> anyhow::Result<Option<DeviceUse>> {
@@ -76,7 +87,8 @@ impl Runner<'_> {
         let (mut put, set) = self.stager().put_settings(chosen, &actors)?;
         let (effective, differs) = (std::mem::take(&mut put.effective), std::mem::take(&mut put.marks));
         let (holds, warmed) = if set.is_ok() { self.stager().warm(&actors) } else { (Vec::new(), Ok(())) };
-        let worked = set.and(warmed).and_then(|()| self.watch_actors(&actors));
+        let renewed = if set.is_ok() { renew_clients(&actors) } else { Ok(()) };
+        let worked = set.and(renewed).and(warmed).and_then(|()| self.watch_actors(&actors));
         let let_go = self.stager().let_go(holds);
         let taken_back = self.stager().take_back(put);
         let taken_back = taken_back.and(let_go).and(self.stager().come_out(inside));

@@ -171,7 +171,7 @@ fn card_of(node: Arc<dyn Node>, plug: &Plug) -> Option<Port> {
 
 /// A disk of a guest as its own kernel sees it.
 fn in_guest(node: Arc<dyn Node>, guest: &str, path: &Path) -> Option<ProbePoint> {
-    let name = block::sysfs_name(path.file_name()?.to_str()?);
+    let name = block::name_at(path)?;
     // Its counters are found by its name.
     let backing = Backing { leaves: [(name, (0, 0))].into(), ..Backing::default() };
     Some(ProbePoint { node, name: guest.to_owned(), subject: ProbeSubject::Disk(backing) })
