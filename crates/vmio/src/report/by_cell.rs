@@ -44,7 +44,7 @@ fn wires(report: &Report<'_>) -> Section {
         title: "What the wire carried".to_owned(),
         meaning: "By the kernel's counters of the interface named with the cell, including headers, next to the \
                   result the program reported. What a tap receives, its guest sent; native cells show the peer's \
-                  interface. \
+                  interface, and cells on a disk that another host serves the uplink to it. \
                   Packets are of both directions (a large one that is split later counts once), drops are per sample. \
                   The time is that of the whole cell, including the start and end of programs, so rates can be lower \
                   than the program's."
