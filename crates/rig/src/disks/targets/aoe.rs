@@ -128,12 +128,12 @@ impl AoeFile {
 
     fn start(&mut self) -> Result<()> {
         let end = self.link.peers.get(REMOTE).ok_or_else(|| self.fail("its link has no other end".to_owned()))?;
-        let found =
-            find_program(self.node.reader(), SERVER).ok_or_else(|| self.fail(format!("no program {SERVER}")))?;
+        let node: &dyn Node = &self.node;
+        let found = find_program(node.reader(), SERVER).ok_or_else(|| self.fail(format!("no program {SERVER}")))?;
         let command = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::new(found.display().to_string()) }
             .args(arguments(&end.interface, &self.open))
             .behind(&end.enter);
-        let mut server = self.node.spawn(&command)?;
+        let mut server = node.spawn(&command)?;
         // It says nothing once it serves, and ends at once where it cannot.
         if let Some(output) = waiting::ended_soon(|| server.try_wait().ok().flatten()) {
             return Err(self.fail(said(&output)));
