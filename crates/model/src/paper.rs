@@ -37,7 +37,8 @@ pub struct Paper {
     pub citation: String,
     /// Section with its figures.
     pub section: String,
-    /// Studies that measure the same; the first one is the default.
+    /// Studies that measure the same; the first one is the default. A table, an effect or a reading that names studies of
+    /// its own belongs to those in their place.
     pub studies: Vec<String>,
     /// Its tables.
     #[serde(default, rename = "table")]
@@ -100,6 +101,9 @@ pub struct Caption {
     pub title: String,
     /// The workload here.
     pub workload: String,
+    /// The studies that it belongs to, where those are not the paper's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub studies: Vec<String>,
 }
 
 /// A circumstance of the paper's measurements that may differ here.
@@ -142,6 +146,9 @@ pub struct Reading {
     /// Our reading.
     #[serde(rename = "as")]
     pub taken_for: String,
+    /// The studies that it belongs to, where those are not the paper's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub studies: Vec<String>,
 }
 
 /// An error in the paper.
@@ -256,6 +263,9 @@ pub struct Effect {
     /// Our reading in this test, where the paper's words or figures leave it open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
+    /// The studies that it belongs to, where those are not the paper's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub studies: Vec<String>,
 }
 
 /// The workloads of a second ratio.
@@ -320,9 +330,34 @@ impl PaperError {
 }
 
 impl Paper {
-    /// Whether a study measures it again.
+    /// All studies that measure a part of it again.
+    pub fn all_studies(&self) -> Vec<&str> {
+        let tables = self.tables.iter().map(|table| &table.studies);
+        let effects = self.effects.iter().map(|effect| &effect.studies);
+        let readings = self.readings.iter().map(|reading| &reading.studies);
+        let mut all: Vec<&str> = self.studies.iter().map(String::as_str).collect();
+        for study in tables.chain(effects).chain(readings).flatten() {
+            if !all.contains(&study.as_str()) {
+                all.push(study);
+            }
+        }
+        all
+    }
+
+    /// Whether a study measures a part of it again.
     pub fn is_of(&self, study: Option<&str>) -> bool {
-        study.is_some_and(|study| self.studies.iter().any(|own| own == study))
+        study.is_some_and(|study| self.all_studies().contains(&study))
+    }
+
+    /// Whether a study measures a part that names these studies of its own, or none.
+    pub fn covers(&self, own: &[String], study: Option<&str>) -> bool {
+        let of = if own.is_empty() { self.studies.as_slice() } else { own };
+        study.is_some_and(|study| of.iter().any(|one| one == study))
+    }
+
+    /// Our readings of the words that a study is about.
+    fn readings_for(&self, study: Option<&str>) -> Vec<Reading> {
+        self.readings.iter().filter(|reading| self.covers(&reading.studies, study)).cloned().collect()
     }
 
     /// Parses and validates a paper.

@@ -27,6 +27,7 @@ pub fn names() -> Names {
     Names {
         guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
         targets: disks::targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
+        reached: disks::targets::ALL.iter().filter(|t| t.own_client().is_some()).map(|t| t.name().to_owned()).collect(),
         drivers: disks::drivers::ALL.iter().map(|d| d.name.to_owned()).collect(),
         networks: nets::ALL.iter().map(|n| n.name().to_owned()).collect(),
         inside: nets::inside(),

@@ -28,6 +28,7 @@ fn prepare(bed: &Bed, dir: &Path, name: &str, mib: u64) -> Box<dyn Prepared> {
         device: None,
         force: false,
         pace: None,
+        native: true,
         host: None,
     };
     targets::find(name).unwrap().prepare(&ctx).unwrap()

@@ -137,6 +137,7 @@ fn requests_take_what_the_model_says() {
         device: None,
         force: false,
         pace: None,
+        native: true,
         host: None,
     };
     let mut target = targets::find("sparse").unwrap().prepare(&ctx).unwrap();

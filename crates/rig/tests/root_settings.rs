@@ -34,6 +34,7 @@ fn read_ahead(node: Arc<dyn Node>, journal: &Journal, path: &Path, value: &str) 
         actor: &actor("device"),
         end: &end,
         ports: &[],
+        card: None,
         cell: (&[], 0),
         guards: &BTreeMap::new(),
         run_dir: Path::new(""),
@@ -143,6 +144,7 @@ fn helper_victim() {
         device: None,
         force: false,
         pace: None,
+        native: true,
         host: None,
     };
     let target = targets::find("device").unwrap().prepare(&ctx).unwrap();
@@ -217,6 +219,7 @@ fn bridge_netfilter_is_set_in_one_namespace() {
             actor: &actor,
             end: &end,
             ports,
+            card: None,
             cell: (&[], 0),
             guards: &BTreeMap::new(),
             run_dir: Path::new(""),
@@ -237,4 +240,46 @@ fn bridge_netfilter_is_set_in_one_namespace() {
     let said = apply(&own, "off", &mut Undos::default()).unwrap_err();
     assert!(matches!(&said, Error::Refused(why) if why.contains("vmio does not change its firewall")), "{said}");
     assert_eq!(here(), before);
+}
+
+/// Nobody is plugged in: it is both ends of the link, and the bridge before it.
+#[test]
+#[ignore = "root"]
+fn rate_and_mtu_are_set_of_the_link_to_a_disks_server() {
+    must_be_root();
+    let bed = Bed::new();
+    let host = Namespace::make(&bed.node).unwrap();
+    let link = nets::beside(&bed.node, &host).unwrap();
+    let ports = link.ports(&bed.shared(), &host, nets::REMOTE);
+    let (on_nbd, end) = (actor("nbd"), End::here(bed.shared(), At::Nothing));
+    let mut undos = Undos::default();
+    for (name, value) in [("mtu", "1500"), ("bridge-netfilter", "off"), ("rate", "200mbit")] {
+        let on = Where {
+            actor: &on_nbd,
+            end: &end,
+            ports: &ports,
+            card: None,
+            cell: (&[], 0),
+            guards: &BTreeMap::new(),
+            run_dir: Path::new(""),
+            journal: &bed.journal,
+        };
+        let setting = settings::find(name).unwrap();
+        assert_eq!(setting.fits(value, &on_nbd), settings::Fit::Sets, "{name}");
+        assert_eq!(setting.apply(value, &on, &mut undos).unwrap(), value, "{name}");
+    }
+    let count = |program: &str, args: &[&str], word: &str| {
+        let told = |port: &Port| {
+            let command = Exec::new(program).args(args.iter().copied().chain([&*port.interface])).behind(&port.enter);
+            bed.node.exec(&command).unwrap().out()
+        };
+        ports.iter().filter(|port| told(port).contains(word)).count()
+    };
+    let in_force = || {
+        let mtus = count("ip", &["-oneline", "link", "show", "dev"], "mtu 1500 ");
+        (mtus, count("tc", &["qdisc", "show", "dev"], "tbf"))
+    };
+    assert_eq!((ports.len(), in_force()), (3, (3, 2)), "it stands at {}", nets::LINK_MTU);
+    undos.take_back(&bed.journal).unwrap();
+    assert_eq!(in_force(), (0, 0));
 }

@@ -64,6 +64,8 @@ pub fn of_study(study: &str) -> Option<&'static Paper> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
     use vmio_model::cell::Cell;
     use vmio_model::paper::Pattern;
     use vmio_model::rate::MBIT;
@@ -103,19 +105,20 @@ mod tests {
     fn every_paper_is_whole_and_has_its_study() {
         assert_eq!(all().len(), FILES.len());
         for paper in all() {
-            let named = |name: &String| crate::studies::named(name).unwrap_or_else(|e| panic!("{}: {e:#}", paper.key));
-            let studies: Vec<_> = paper.studies.iter().map(|name| named(name).cells()).collect();
-            // All patterns of a comparison must be in one study.
-            let has = |patterns: &[(&Pattern, &str)]| {
-                let all = |cells: &Vec<_>| patterns.iter().all(|(p, workload)| p.find(workload, cells).is_some());
+            let studies: BTreeMap<&str, Vec<Cell>> =
+                paper.all_studies().into_iter().map(|name| (name, named_cells(name))).collect();
+            // All patterns of a comparison must be in one study, which measures that part of the paper.
+            let has = |own: &[String], patterns: &[(&Pattern, &str)]| {
+                let all = |cells: &Vec<Cell>| patterns.iter().all(|(p, workload)| p.find(workload, cells).is_some());
                 let labels: Vec<String> =
                     patterns.iter().map(|(p, workload)| format!("{workload} of {}", p.label())).collect();
-                assert!(studies.iter().any(all), "{}: no {}", paper.key, labels.join(" with "));
+                let found = studies.iter().any(|(study, cells)| paper.covers(own, Some(*study)) && all(cells));
+                assert!(found, "{}: no {}", paper.key, labels.join(" with "));
             };
             for row in &paper.rows {
                 let table = paper.tables.iter().find(|t| t.direction == row.direction);
                 if let (Some(pattern), Some(table)) = (&row.cell, table) {
-                    has(&[(pattern, &table.workload)]);
+                    has(&table.studies, &[(pattern, &table.workload)]);
                 }
             }
             let workloads: Vec<_> = paper.studies.iter().flat_map(|name| named_cells(name)).collect();
@@ -127,11 +130,12 @@ mod tests {
             }
             for column in &paper.transfers {
                 let all: Vec<Pattern> = column.wanted().collect();
-                has(&all.iter().map(|pattern| (pattern, &*column.workload)).collect::<Vec<_>>());
+                has(&[], &all.iter().map(|pattern| (pattern, &*column.workload)).collect::<Vec<_>>());
             }
             for of in &paper.series {
                 // Rows are not compared with each other, so each may be of another study.
-                of.rows.iter().filter_map(|row| row.cell.as_ref()).for_each(|pattern| has(&[(pattern, &of.workload)]));
+                let cells = of.rows.iter().filter_map(|row| row.cell.as_ref());
+                cells.for_each(|pattern| has(&[], &[(pattern, &of.workload)]));
             }
             for of in &paper.events {
                 has(&of.columns.each_ref().map(|column| (&column.cell, &*column.workload)));
@@ -143,7 +147,7 @@ mod tests {
                     [Some((&effect.numerator, &*than.workload)), below]
                 });
                 let both = [Some((&effect.numerator, &*effect.workload)), below].into_iter().chain(than);
-                has(&both.flatten().collect::<Vec<_>>());
+                has(&effect.studies, &both.flatten().collect::<Vec<_>>());
             }
         }
     }

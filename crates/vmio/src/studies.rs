@@ -13,6 +13,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("sparse", include_str!("../../../studies/sparse.toml")),
     ("shafer2010-storage", include_str!("../../../studies/shafer2010-storage.toml")),
     ("shafer2010-modelled", include_str!("../../../studies/shafer2010-modelled.toml")),
+    ("shafer2010-ebs", include_str!("../../../studies/shafer2010-ebs.toml")),
     ("async-reads", include_str!("../../../studies/async-reads.toml")),
     ("durability", include_str!("../../../studies/durability.toml")),
     ("backends", include_str!("../../../studies/backends.toml")),

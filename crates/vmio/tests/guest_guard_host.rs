@@ -249,7 +249,7 @@ impl Host {
         };
         let guest = guests::find("qemu").unwrap().launch(&ctx, &spec).unwrap();
         let address = address(number).parse().unwrap();
-        let device = bring_up(&*guest.node(), &Plug { tap, mac, address, prefix: 24 }).unwrap();
+        let device = bring_up(&*guest.node(), &Plug { tap, mac, address, prefix: 24, mtu: None }).unwrap();
         assert!(!device.is_empty());
         guest
     }

@@ -125,11 +125,13 @@ pub struct Compared {
     pub components: Vec<CellComponents>,
 }
 
-/// Judges all effects of a paper by a run.
+/// Judges all effects of a paper that a run's study measures.
 pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
     let differs =
         |c: &super::Circumstance| Differs { what: c.what.clone(), paper: c.paper.clone(), here: here(c.here, run) };
-    let mut trials: Vec<Trial<'_>> = paper.effects.iter().map(|effect| try_one(effect, run, summary)).collect();
+    let study = run.kind.study();
+    let effects = paper.effects.iter().filter(|effect| paper.covers(&effect.studies, study));
+    let mut trials: Vec<Trial<'_>> = effects.map(|effect| try_one(effect, run, summary)).collect();
     let together: Vec<usize> = (0..trials.len()).filter(|&i| trials[i].outcome.is_ok()).collect();
     let p: Vec<f64> = together.iter().map(|&i| trials[i].p_value.unwrap_or(1.0)).collect();
     for (&i, corrected) in together.iter().zip(holm(&p)) {
@@ -144,7 +146,7 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
         emulated: summary.emulated,
         statement: summary.statement.clone(),
         circumstances: paper.circumstances.iter().map(differs).collect(),
-        readings: paper.readings.clone(),
+        readings: paper.readings_for(study),
         judged_together: together.len() as u32,
         scores: scores(paper, summary),
         transfers: transferred(paper, summary),

@@ -19,7 +19,7 @@ pub(super) const EITHER: &str = "give either `cell` or `not_run`";
 
 /// A cell by what matters to a paper: on a disk (`target`) or over a path (`network`). Other settings are the defaults
 /// of studies: native AIO, no I/O thread, one queue. The cache mode is the named one, `none` by default; so are the
-/// settings of a path.
+/// settings of a path. On a disk any settings do where none are named.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PaperCell")]
@@ -49,7 +49,7 @@ pub struct Pattern {
     /// Entry of `nics/`; `None` natively.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nic: Option<String>,
-    /// Settings of a path's cell.
+    /// Settings of the cell.
     #[serde(default, skip_serializing_if = "Settings::is_empty")]
     pub settings: Settings,
     /// Processors of the host that it is pinned to, where that matters.
@@ -71,7 +71,8 @@ impl Pattern {
                 (Some(pattern), [actor]) => pattern.is_of(actor, workload),
                 _ => false,
             };
-            let set = !matches!(s.lead.subject, Subject::Path { .. }) || s.settings == self.settings;
+            let any = self.settings.is_empty() && !matches!(s.lead.subject, Subject::Path { .. });
+            let set = any || s.settings == self.settings;
             beside && set && self.is_of(&s.lead, workload)
         };
         cells.into_iter().filter(fits).min_by_key(|s| {
@@ -107,7 +108,7 @@ impl Pattern {
         let alone = |other: &Pattern| other.beside.is_none() && other.is_whole();
         self.beside.as_deref().is_none_or(alone)
             && match (&self.target, &self.network) {
-                (Some(_), None) => self.peer.is_none() && self.nic.is_none() && self.settings.is_empty(),
+                (Some(_), None) => self.peer.is_none() && self.nic.is_none(),
                 (None, Some(_)) => {
                     self.peer.is_some() && self.driver.is_none() && self.cache.is_none() && self.state.is_none()
                 }

@@ -131,7 +131,7 @@ impl Series {
 
 /// The paper's tables with a run's figures; empty when the run is not of the paper's study.
 pub fn series(paper: &Paper, summary: &Summary) -> Vec<SeriesTable> {
-    if !paper.is_of(summary.study.study()) {
+    if !paper.covers(&[], summary.study.study()) {
         return Vec::new();
     }
     let one = |of: &Series| SeriesTable {
@@ -140,7 +140,7 @@ pub fn series(paper: &Paper, summary: &Summary) -> Vec<SeriesTable> {
         mb_bytes: of.mb_bytes,
         figures: of.figures.clone(),
         rows: of.rows.iter().map(|row| of.row(row, summary)).collect(),
-        readings: paper.readings.clone(),
+        readings: paper.readings_for(summary.study.study()),
     };
     paper.series.iter().map(one).collect()
 }

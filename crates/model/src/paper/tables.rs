@@ -60,12 +60,11 @@ pub struct Ours {
     pub util_ratio: Option<Estimate>,
 }
 
-/// The tables of a paper; empty when the run is not of the paper's study.
+/// The tables of a paper that the run's study measures; empty when it measures none.
 pub fn tables(paper: &Paper, summary: &Summary) -> Vec<Table> {
-    if !paper.is_of(summary.study.study()) {
-        return Vec::new();
-    }
-    paper.tables.iter().map(|caption| table(paper, caption, summary)).collect()
+    let study = summary.study.study();
+    let own = paper.tables.iter().filter(|caption| paper.covers(&caption.studies, study));
+    own.map(|caption| table(paper, caption, summary)).collect()
 }
 
 fn table(paper: &Paper, caption: &Caption, summary: &Summary) -> Table {
@@ -79,7 +78,7 @@ fn table(paper: &Paper, caption: &Caption, summary: &Summary) -> Table {
         citation: paper.citation.clone(),
         caption: caption.clone(),
         rows: rows.iter().map(|row| beside(row, &caption.workload, summary)).collect(),
-        readings: paper.readings.clone(),
+        readings: paper.readings_for(summary.study.study()),
         footnotes: footnotes.filter(|(n, _)| concerns(*n)).collect(),
         statement: summary.statement.clone(),
     }
@@ -121,5 +120,42 @@ pub(super) fn missing(summary: &Summary, wanted: &Pattern, workload: &str) -> St
             skipped.map_or_else(String::new, |s| s.reason.clone())
         }
         None => format!("this run has no {workload} of {}", wanted.label()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::paper::judge;
+    use crate::summary::summarise;
+    use crate::testing::{Bench, native};
+
+    /// A table, an effect or a reading that names studies is shown with those alone, all else with the paper's.
+    #[test]
+    fn each_study_has_its_own_part_of_a_paper() {
+        let mut text = include_str!("../../../../papers/shafer2010_storage.toml").to_owned();
+        for part in ["title = \"Table 2: dd reads\"", "id = \"emulated-slower-read\"", "word = \"tap\""] {
+            assert!(text.contains(part), "{part}");
+            text = text.replacen(part, &format!("{part}\nstudies = [\"other\"]"), 1);
+        }
+        let paper = Paper::parse(&text).unwrap();
+        assert!(paper.is_of(Some("shafer2010-storage")) && paper.is_of(Some("other")));
+        assert!(!paper.is_of(Some("sparse")) && !paper.is_of(None));
+        let told = |study: &str| {
+            let mut run = Bench::new().cell(native("device", "dd-read"), 1e8).run();
+            run.kind = study.into();
+            let summary = summarise(&run);
+            let judged = judge(&paper, &run, &summary);
+            let tables: Vec<String> = tables(&paper, &summary).into_iter().map(|t| t.caption.title).collect();
+            let effects: Vec<String> = judged.effects.into_iter().map(|judged| judged.effect.id).collect();
+            (tables, effects, judged.readings.into_iter().map(|reading| reading.word).collect::<Vec<_>>())
+        };
+        let (tables, effects, readings) = told("other");
+        assert_eq!((tables.len(), effects.len(), readings.len()), (1, 1, 1), "{tables:?} {effects:?} {readings:?}");
+        let of_the_paper = told("shafer2010-storage");
+        let all: Vec<&String> = of_the_paper.0.iter().chain(&of_the_paper.1).chain(&of_the_paper.2).collect();
+        assert!(all.len() > 3 && tables.iter().chain(&effects).chain(&readings).all(|own| !all.contains(&own)));
+        assert_eq!(told("sparse"), (Vec::new(), Vec::new(), Vec::new()));
     }
 }

@@ -156,7 +156,7 @@ impl Matrix {
                 own.see_no_device();
                 vec![own]
             }
-            (Subject::Disk { target, state, .. }, Some(disks), _) => {
+            (Subject::Disk { target, state, .. }, Some(disks), _) if !disks.drivers.is_empty() => {
                 let by = |a| Subject::Disk { target: target.clone(), attachment: Some(a), state: *state };
                 disks.attachments().into_iter().map(by).collect()
             }
@@ -194,7 +194,7 @@ fn product(lengths: impl IntoIterator<Item = usize>) -> u64 {
 impl Disks {
     fn count(&self) -> u64 {
         let Self { targets: _, states: _, drivers, caches, aios, iothreads, options } = self;
-        product([drivers.len(), caches.len(), aios.len(), iothreads.len(), options.len()])
+        product([drivers.len().max(1), caches.len(), aios.len(), iothreads.len(), options.len()])
     }
 
     fn each_state(&self) -> Vec<Option<State>> {

@@ -10,6 +10,9 @@ pub struct Names {
     pub guests: Vec<String>,
     /// Of `disks/targets/`.
     pub targets: Vec<String>,
+    /// Targets that a guest can reach by itself, as a client over a card of its own: then it has no disk of its
+    /// hypervisor's.
+    pub reached: Vec<String>,
     /// Of `disks/drivers/`.
     pub drivers: Vec<String>,
     /// Of `nets/`.

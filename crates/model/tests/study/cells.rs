@@ -331,3 +331,33 @@ fn a_path_inside_of_a_guest_has_no_card() {
     let said = parse(block("").replace("loop", "bridge")).unwrap_err().to_string();
     assert!(said.contains("paths.nics"), "{said}");
 }
+
+/// What a guest reaches by itself needs no driver; with one it is a disk of its hypervisor's.
+#[test]
+fn a_target_that_a_guest_reaches_by_itself_has_no_attachment() {
+    let mut names = all_names();
+    names.targets.push("net".into());
+    names.reached = vec!["net".into()];
+    let block = |targets: &str, more: &str| {
+        format!(
+            "[[matrix]]\nsides = [\"native\", \"qemu\"]\ndisks.targets = [{targets}]\n{more}\
+             workloads = [\"seq-read\"]\n"
+        )
+    };
+    let cell = |more: &str| {
+        format!(
+            "[[cell]]\nactors = [{{ side = \"qemu\", disk = {{ target = \"net\"{more} }}, workload = \"seq-read\" }}]\n"
+        )
+    };
+    let parse = |text: String| Study::parse("x", &format!("{}{text}", disks()), &names);
+    let own = ["net/native/seq-read", "net/qemu/seq-read"];
+    assert_eq!(keys(&parse(block("\"net\"", "") + &cell("")).unwrap()), own);
+    let study = parse(block("\"net\"", "disks.drivers = [\"virtio-blk\"]\n") + &cell("")).unwrap();
+    assert_eq!(keys(&study), [own[0], "net/qemu/virtio-blk,none,native/seq-read", own[1]]);
+    for wrong in [block("\"net\"", "disks.caches = [\"writeback\"]\n"), cell(", cache = \"writeback\"")] {
+        let said = parse(wrong).unwrap_err().to_string();
+        assert!(said.contains("reaches this target by itself"), "{said}");
+    }
+    let said = parse(block("\"net\", \"device\"", "")).unwrap_err().to_string();
+    assert!(said.contains("disks.drivers"), "{said}");
+}

@@ -227,6 +227,17 @@ impl<'a> Device<'a> {
         Ok(self.reader.read_text(&self.dir.join("loop/dio"))?.trim() == "1")
     }
 
+    /// Bytes of data that a frame carries to a disk by ATA over Ethernet (`payload`; Linux: drivers/block/aoe/aoeblk.c).
+    pub fn frame_payload_bytes(&self) -> Option<u64> {
+        self.value("payload")
+    }
+
+    /// The process that connected a network block device with its server and serves it; `None` while nobody does
+    /// (`pid`; Linux: drivers/block/nbd.c).
+    pub fn nbd_client(&self) -> Option<u32> {
+        self.value("pid")
+    }
+
     /// Serial number as the disk tells it. virtio-blk has `serial` beside the device; NVMe has it in `device/`; SCSI
     /// and ATA disks answer with page 0x80 of their vital product data (SPC-4, 7.8.15).
     pub fn serial(&self) -> Option<String> {
@@ -282,6 +293,11 @@ pub fn btrfs_devices(reader: &dyn Reader, one: &str) -> Option<Vec<String>> {
 /// A name below `/dev` as sysfs has it: `cciss!c0d0` of `cciss/c0d0`.
 pub fn sysfs_name(node_name: &str) -> String {
     node_name.replace('/', "!")
+}
+
+/// The name in sysfs of the device at a path below `/dev`: `etherd!e0.0` of `/dev/etherd/e0.0`.
+pub fn name_at(path: &Path) -> Option<String> {
+    path.strip_prefix("/dev").ok()?.to_str().map(sysfs_name)
 }
 
 /// Whether a whole device is of a driver that numbers its own: `zd16` of `zd`.

@@ -160,6 +160,16 @@ fn counters_of_every_kernel() {
 }
 
 #[test]
+fn a_network_block_device_names_its_client_while_it_has_one() {
+    let host = Fake::new("host").file("/sys/block/nbd0/pid", "1234\n").file("/sys/block/nbd1/size", "0\n");
+    let client = |name: &str| Device::whole(&host, name).nbd_client();
+    assert_eq!((client("nbd0"), client("nbd1"), client("nbd2")), (Some(1234), None, None));
+    assert_eq!(name_at(Path::new("/dev/nbd0")).as_deref(), Some("nbd0"));
+    assert_eq!(name_at(Path::new("/dev/etherd/e0.0")).as_deref(), Some("etherd!e0.0"));
+    assert_eq!(name_at(Path::new("/proc/7/fd/9")), None);
+}
+
+#[test]
 fn lines_of_diskstats() {
     let text = " 254       0 vda 10 1 80\n   8 16 sdb 1 0 8\nx 0 sdc 1\n 7 0 loop0\n";
     assert_eq!(diskstats(text).collect::<Vec<_>>(), [((254, 0), "vda", "10 1 80"), ((8, 16), "sdb", "1 0 8")]);

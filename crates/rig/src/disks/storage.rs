@@ -42,6 +42,13 @@ pub enum Storage {
         /// Name of the export.
         export: String,
     },
+    /// A server of ATA over Ethernet, which a guest reaches by itself.
+    Aoe {
+        /// Its shelf.
+        shelf: u16,
+        /// Its slot there.
+        slot: u8,
+    },
     /// A Ceph RADOS block device through librbd.
     Rbd {
         /// Pool.
@@ -60,7 +67,8 @@ impl Storage {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) | Self::BlockDevice(path) | Self::Image { path, .. } => Some(path),
-            Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::NbdTcp { .. } | Self::Rbd { .. } => None,
+            Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::NbdTcp { .. } => None,
+            Self::Aoe { .. } | Self::Rbd { .. } => None,
         }
     }
 
@@ -71,6 +79,7 @@ impl Storage {
             Self::VhostUserBlk { .. } => Some("vhost-user-blk"),
             Self::Nbd { .. } => Some("NBD over a Unix socket"),
             Self::NbdTcp { .. } => Some("NBD over TCP"),
+            Self::Aoe { .. } => Some("ATA over Ethernet"),
             Self::Rbd { .. } => Some("librbd"),
         }
     }

@@ -42,6 +42,7 @@ use tools::Tools;
 pub(crate) use tools::version;
 use vmio_look::require::{Requirement, program};
 
+use crate::disks::targets::own_client::OwnClient;
 use crate::disks::{drivers, targets};
 use crate::{elf, nets, nics, workloads};
 
@@ -57,8 +58,14 @@ pub fn device_modules(arch: Arch) -> Vec<&'static str> {
     let of_drivers = drivers::of(arch).flat_map(|driver| driver.guest_modules);
     let of_cards = nics::of(arch).flat_map(|nic| nic.guest_modules);
     let of_targets = targets::ALL.iter().flat_map(|target| target.guest_modules());
-    let all: BTreeSet<&str> = of_drivers.chain(of_cards).chain(of_targets).copied().collect();
+    let of_clients = own_clients().flat_map(|client| client.modules);
+    let all: BTreeSet<&str> = of_drivers.chain(of_cards).chain(of_targets).chain(of_clients).copied().collect();
     all.into_iter().filter(|module| !BASE_MODULES.contains(module)).collect()
+}
+
+/// How guests reach targets by themselves.
+fn own_clients() -> impl Iterator<Item = &'static OwnClient> {
+    targets::ALL.iter().filter_map(|target| target.own_client())
 }
 
 /// What targets need that a guest has by a loop device of its own.
@@ -69,6 +76,7 @@ pub fn programs() -> Vec<&'static str> {
     let mut all = workloads::programs();
     all.extend(nets::PROGRAMS);
     all.extend(OF_TARGETS);
+    all.extend(own_clients().flat_map(|client| client.programs));
     all.sort_unstable();
     all.dedup();
     all

@@ -25,6 +25,12 @@ pub enum Error {
     /// The other machine of a wire was not named.
     #[error("{NO_PEER}")]
     NoPeer,
+    /// There is no bridge before the other host, or no address left on it.
+    #[error("no more guests can be plugged in before that host: a link has room for {most}")]
+    NoRoom {
+        /// How many fit.
+        most: u8,
+    },
     /// A guest's device did not come up.
     #[error("its network device {mac} did not show within {seconds} s; it has {has}")]
     NotShown {

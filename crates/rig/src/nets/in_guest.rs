@@ -33,9 +33,10 @@ pub fn bring_up(guest: &dyn Node, plug: &Plug) -> Result<String> {
         thread::sleep(POLL);
     };
     let (address, prefix) = (plug.address, plug.prefix);
-    let lines =
-        ["link set lo up", &format!("address add {address}/{prefix} dev {device}"), &format!("link set {device} up")];
-    ip(guest, &Exec::new("ip"), &lines)?;
+    let mut lines = vec!["link set lo up".to_owned(), format!("address add {address}/{prefix} dev {device}")];
+    lines.extend(plug.mtu.map(|mtu| format!("link set {device} mtu {mtu}")));
+    lines.push(format!("link set {device} up"));
+    ip(guest, &Exec::new("ip"), &lines.iter().map(String::as_str).collect::<Vec<_>>())?;
     Ok(device)
 }
 

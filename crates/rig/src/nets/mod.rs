@@ -7,7 +7,7 @@
 //!
 //! Adding a network: a file with a type that implements [`Network`], and its line in [`ALL`].
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,14 +129,60 @@ pub struct NetCtx<'a> {
     pub nodes: &'a Nodes,
 }
 
-/// Another host, which a namespace plays, joined with this one by a link of its own: its end is the path's native one,
-/// and this host the peer [`HOST`].
+/// The MTU of a link to another host ([`beside`]), in bytes. A connection's segments never become larger than what both of
+/// its ends took when it was made, so it is made with the largest that cells may set; each cell sets its own.
+pub const LINK_MTU: u32 = 9000;
+
+/// Another host, which a namespace plays, behind the uplink of a bridge of its own: the path has no actor's end, this
+/// host is the peer [`HOST`], the other one [`REMOTE`].
 ///
 /// # Errors
 /// What could not be built.
 pub fn beside(node: &dyn Node, host: &Namespace) -> Result<NetPath> {
     let (nodes, number) = (&Nodes::default(), host.link_number());
-    veth::Veth.build(&NetCtx { node, host, number, guest: None, actor: None, first: None, nodes })
+    let ctx = NetCtx { node, host, number, guest: None, actor: None, first: None, nodes };
+    let (bridge, mut path) = (ctx.interface("br"), NetPath::empty());
+    bridge::made(&ctx, &bridge, ctx.addresses())?;
+    path.between.push(bridge);
+    uplink::lead_to_remote(&ctx, &mut path)?;
+    let far = path.held.iter().map(|beside| &**beside).zip(path.peers.get(REMOTE).map(|end| &end.interface));
+    for (namespace, interface) in far.chain(path.between.iter().map(|port| (host, port))) {
+        namespace.ip(node, &[&format!("link set {interface} mtu {LINK_MTU}")])?;
+    }
+    Ok(path)
+}
+
+/// The addresses of guests on the bridge before another host begin here, those of its network's ends are below.
+const FIRST_GUEST: u8 = 10;
+const MOST_GUESTS: u8 = u8::MAX - FIRST_GUEST;
+
+/// Plugs a guest into the bridge before another host ([`beside`]): the path of this number, and the `nth` there, from 0.
+///
+/// # Errors
+/// What could not be built.
+pub fn plug_in(node: &dyn Node, host: &Namespace, link: &NetPath, (number, nth): (u8, usize)) -> Result<NetPath> {
+    let no_room = || Error::NoRoom { most: MOST_GUESTS };
+    let nth = u8::try_from(nth).ok().filter(|nth| *nth < MOST_GUESTS).ok_or_else(no_room)?;
+    let here = link.peers.get(HOST).ok_or_else(no_room)?;
+    let IpAddr::V4(address) = here.address else { return Err(no_room()) };
+    let [first, second, third, _] = address.octets();
+    let [host_end, actor, remote, neighbour] =
+        [1, FIRST_GUEST + nth, 3, 4].map(|last| Ipv4Addr::new(first, second, third, last));
+    let addresses = Addresses { host: host_end, actor, remote, neighbour, prefix: 24 };
+    let nodes = &Nodes::default();
+    let ctx = NetCtx { node, host, number, guest: Some(1), actor: None, first: None, nodes };
+    let mut path = bridge::plugged(&ctx, &here.interface, addresses)?;
+    path.peers = link.peers.clone();
+    path.uplink = link.uplink.clone();
+    if let Some(plug) = &mut path.plug {
+        host.ip(node, &[&format!("link set {} mtu {LINK_MTU}", plug.tap)])?;
+        plug.mtu = Some(LINK_MTU);
+    }
+    // The ports of the bridge before it.
+    let bridge = link.between.len().saturating_sub(1);
+    path.between.splice(0..0, link.between[..bridge].iter().cloned());
+    path.between.extend(link.between[bridge..].iter().cloned());
+    Ok(path)
 }
 
 /// The addresses of a network.
@@ -221,7 +267,7 @@ impl NetCtx<'_> {
             format!("link set {tap} up"),
         ];
         self.host.ip(self.node, &lines.each_ref().map(String::as_str))?;
-        Ok(Plug { tap, mac: mac(self.number), address: addresses.actor.into(), prefix: addresses.prefix })
+        Ok(Plug { tap, mac: mac(self.number), address: addresses.actor.into(), prefix: addresses.prefix, mtu: None })
     }
 }
 
@@ -268,7 +314,7 @@ pub(crate) const UNSHARE: Requirement = Requirement {
 pub(crate) const ROOT: Requirement =
     Requirement { name: "root", why: "makes network namespaces", fix: "run vmio as root", check: root };
 /// What a network that guests are plugged into needs beside.
-const TUN: Requirement = Requirement {
+pub(crate) const TUN: Requirement = Requirement {
     name: "/dev/net/tun",
     why: "is the host's end of a guest's network device",
     fix: "modprobe tun",

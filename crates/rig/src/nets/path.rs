@@ -63,6 +63,8 @@ pub struct Plug {
     pub address: IpAddr,
     /// Bits of its network.
     pub prefix: u8,
+    /// The MTU that its device is given; `None` where it stays as it is.
+    pub mtu: Option<u32>,
 }
 
 impl NetPath {

@@ -31,14 +31,20 @@ impl Network for Uplink {
     }
     fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
         let mut path = bridged(ctx)?;
-        let (bridge, uplink) = (ctx.interface("br"), ctx.interface("up"));
-        let (beside, remote) = ctx.beside(&uplink, "eth0", ctx.addresses(), ctx.addresses().remote)?;
-        ctx.host.ip(ctx.node, &[&format!("link set {uplink} master {bridge}")])?;
-        path.peers = BTreeMap::from([(HOST, ctx.host_end(&bridge)), (REMOTE, remote)]);
-        path.held.push(beside);
-        path.uplink = Some(uplink.clone());
-        // Before the bridge.
-        path.between.insert(0, uplink);
+        lead_to_remote(ctx, &mut path)?;
         Ok(path)
     }
+}
+
+/// Joins the bridge of a path with another host.
+pub(super) fn lead_to_remote(ctx: &NetCtx<'_>, path: &mut NetPath) -> Result<()> {
+    let (bridge, uplink) = (ctx.interface("br"), ctx.interface("up"));
+    let (beside, remote) = ctx.beside(&uplink, "eth0", ctx.addresses(), ctx.addresses().remote)?;
+    ctx.host.ip(ctx.node, &[&format!("link set {uplink} master {bridge}")])?;
+    path.peers = BTreeMap::from([(HOST, ctx.host_end(&bridge)), (REMOTE, remote)]);
+    path.held.push(beside);
+    path.uplink = Some(uplink.clone());
+    // Before the bridge.
+    path.between.insert(0, uplink);
+    Ok(())
 }

@@ -8,7 +8,7 @@ use vmio_model::result::WorkloadTraits;
 use vmio_model::study::WordError;
 use vmio_node::linux::net::NETFILTER;
 
-use super::ports::is_on;
+use super::ports::{is_on, is_served_over_link};
 use super::{ByDefault, Error, Fit, Result, Setting, Undos, Where};
 use crate::nets::{self, Port};
 
@@ -37,7 +37,7 @@ impl Setting for BridgeNetfilter {
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         match &actor.subject {
-            Subject::Path { .. } if over_a_bridge(actor) => Fit::Sets,
+            _ if over_a_bridge(actor) => Fit::Sets,
             Subject::Path { network, .. } => {
                 Fit::Refused(format!("{network} has no bridge: use bridge, uplink or shared"))
             }
@@ -46,8 +46,10 @@ impl Setting for BridgeNetfilter {
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         let wanted = is_on(value, "netfilter of bridges is")?;
-        let plug = on.ports.iter().find(|port| port.is_plug);
-        let port = plug.ok_or_else(|| Error::Failed("the actor is plugged into no bridge".into()))?;
+        // Where nobody is plugged in the bridge comes last, behind its ports.
+        let last = on.ports.last().filter(|_| is_served_over_link(on.actor));
+        let port = on.ports.iter().find(|port| port.is_plug).or(last);
+        let port = port.ok_or_else(|| Error::Failed("the actor is plugged into no bridge".into()))?;
         if port.enter.is_empty() {
             return Err(Error::Refused("the bridge is the host's own, and vmio does not change its firewall".into()));
         }
@@ -68,10 +70,10 @@ impl Setting for BridgeNetfilter {
     }
 }
 
-/// Whether the path has a bridge: what guests are plugged into.
+/// Whether the path, or the link to what serves the actor's disk, has a bridge: what guests are plugged into.
 fn over_a_bridge(actor: &Actor) -> bool {
     let network = |name: &String| nets::find(name).is_some_and(|network| network.takes_guests());
-    matches!(&actor.subject, Subject::Path { network: name, .. } if network(name))
+    matches!(&actor.subject, Subject::Path { network: name, .. } if network(name)) || is_served_over_link(actor)
 }
 
 /// What is in force in the bridge's namespace, as [`NETFILTER`] has it; `None` without the module.

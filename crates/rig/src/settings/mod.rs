@@ -108,6 +108,8 @@ pub struct Where<'a> {
     pub end: &'a End,
     /// The interfaces of its path on the host's side; none where it works over no path.
     pub ports: &'a [Port],
+    /// Its guest's own card, where that reaches what serves its disk by itself.
+    pub card: Option<&'a Port>,
     /// The interfaces of all actors of the cell, in their order, and which of them this one is.
     pub cell: (&'a [&'a [Port]], usize),
     /// What the study says of policies for a guard.

@@ -4,11 +4,12 @@
 //! changed: they are set back for the cells to come, and go with their owner.
 
 use vmio_model::cell::Actor;
+use vmio_model::result::WorkloadTraits;
 use vmio_model::study::WordError;
 
-use super::ports::{OfPorts, is_linked, over_a_wire};
-use super::{Error, Fit, Result, Setting, Undos, Where};
-use crate::nets::Port;
+use super::ports::{OfPorts, is_linked, is_served_over_link, over_a_wire};
+use super::{ByDefault, Error, Fit, Result, Setting, Undos, Where};
+use crate::nets::{LINK_MTU, Port};
 use crate::nics;
 
 /// Entry `mtu`.
@@ -16,6 +17,8 @@ pub struct Mtu;
 
 /// IPv4 needs no more of a link (RFC 791, section 3.2); less than IPv6 asks for (1,280) is of no use today.
 const LEAST: u32 = 576;
+/// What interfaces have where nobody says anything.
+const ETHERNET: &str = "1500";
 /// The most that a veth, a tap and a bridge take (ETH_MAX_MTU); what a guest's card takes is its own.
 const MOST: u32 = 65_535;
 
@@ -32,12 +35,19 @@ impl Setting for Mtu {
     fn reader(&self) -> fn(&str) -> Result<String, WordError> {
         |text| Mtus::read(text).map(|_| text.to_owned())
     }
+    /// The link to what serves a disk stands at more, which connections are made with.
+    fn by_default(&self, actor: &Actor, _workload: &WorkloadTraits) -> Option<ByDefault> {
+        is_served_over_link(actor).then_some(ByDefault { value: ETHERNET, otherwise: None })
+    }
     fn fits(&self, value: &str, actor: &Actor) -> Fit {
         let card = actor.nic().and_then(|nic| nics::find(&nic.model));
         match (over_a_wire(actor, "it is", "could be larger"), card, Mtus::read(value)) {
             (Fit::Sets, Some(card), Ok(Mtus { ends, .. })) if ends > card.most_mtu_bytes => {
                 Fit::Refused(format!("{} takes packets of {} bytes at most", card.name, card.most_mtu_bytes))
             }
+            (Fit::Sets, _, Ok(mtus)) if mtus.ends > LINK_MTU && is_served_over_link(actor) => Fit::Refused(format!(
+                "connections to what serves the disk are made with an MTU of {LINK_MTU}: use that or less"
+            )),
             (Fit::Sets, _, Ok(mtus)) if mtus.link < mtus.ends && !is_linked(actor) => {
                 Fit::Refused("no link between hosts is on the way: use the network uplink with the peer remote".into())
             }
@@ -120,6 +130,9 @@ mod tests {
         let both = Cell::of(Side::native(), Subject::Path { network, peer, nic: None, co_sender }, "udp-1mbit-64").lead;
         assert!(matches!(Mtu.fits("9000", &both), Fit::Refused(why) if why.contains("second sender")));
         assert!(matches!(fits("bridge", "host"), Fit::Refused(why) if why.contains("no link between hosts")));
+        let disk = Cell::on("native", "nbd", None, "dd-read").lead;
+        assert_eq!(Mtu.fits("9000", &disk), Fit::Sets);
+        assert!(matches!(Mtu.fits("9001", &disk), Fit::Refused(why) if why.contains("9000")));
         assert_eq!(Mtus::read("9000-over-1500"), Ok(Mtus { ends: 9000, link: 1500 }));
         for wrong in ["1500-over-9000", "1500-over-1500"] {
             assert!(Mtus::read(wrong).is_err_and(|why| why.0.contains("takes less than the ends")), "{wrong}");

@@ -7,6 +7,7 @@ use vmio_model::study::WordError;
 use vmio_node::{End, Exec, Journal};
 
 use super::{Error, Fit, Result, Undos, Where};
+use crate::disks::targets;
 use crate::nets::{self, Port};
 
 /// How long `ip` and `tc` may take: a guest under emulation is slow.
@@ -64,7 +65,7 @@ impl<T: Copy + PartialEq + Send + 'static> OfPorts<T> {
         let own = on.own_port()?;
         // A container's end is in a namespace that outlives it.
         let stays = on.actor.side.shares_kernel();
-        for (port, on_host) in on.ports.iter().map(|port| (port, true)).chain([(&own, stays)]) {
+        for (port, on_host) in on.ports.iter().map(|port| (port, true)).chain(own.iter().map(|port| (port, stays))) {
             let (before, changed, set) = ((self.found)(port)?, port.clone(), self.set);
             let wanted = wanted(port);
             let undo = move |_: &Journal| set(&changed, before);
@@ -105,22 +106,32 @@ pub(super) fn over_a_wire(actor: &Actor, it: &str, cannot: &str) -> Fit {
             Fit::Refused("vmio sets nothing between two guests: use the peer host, or leave it out".to_owned())
         }
         Subject::Path { .. } => Fit::Sets,
+        Subject::Disk { .. } if is_served_over_link(actor) => Fit::Sets,
         _ => Fit::Nothing(format!("{it} for a network path, and no actor uses one: leave it out")),
     }
 }
 
-/// Whether a link between hosts lies between the actor and its peer.
+/// Whether a link between hosts lies between the actor and its peer, or the host that serves its disk.
 pub(super) fn is_linked(actor: &Actor) -> bool {
-    let Subject::Path { network, peer, .. } = &actor.subject else { return false };
+    let Subject::Path { network, peer, .. } = &actor.subject else { return is_served_over_link(actor) };
     nets::find(network).is_some_and(|n| n.linked().contains(&peer.as_str()))
 }
 
+/// Whether another host serves the actor's disk, over a link of the run's own.
+pub(super) fn is_served_over_link(actor: &Actor) -> bool {
+    actor.target().and_then(targets::find).is_some_and(|target| target.over_link())
+}
+
 impl Where<'_> {
-    /// The interface that has the actor's address: `2: eth0    inet 198.18.0.2/24 …` (ip-address(8), `-oneline`).
+    /// The interface that has the actor's address: `2: eth0    inet 198.18.0.2/24 …` (ip-address(8), `-oneline`); none of
+    /// who works on a disk, unless its guest reaches that by itself.
     ///
     /// # Errors
-    /// When there is none.
-    fn own_port(&self) -> Result<Port> {
+    /// When there is none over a path.
+    fn own_port(&self) -> Result<Option<Port>> {
+        if self.actor.subject.is_disk() {
+            return Ok(self.card.cloned());
+        }
         let none = || Error::Refused("the actor was given no address".into());
         let address = self.end.address().ok_or_else(none)?.to_string();
         let (node, enter) = (self.end.node.clone(), self.end.enter.clone());
@@ -128,6 +139,6 @@ impl Where<'_> {
         let text = port.ask("ip", &["-oneline", "address", "show", "to", &address])?;
         let missing = || Error::Failed(format!("no interface of {} has the address {address}", port.node.name()));
         port.interface = text.split_whitespace().nth(1).map(str::to_owned).ok_or_else(missing)?;
-        Ok(port)
+        Ok(Some(port))
     }
 }

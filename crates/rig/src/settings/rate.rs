@@ -52,16 +52,11 @@ impl Setting for Rate {
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         match &actor.subject {
-            Subject::Path { network, peer, .. } => {
-                if is_linked(actor) {
-                    Fit::Sets
-                } else {
-                    Fit::Nothing(format!(
-                        "no link between hosts is on the way from the actor to {network}.{peer}: use the network \
-                         uplink with the peer remote"
-                    ))
-                }
-            }
+            _ if is_linked(actor) => Fit::Sets,
+            Subject::Path { network, peer, .. } => Fit::Nothing(format!(
+                "no link between hosts is on the way from the actor to {network}.{peer}: use the network uplink with the \
+                 peer remote"
+            )),
             _ => Fit::Nothing("it is for a link, and no actor uses one: leave it out".into()),
         }
     }

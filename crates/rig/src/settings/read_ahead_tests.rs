@@ -47,6 +47,7 @@ impl Bed {
             actor,
             end: &end,
             ports: &[],
+            card: None,
             cell: (&[], 0),
             guards: &BTreeMap::new(),
             run_dir: Path::new(""),

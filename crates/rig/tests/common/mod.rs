@@ -45,6 +45,7 @@ impl Bed {
             device: None,
             force: false,
             pace: None,
+            native: true,
             host: None,
         }
     }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::paper;
+use vmio_model::paper::{self, Paper};
 use vmio_model::run::Run;
 use vmio_model::simulate::measured::{self, Load, Trial};
 use vmio_model::simulate::paper::Paper as Experiment;
@@ -100,7 +100,7 @@ pub(super) fn bundled() -> Vec<&'static str> {
 
 /// Of these, those that repeat a paper's measurements.
 pub(super) fn of_papers() -> Vec<&'static str> {
-    papers::all().iter().flat_map(|paper| &paper.studies).map(String::as_str).chain(papers::experiments()).collect()
+    papers::all().iter().flat_map(Paper::all_studies).chain(papers::experiments()).collect()
 }
 
 /// What a study can be compared with.

@@ -10,7 +10,7 @@ use vmio_model::summary::{CellRow, FigureRow, PageCache};
 
 use super::document::Document;
 use super::section::{COLUMN, Section};
-use super::{Report, energy, format, series};
+use super::{Report, energy, format, over_link, series};
 use crate::fit;
 
 /// Bytes in the page cache below which there is no table; what a host writes by itself is less.
@@ -19,8 +19,9 @@ const LEAST_BYTES: f64 = 1e6;
 /// The tables that have rows.
 pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     let published = report.series.iter().map(|table| series::section(table, true));
-    let own = [wires(report), page_cache(report), energy::section(report), other_probes(report), on_end(report)];
-    let all = own.into_iter().chain(published);
+    let networks = [wires(report), over_link::section(report)];
+    let own = [page_cache(report), energy::section(report), other_probes(report), on_end(report)];
+    let all = networks.into_iter().chain(own).chain(published);
     all.filter(|section| !section.rows.is_empty()).for_each(|section| doc.blocks.extend(section.blocks()));
 }
 
@@ -43,7 +44,7 @@ fn wires(report: &Report<'_>) -> Section {
         title: "What the wire carried".to_owned(),
         meaning: "By the kernel's counters of the interface named with the cell, including headers, next to the \
                   result the program reported. What a tap receives, its guest sent; native cells show the peer's \
-                  interface. \
+                  interface, and cells on a disk that another host serves the uplink to it. \
                   Packets are of both directions (a large one that is split later counts once), drops are per sample. \
                   The time is that of the whole cell, including the start and end of programs, so rates can be lower \
                   than the program's."

@@ -24,6 +24,7 @@ mod groups;
 mod json;
 pub mod like;
 mod measured;
+mod over_link;
 mod page;
 mod paper;
 pub mod plan;

@@ -61,7 +61,8 @@ impl Reader<'_> {
         let s = self.below(s, "disks")?;
         self.known_keys(&s, &["targets", "states", "drivers", "caches", "aios", "iothreads", "options"]);
         let disks = self.disks(&s, names, native)?;
-        if let Some(bare) = refused {
+        let reached = (!native && disks.drivers.is_empty()).then_some(Bare::REACHED);
+        if let Some(bare) = refused.or(reached) {
             // A study that was written out contains all defaults.
             let chosen = [
                 ("drivers", !disks.drivers.is_empty()),
@@ -79,7 +80,8 @@ impl Reader<'_> {
     fn disks(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<Disks> {
         let targets = self.entries(s, "targets", &names.targets, None);
         let states = self.choices(s, "states", &State::ALL, Vec::new());
-        let drivers = self.entries(s, "drivers", &names.drivers, native.then_some(Vec::new()));
+        let reached = targets.as_ref().is_some_and(|all| all.iter().all(|target| names.reached.contains(target)));
+        let drivers = self.entries(s, "drivers", &names.drivers, (native || reached).then_some(Vec::new()));
         let caches = self.choices(s, "caches", &Cache::ALL, vec![Cache::None]);
         let aios = self.choices(s, "aios", &Aio::ALL, vec![Aio::Native]);
         let iothreads = self.switches(s, "iothreads", vec![false]);

@@ -84,7 +84,9 @@ impl Reader<'_> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let state = s.table.get("state").and_then(|value| self.word(value, &s.key("state"), &words));
         let state = state.map(|i| State::ALL[i]);
-        if let Some(bare) = bare {
+        let can_be_reached = target.as_ref().is_some_and(|target| names.reached.contains(target));
+        let reached = can_be_reached && !s.table.contains_key("driver");
+        if let Some(bare) = bare.or(reached.then_some(Bare::REACHED)) {
             if state == Some(State::WarmGuest) {
                 self.of_machines_alone(s, &["state"], bare);
             }

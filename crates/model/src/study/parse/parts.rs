@@ -16,6 +16,11 @@ impl Bare {
     /// For paths within the actor's own machine.
     pub(super) const INSIDE: Self = Self("says something of a card, and this path goes over none");
 
+    /// For targets that a guest reaches by itself.
+    pub(super) const REACHED: Self = Self(
+        "says something of a disk that the hypervisor gives, and without a driver the guest reaches this target by itself",
+    );
+
     /// For sides of these kinds; `None` where one of them has a machine.
     pub(super) fn of<'a>(kinds: impl IntoIterator<Item = &'a String> + Clone) -> Option<Self> {
         let all = |is: fn(Kind) -> bool| kinds.clone().into_iter().all(|kind| is(Kind::of(kind)));

@@ -147,10 +147,10 @@ impl Reader<'_> {
     }
 }
 
-/// Whether it is a guest with a machine, but without an attachment or card.
+/// Whether it is a guest with a machine, but without an attachment or card where it needs one.
 fn sees_nothing(actor: &Actor, names: &Names) -> bool {
     let device = match &actor.subject {
-        Subject::Disk { attachment, .. } => attachment.is_some(),
+        Subject::Disk { target, attachment, .. } => attachment.is_some() || names.reached.contains(target),
         Subject::Path { network, nic, .. } => nic.is_some() || names.inside.contains(network),
         Subject::Machine => true,
     };

@@ -178,6 +178,7 @@ impl Looped {
             device: None,
             force: false,
             pace: self.pace,
+            native: false,
             host: None,
         };
         Scratch::make_with(&ctx, "loop-disk", |disk| {

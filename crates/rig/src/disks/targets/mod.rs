@@ -21,6 +21,7 @@ use crate::disks::Storage;
 use crate::disks::places::{PlaceBackend, Pool};
 use crate::nets::{Namespace, NetPath};
 
+mod aoe;
 mod device;
 pub mod elsewhere;
 mod error;
@@ -29,6 +30,7 @@ mod example;
 pub(super) mod loopdev;
 mod looped;
 mod nbd;
+pub mod own_client;
 mod preallocated;
 mod qcow2;
 mod raw_file;
@@ -39,6 +41,7 @@ mod unfit;
 mod volume;
 
 pub use error::{Error, Result};
+use own_client::OwnClient;
 pub use scratch::not_in_memory;
 pub use unfit::Unfit;
 
@@ -51,6 +54,7 @@ pub const ALL: &[&dyn Target] = &[
     &preallocated::Preallocated,
     &served::Served,
     &nbd::Nbd,
+    &aoe::Aoe,
     &qcow2::NEW,
     &qcow2::METADATA,
     &qcow2::FULL_L2,
@@ -104,13 +108,21 @@ pub trait Target: Sync {
     fn native_alone(&self) -> Option<&'static str> {
         None
     }
-    /// Whether only a guest has it, and why.
-    fn guests_alone(&self) -> Option<&'static str> {
+    /// Whether only a guest that reaches it by itself has it ([`Target::own_client`]), and why.
+    fn by_itself_alone(&self) -> Option<&'static str> {
         None
+    }
+    /// What this machine must have beside for what works on it under the host's kernel.
+    fn native_requirements(&self) -> &'static [Requirement] {
+        &[]
     }
     /// Whether another host serves it, which a namespace plays ([`TargetCtx::host`]).
     fn over_link(&self) -> bool {
         false
+    }
+    /// How a guest reaches it by itself, where it can: then it is over a link too.
+    fn own_client(&self) -> Option<&'static OwnClient> {
+        None
     }
     /// How it is made on another machine than this host, where that can be.
     fn elsewhere(&self) -> Option<elsewhere::Make> {
@@ -168,6 +180,10 @@ pub trait Prepared: Send {
     /// of the same kind beside or below it. A file is named by its descriptor
     /// ([`vmio_node::held::by_descriptor`]), since others may exchange what a path leads to.
     fn native(&self) -> &Path;
+    /// The file or device of this machine that it lies on, whose disks are watched.
+    fn lies_on(&self) -> &Path {
+        self.native()
+    }
     /// Whether what was made is still there, unchanged and under its name. Asked after it was made and
     /// before each cell.
     ///
@@ -189,8 +205,7 @@ pub trait Prepared: Send {
     fn attached(&self, _asked: &cell::Attachment) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
-    /// The path to the host that serves it, where that is another one: it is that path's own end, and this host
-    /// its peer.
+    /// The path to the host that serves it, where that is another one: its peer [`crate::nets::REMOTE`].
     fn link(&self) -> Option<&NetPath> {
         None
     }
@@ -201,7 +216,7 @@ pub trait Prepared: Send {
     /// After a cell whose disk went through this host's page cache: writes out what that still holds
     /// of what the hypervisor has open, which would else be written during the next cell.
     fn settle(&mut self, _asked: &cell::Attachment) -> Result<()> {
-        scratch::flush(self.native())
+        scratch::flush(self.lies_on())
     }
     /// A cell wrote by such a disk, and its zeroes or discards may have given blocks back: they are not written out
     /// any more, and the next [`Prepared::reset`] or [`Prepared::exchange`] sees to it.
@@ -271,6 +286,8 @@ pub struct TargetCtx<'a> {
     pub force: bool,
     /// `--gentle`: share of the time in which vmio's own writing keeps the disk busy, 0 to 1.
     pub pace: Option<f64>,
+    /// Whether something works on it under the host's kernel.
+    pub native: bool,
     /// The namespace that plays this host, which hypervisors are started in that have a network.
     pub host: Option<Arc<Namespace>>,
 }
@@ -325,8 +342,10 @@ mod tests {
             assert!(space.taken_bytes >= 1 << 20 && space.taken_bytes >= space.prepared_bytes, "{name}: {space:?}");
             // What loses its data is not written out before: it takes its blocks when they are first written.
             assert!(!target.refilled(None) || space.prepared_bytes == 0, "{name}: {space:?}");
-            assert!(target.native_alone().is_none() || target.guests_alone().is_none(), "nobody has {name}");
-            for requirement in target.requirements() {
+            assert!(target.own_client().is_none() || target.over_link(), "{name}");
+            let of_client = target.own_client().map_or(&[][..], |client| client.requirements);
+            let natively = target.native_requirements();
+            for requirement in target.requirements().iter().chain(of_client).chain(natively) {
                 assert!(!requirement.why.is_empty() && !requirement.fix.is_empty(), "{name}: {}", requirement.name);
                 // On a machine with nothing each must be unmet, or it checks nothing.
                 assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
@@ -340,18 +359,20 @@ mod tests {
         assert_eq!(names(&|t| t.refilled(Some(&thin)) && !t.refilled(None)), ["device"]);
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
         assert_eq!(names(&|t| t.elsewhere().is_some()), [elsewhere::DEVICE, elsewhere::PREALLOCATED]);
-        assert_eq!(names(&|t| t.over_link()), ["nbd"]);
+        assert_eq!(names(&|t| t.over_link()), ["nbd", "aoe"]);
+        assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe"]);
+        assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
-            ["device", "loop", "loop-nfs", "lvm", "lvm-thin", "zvol", "rbd"]
+            ["device", "loop", "loop-nfs", "nbd", "lvm", "lvm-thin", "zvol", "rbd"]
         );
         assert_eq!(
             names(&|t| t.can_be(State::Fresh, true, None).is_ok()),
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        assert_eq!(of_files[..4], ["loop", "loop-nfs", "served", "nbd"]);
-        assert!(of_files[4..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 10, "{of_files:?}");
+        assert_eq!(of_files[..5], ["loop", "loop-nfs", "served", "nbd", "aoe"]);
+        assert!(of_files[5..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 11, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);

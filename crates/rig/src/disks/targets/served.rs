@@ -17,6 +17,7 @@
 //! Where another host serves it (`nbd`) the daemons are that host's, and all of them speak NBD over TCP.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,16 +26,18 @@ use vmio_model::cell;
 use vmio_node::{ChangeId, Journal, Local};
 
 use super::raw_file::RawFile;
-use super::scratch::Scratch;
-use super::{Demands, Error, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT};
+use super::scratch::{self, Scratch};
+use super::{Demands, Error, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT, own_client};
 use crate::disks::Storage;
 use crate::disks::places::Pool;
-use crate::nets::NetPath;
+use crate::nets::{NetPath, REMOTE};
 
 mod daemon;
+pub mod nbd_client;
 
 pub use daemon::DAEMON;
 use daemon::Daemon;
+use nbd_client::KernelClient;
 
 /// Entry `served`.
 pub struct Served;
@@ -83,6 +86,8 @@ pub struct ServedFile {
     servers: Vec<(cell::Attachment, Daemon)>,
     /// From the host that serves it, where that is another one.
     link: Option<NetPath>,
+    /// This host's own kernel as its client, and from where.
+    native: Option<(KernelClient, Vec<String>)>,
 }
 
 impl ServedFile {
@@ -100,7 +105,16 @@ impl ServedFile {
             sockets: None,
             servers: Vec::new(),
             link,
+            native: None,
         })
+    }
+
+    /// Has this host's own kernel be a client, from where `enter` leads: native workloads then open its device.
+    pub fn reach_natively(&mut self, enter: Vec<String>) -> Result<()> {
+        let storage = self.attach(&own_client::asked())?;
+        let client = KernelClient::connect(&self.node, &enter, &storage, self.file.bytes())?;
+        self.native = Some((client, enter));
+        Ok(())
     }
 
     /// Directory for sockets, of mode 0700. Their path may have 107 bytes (unix(7)), and the
@@ -128,6 +142,9 @@ impl ServedFile {
 
 impl Prepared for ServedFile {
     fn native(&self) -> &Path {
+        self.native.as_ref().map_or(&*self.open, |(client, _)| client.device())
+    }
+    fn lies_on(&self) -> &Path {
         &self.open
     }
     fn intact(&self) -> Result<()> {
@@ -143,7 +160,7 @@ impl Prepared for ServedFile {
         }
         let dir = self.sockets()?;
         let number = at.unwrap_or(self.servers.len());
-        let end = self.link.as_ref().and_then(|link| link.native.as_ref());
+        let end = self.link.as_ref().and_then(|link| link.peers.get(REMOTE));
         let daemon = Daemon::start(&self.node, &self.open, asked, (&dir, number), end)?;
         let storage = daemon.storage.clone();
         match at {
@@ -177,10 +194,24 @@ impl Prepared for ServedFile {
         self.file.effective()
     }
     fn reset(&mut self, state: State) -> Result<u64> {
+        if let Some((client, enter)) = &mut self.native {
+            if client.ended()?.is_some() {
+                // Its server had died: there is another one for the next cell.
+                let enter = enter.clone();
+                self.native = None;
+                self.reach_natively(enter)?;
+            } else {
+                let device = client.device();
+                let open = File::open(device).map_err(scratch::io("open", device))?;
+                scratch::forget_pages(&open, device)?;
+            }
+        }
         self.file.reset(state)
     }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
-        let Self { file, sockets, servers, .. } = *self;
+        let Self { file, sockets, servers, native, .. } = *self;
+        // Before its server: what it still had to write is written.
+        drop(native);
         for (_, mut daemon) in servers {
             daemon.stop()?;
         }

@@ -9,7 +9,7 @@ use vmio_model::read_at::ReadAt;
 use vmio_node::Node;
 use vmio_node::linux::net::Interfaces;
 
-use crate::disks::targets;
+use crate::disks::targets::{self, Prepared, own_client};
 use crate::guests::{Guest, NicSpec};
 use crate::nets::{self, Namespace, NetCtx, NetPath, Plug};
 use crate::nics;
@@ -27,10 +27,18 @@ struct PathKey {
 }
 
 impl PathKey {
-    /// That of an actor; `None` where it works over no path.
+    /// That of an actor; `None` where it works over no path. A guest that reaches its target by itself has a card for it,
+    /// and the target is its network.
     fn of(actor: &Actor) -> Option<Self> {
-        let Subject::Path { network, nic, .. } = &actor.subject else { return None };
-        Some(Self { side: actor.side.clone(), network: network.clone(), nic: nic.clone() })
+        let (network, nic) = match &actor.subject {
+            Subject::Path { network, nic, .. } => (network.clone(), nic.clone()),
+            Subject::Disk { target, .. } => {
+                own_client::of(actor)?;
+                (target.clone(), Some(Nic::new(nics::VIRTIO_NET.name)))
+            }
+            Subject::Machine => return None,
+        };
+        Some(Self { side: actor.side.clone(), network, nic })
     }
 }
 
@@ -66,15 +74,29 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Builds those of cells.
-    pub fn build(node: &dyn Node, cells: &[Cell], host: Option<Arc<Namespace>>, nodes: &Nodes) -> anyhow::Result<Self> {
+    /// Builds those of cells. Some lead to what serves one of these targets.
+    pub fn build(
+        node: &dyn Node,
+        cells: &[Cell],
+        host: Option<Arc<Namespace>>,
+        nodes: &Nodes,
+        targets: &BTreeMap<String, Box<dyn Prepared>>,
+    ) -> anyhow::Result<Self> {
         let mut all: BTreeMap<PathKey, NetPath> = BTreeMap::new();
         // A container has one network, whatever paths lead there.
         let mut inner: BTreeMap<Side, Arc<Namespace>> = BTreeMap::new();
         for (number, key) in keys(cells).into_iter().enumerate() {
             let host = host.as_deref().context("no namespace plays the host")?;
-            let network = nets::find(&key.network).with_context(|| format!("no network {}", key.network))?;
             let number = u8::try_from(number).with_context(|| format!("a run has {MOST_PATHS} paths at most"))?;
+            if let Some(link) = targets.get(&key.network).and_then(|target| target.link()) {
+                let nth = all.keys().filter(|other| other.network == key.network).count();
+                let path = nets::plug_in(node, host, link, (number, nth));
+                let failed = || format!("{} cannot be plugged in before the server of {}", key.side, key.network);
+                let path = path.with_context(failed)?;
+                all.insert(key, path);
+                continue;
+            }
+            let network = nets::find(&key.network).with_context(|| format!("no network {}", key.network))?;
             let guest = key.nic.as_ref().map(|nic| nic.queues.unwrap_or(1));
             let of_same = || all.iter().find(|(other, _)| other.network == key.network).map(|(_, path)| path);
             let first = if network.is_shared() { of_same() } else { None };
@@ -217,7 +239,8 @@ mod tests {
             let cells = study.cells();
             let numbered = (0..=u8::MAX).zip(keys(&cells)).map(|(number, key)| {
                 let (tap, address) = (format!("tap{number}"), [198, 19, 1, number].into());
-                let plug = key.nic.as_ref().map(|_| Plug { tap, mac: nets::mac(number), address, prefix: 16 });
+                let plug =
+                    key.nic.as_ref().map(|_| Plug { tap, mac: nets::mac(number), address, prefix: 16, mtu: None });
                 (key, NetPath::to(plug))
             });
             let paths = Paths { host: None, all: numbered.collect() };

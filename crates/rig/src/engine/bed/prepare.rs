@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
-use vmio_model::cell::{Cell, Kind, Side};
+use vmio_model::cell::{Actor, Cell, Kind, Side};
 use vmio_model::read_at::{FILE_SERVER, LOGICAL_BLOCK_BYTES, ReadAt, WRITE_CACHE};
 use vmio_model::result::{Skipped, WorkloadTraits};
 use vmio_model::run::Run;
@@ -115,7 +115,7 @@ impl<'a> Bed<'a> {
             }
             targets.health = Some(health);
         }
-        let paths = Paths::build(&*local, &cells, host, &parts.nodes)?;
+        let paths = Paths::build(&*local, &cells, host, &parts.nodes, &targets.made)?;
         let natives = native::hold(study, &cells, &*local, &journal);
         let mut environment = run.environment.clone();
         // It is what disks are measured with, and those are on the other machine where there is one.
@@ -271,9 +271,11 @@ fn make_targets(
                 let (pool, device) = (placed.place.backend.pool().cloned(), given.clone());
                 let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
                 let (place, host) = (placed.backing.clone(), host.clone());
+                let works_natively = |actor: &Actor| actor.target() == Some(name) && actor.side.shares_kernel();
+                let native = cells.iter().flat_map(Cell::actors).any(works_natively);
                 move || {
                     let (node, journal, in_pool) = (&*local, &journal, pool.clone());
-                    let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace, host };
+                    let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace, native, host };
                     let there = || {
                         let wrong = |reason| targets::Error::Exchanged { path: ctx.dir.clone(), reason };
                         journal.leads_to_held(&ctx.dir).map_err(|astray| wrong(astray.to_string()))
@@ -282,7 +284,7 @@ fn make_targets(
                     let prepared =
                         there().and_then(|()| target.prepare(&ctx)).map_err(|e| there().err().unwrap_or(e))?;
                     prepared.intact()?;
-                    let backing = below(node, prepared.native(), in_pool.as_ref(), place);
+                    let backing = below(node, prepared.lies_on(), in_pool.as_ref(), place);
                     let mut settings = prepared.effective();
                     settings.extend(read_ahead(node.reader(), prepared.native()));
                     Ok::<_, targets::Error>((prepared, backing, settings))

@@ -4,13 +4,17 @@ use vmio_model::cell::{Actor, State};
 
 use super::why_not::WhyNot;
 use crate::disks::places::Pool;
-use crate::disks::targets::{self, Unfit};
+use crate::disks::targets::{self, Unfit, own_client};
 use crate::workloads;
 
 /// Why not; `None` where it can be, and where none is named. `pool`: where its target is a volume of one.
 pub(super) fn why_not(actor: &Actor, gentle: bool, pool: Option<&Pool>) -> Option<WhyNot> {
     let (state, target) = (actor.state()?, actor.target().and_then(targets::find)?);
     if let Err(why) = target.can_be(state, actor.side.shares_kernel(), pool) {
+        return Some(WhyNot::Target(Unfit::State { target: target.name(), state, why }));
+    }
+    if own_client::of(actor).is_some() && state.is_warm() {
+        let why = "its guest reaches it by itself, and nobody outside counts what it reads; give the guest a driver";
         return Some(WhyNot::Target(Unfit::State { target: target.name(), state, why }));
     }
     let found = workloads::find(&actor.workload)?;

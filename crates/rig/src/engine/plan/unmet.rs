@@ -9,7 +9,7 @@ use super::paths::{no_co_sender, two_cards_at_once, unreachable};
 use super::why_not::{LeftOut, WhyNot, missing};
 use super::{PlanOptions, elsewhere, states};
 use crate::disks::places::PlaceBackend;
-use crate::disks::targets::{self, Unfit};
+use crate::disks::targets::{self, Unfit, own_client};
 use crate::settings::Fit;
 use crate::{guests, image, nets, settings, workloads};
 
@@ -132,12 +132,17 @@ fn why_not(
             needs.push(&nets::VHOST);
         }
     }
+    needs.extend(own_client::of(actor).map_or(&[][..], |client| client.requirements));
     let workload = workloads::find(&actor.workload)?;
     let target = actor.target().and_then(targets::find);
     let only_read = target.and_then(|target| target.only_read()).filter(|_| workload.traits().writes());
     let no_guest = target.and_then(|target| target.native_alone()).filter(|_| !actor.side.is_native());
-    let no_native = target.and_then(|target| target.guests_alone()).filter(|_| actor.side.shares_kernel());
-    if let Some(why) = only_read.or(no_guest).or(no_native) {
+    if let Some(target) = target.filter(|_| actor.side.shares_kernel()) {
+        needs.extend(target.native_requirements());
+    }
+    let not_by_itself = target.and_then(|target| target.by_itself_alone());
+    let not_by_itself = not_by_itself.filter(|_| own_client::of(actor).is_none());
+    if let Some(why) = only_read.or(no_guest).or(not_by_itself) {
         return Some(WhyNot::Target(Unfit::NotFor(why)));
     }
     let own = options.device.is_some() && target.is_some_and(|target| target.takes_device());
@@ -337,6 +342,37 @@ mod tests {
         assert!(wire("native", None).unwrap().to_string().contains("--peer ssh://"));
         assert!(wire("native", Some(Fake::new("b"))).unwrap().to_string().starts_with("on ssh://b: iperf3"));
         assert!(wire("container", Some(Fake::new("b"))).unwrap().to_string().contains("only the host itself"));
+    }
+
+    /// A client of the kernel's own natively, and in a guest that has no driver; QEMU's for a guest that has one.
+    #[test]
+    fn whoever_is_a_client_needs_what_makes_it_one() {
+        let host =
+            ["ip", "nsenter", "unshare", "qemu-storage-daemon"].iter().fold(host(), |all, one| all.installed(one));
+        let backend = PlaceBackend::Files("/srv".into());
+        let told = |cell: Cell| {
+            let why = why_not(&cell.lead, &host, false, &PlanOptions::default(), Some(&backend));
+            why.map(|why| why.to_string()).unwrap_or_default()
+        };
+        let by_itself = |workload: &str| Cell::on("qemu", "nbd", None, workload);
+        assert_eq!(told(guest("nbd", "seq-read")), "");
+        assert!(told(native("nbd", "seq-read")).contains("kernel's NBD client: this kernel has no module nbd loaded"));
+        assert!(told(by_itself("seq-read")).contains("no program nbd-client in PATH; apt install nbd-client"));
+        assert!(told(Cell::on("qemu", "aoe", None, "seq-read")).contains("no program vblade in PATH"));
+        let host = host.installed("vblade").file("/dev/net/tun", "");
+        let told = |cell: &Cell| {
+            let why = why_not(&cell.lead, &host, false, &PlanOptions::default(), Some(&backend));
+            why.map(|why| why.to_string()).unwrap_or_default()
+        };
+        for refused in [guest("aoe", "seq-read"), native("aoe", "seq-read")] {
+            assert!(told(&refused).contains("leave the driver out"), "{}", refused.key());
+        }
+        assert_eq!(told(&Cell::on("qemu", "aoe", None, "seq-read")), "");
+        let mut warm = by_itself("dd-read");
+        if let Subject::Disk { state, .. } = &mut warm.lead.subject {
+            *state = Some(State::WarmGuest);
+        }
+        assert!(told(&warm).contains("reaches it by itself"));
     }
 
     #[test]

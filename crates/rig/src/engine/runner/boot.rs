@@ -1,14 +1,17 @@
 //! Guests: starting those that a round needs, reading back how their disks are set up.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use vmio_model::cell::{Actor, Cell, Side, State};
+use vmio_model::cell::{Actor, Attachment, Cell, Side, State};
 use vmio_model::read_at::ReadAt;
+use vmio_node::linux::block;
 use vmio_node::linux::process::Status;
 
 use super::Runner;
+use crate::disks::targets::own_client::{self, OwnClient};
 use crate::disks::{Storage, targets};
 use crate::engine::bed::prepare::read_ahead;
 use crate::engine::bed::sides::DiskKey;
@@ -99,13 +102,19 @@ pub fn launch(
     let arch = side.shape.arch;
     let mut spec = GuestSpec { arch, pins, ..GuestSpec::of(name, has.vcpus, has.memory_mib) };
     let (mut disks, mut without, mut raw) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    let mut held = BTreeMap::new();
+    let (mut held, mut clients) = (BTreeMap::new(), Vec::new());
     // What is warm in the guest is held open there by a loop device.
     let is_warm = |actor: &Actor| actor.side == *side && actor.state() == Some(State::WarmGuest);
     spec.modules.extend(bed.study.cells().iter().flat_map(Cell::actors).any(is_warm).then_some("loop"));
     for (target, attachment) in keys {
         spec.modules.extend(targets::find(target).iter().flat_map(|target| target.guest_modules()));
         let id = format!("d{}", spec.disks.len());
+        let client = targets::find(target).and_then(|target| target.own_client()).filter(|_| !side.shares_kernel());
+        if let (None, Some(client)) = (attachment, client) {
+            clients.push((target.clone(), client, attach(bed, target, &own_client::asked())?));
+            spec.modules.extend(client.modules);
+            continue;
+        }
         let Some(attachment) = attachment else {
             let made = bed.targets.made.get(target).with_context(|| format!("target {target} is not there"))?;
             let storage = Storage::File(made.native().to_owned());
@@ -113,25 +122,11 @@ pub fn launch(
             disks.insert((target.clone(), None), id);
             continue;
         };
-        let asked = attachment.clone();
-        // A disk's first image is written out here.
-        let (storage, servers) = bed.on_target(target, move |t| {
-            let storage = t.intact().and_then(|()| t.attach(&asked));
-            (storage, t.servers(&asked))
-        })?;
-        let storage = storage?;
+        let storage = attach(bed, target, attachment)?;
         // One disk that a hypervisor would refuse costs its own cells, not the guest.
         if let Err(why) = entry.fits_disk(attachment, Some(&storage)) {
             without.insert((target.clone(), Some(attachment.clone())), why);
             continue;
-        }
-        // What serves a disk in a hypervisor's place is held like it.
-        if let Some(limits) = &bed.hypervisors {
-            for server in servers {
-                for procs in limits.procs_files() {
-                    bed.local.write(&procs, server.to_string().as_bytes(), None)?;
-                }
-            }
         }
         if let Storage::File(path) | Storage::BlockDevice(path) = &storage {
             raw.insert((target.clone(), Some(attachment.clone())), path.clone());
@@ -174,6 +169,12 @@ pub fn launch(
     for (at, found) in addressed.set_up {
         bed.record.effective(&at, &found)?;
     }
+    let mut own = BTreeMap::new();
+    for (nth, (target, client, storage)) in clients.iter().enumerate() {
+        let connected = connect(bed, &*guest, (target.as_str(), side), client, (storage, nth));
+        let device = connected.map_err(|e| guest.give_up(&format!("did not reach {target} by itself: {e:#}")))?;
+        own.insert(target.clone(), device);
+    }
     if guest.processes().is_some() {
         held.extend(processors(&*guest)?.map(|cpus| (PROCESSORS.to_owned(), cpus)));
         bed.record.effective(&ReadAt::side(side), &held)?;
@@ -199,5 +200,49 @@ pub fn launch(
     }
     bed.record.keep()?;
     let hypervisor = guest.hypervisor()?;
-    Ok(Running { guest, disks, raw, without, hypervisor, rivals: addressed.rivals })
+    Ok(Running { guest, disks, raw, own, without, hypervisor, rivals: addressed.rivals })
+}
+
+/// What a guest opens of a target that is asked for like this. What serves it in a hypervisor's place is held like one.
+fn attach(bed: &mut Bed<'_>, target: &str, asked: &Attachment) -> anyhow::Result<Storage> {
+    let wanted = asked.clone();
+    // A disk's first image is written out here.
+    let (storage, servers) = bed.on_target(target, move |t| {
+        let storage = t.intact().and_then(|()| t.attach(&wanted));
+        (storage, t.servers(&wanted))
+    })?;
+    let storage = storage?;
+    if let Some(limits) = &bed.hypervisors {
+        for server in servers {
+            for procs in limits.procs_files() {
+                bed.local.write(&procs, server.to_string().as_bytes(), None)?;
+            }
+        }
+    }
+    Ok(storage)
+}
+
+/// Has a guest reach a target by itself, and stores how. Its device is as large as the target.
+fn connect(
+    bed: &Bed<'_>,
+    guest: &dyn Guest,
+    (target, side): (&str, &Side),
+    client: &OwnClient,
+    (storage, nth): (&Storage, usize),
+) -> anyhow::Result<PathBuf> {
+    let node = guest.node();
+    let device = (client.connect)(&*node, storage, nth)?;
+    let made = bed.targets.made.get(target).with_context(|| format!("target {target} is not there"))?;
+    let name = block::name_at(&device).unwrap_or_default();
+    let (wanted, found) = (made.bytes(), block::Device::whole(node.reader(), &name).size_bytes());
+    anyhow::ensure!(found == Some(wanted), "{} has {found:?} bytes, not {wanted}", device.display());
+    let mut all = made.attached(&own_client::asked());
+    all.extend(read_ahead(node.reader(), &device));
+    all.insert("client".to_owned(), format!("{}, in the guest", storage.server().unwrap_or_default()));
+    for program in client.programs {
+        let version = bed.image.as_ref().and_then(|image| image.programs.get(*program));
+        all.extend(version.map(|version| (format!("client {program}"), version.clone())));
+    }
+    bed.record.effective(&ReadAt::disk(target, side, None), &all)?;
+    Ok(device)
 }

@@ -11,6 +11,7 @@ use vmio_model::result::{DeviceUse, Foreign, Mark, Sample, WorkloadResult};
 
 use super::Runner;
 use super::links::Links;
+use crate::disks::targets::own_client;
 use crate::engine::measure::Impossible;
 use crate::engine::stage::settings::{self, Chosen};
 use crate::engine::stage::warm::not_warm;
@@ -25,6 +26,17 @@ const LOOK_BEFORE: Duration = Duration::from_millis(150);
 /// the watch itself.
 fn start_quietly(actors: &[PreparedActor]) -> bool {
     actors.iter().all(|prepared| prepared.workload.quiet_start() >= LOOK_BEFORE)
+}
+
+/// Has clients of guests' own take note of what was set of their cards.
+fn renew_clients(actors: &[PreparedActor]) -> anyhow::Result<()> {
+    actors.iter().try_for_each(|prepared| {
+        let renew = own_client::of(&prepared.actor).and_then(|client| client.renew);
+        let end = prepared.workload.roles().last().and_then(|role| prepared.stage.ends.get(role.name));
+        let device = end.and_then(|end| Some((end, end.path()?)));
+        let (Some(renew), Some((end, device)), Some(card)) = (renew, device, &prepared.card) else { return Ok(()) };
+        Ok(renew(&*end.node, device, &card.interface)?)
+    })
 }
 
 impl Runner<'_> {
@@ -75,7 +87,8 @@ impl Runner<'_> {
         let (mut put, set) = self.stager().put_settings(chosen, &actors)?;
         let (effective, differs) = (std::mem::take(&mut put.effective), std::mem::take(&mut put.marks));
         let (holds, warmed) = if set.is_ok() { self.stager().warm(&actors) } else { (Vec::new(), Ok(())) };
-        let worked = set.and(warmed).and_then(|()| self.watch_actors(&actors));
+        let renewed = if set.is_ok() { renew_clients(&actors) } else { Ok(()) };
+        let worked = set.and(renewed).and(warmed).and_then(|()| self.watch_actors(&actors));
         let let_go = self.stager().let_go(holds);
         let taken_back = self.stager().take_back(put);
         let taken_back = taken_back.and(let_go).and(self.stager().come_out(inside));
@@ -177,9 +190,9 @@ impl Runner<'_> {
             error => error.into(),
         };
         let target = prepared.actor.target().and_then(|target| self.bed.targets.made.get_mut(target));
-        match (prepared.actor.attachment(), target) {
+        match (own_client::asked_by(&prepared.actor), target) {
             // Whatever the guest made of it: a server that is gone is the cause.
-            (Some(attachment), Some(target)) => match target.sound(attachment) {
+            (Some(asked), Some(target)) => match target.sound(&asked) {
                 Ok(()) => failed,
                 Err(gone) => anyhow::anyhow!("{gone}; in the guest: {failed:#}"),
             },

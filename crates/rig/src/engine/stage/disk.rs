@@ -7,13 +7,14 @@ use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_model::cell::{Actor, Side};
 use vmio_node::linux::block;
+use vmio_node::linux::net::Interfaces;
 use vmio_node::{Node, held};
 
 use super::warm::Warm;
 use super::{OnDisk, PreparedActor, Stager};
 use crate::disks::targets::State;
 use crate::engine::measure::Impossible;
-use crate::nets::HOST;
+use crate::nets::{Plug, Port, REMOTE};
 use crate::nodes::NodeId;
 use crate::probes::foreign::Circumstances;
 use crate::probes::{Counter, ProbePoint, ProbeSubject};
@@ -67,13 +68,20 @@ impl Stager<'_, '_> {
         let here = |subject| ProbePoint::here(self.bed.local.clone(), subject);
         let mut points = self.watched(actor, servers)?;
         points.extend(targets.backings.get(target).cloned().map(|backing| here(ProbeSubject::Disk(backing))));
-        let (end, named) = match (actor.attachment(), actor.side.is_native()) {
-            (_, true) => {
+        // Where its guest reaches it by itself.
+        let own = self.guests.get(&actor.side).filter(|_| actor.attachment().is_none());
+        let own = own.and_then(|running| Some((running.guest.node(), running.own.get(target)?.clone())));
+        let (end, named) = match (&own, actor.attachment()) {
+            _ if actor.side.is_native() => {
                 // What is opened by its descriptor has its name in the result.
                 let named = (path.display().to_string(), held::shown(&path).display().to_string());
                 (End { at: At::Path(path), ..self.end(actor)? }, Some(named))
             }
-            (attachment, false) => {
+            (Some((node, device)), _) => {
+                points.extend(in_guest(node.clone(), &actor.side.to_string(), device));
+                (End { at: At::Path(device.clone()), ..self.end(actor)? }, None)
+            }
+            (None, attachment) => {
                 let running = self.guests.get(&actor.side).with_context(|| format!("no guest {} runs", actor.side))?;
                 let key = (target.to_owned(), attachment.cloned());
                 if let Some(why) = running.without.get(&key) {
@@ -110,11 +118,14 @@ impl Stager<'_, '_> {
             points.extend(cache(&end, &actor.side, target));
         }
         let mut stage = Stage { span: Some(span), ..Stage::of(role, end, seconds) };
-        let mut ports = Vec::new();
-        let link = prepared.link().filter(|_| actor.attachment().is_some());
+        let (mut ports, mut card) = (Vec::new(), None);
+        let link = self.bed.paths.of(actor).or_else(|| prepared.link());
         if let (Some(link), Some(host)) = (link, &self.bed.paths.host) {
-            ports = link.ports(&self.bed.local, host, HOST);
-            let server = link.native.as_ref().map(|end| End {
+            ports = link.ports(&self.bed.local, host, REMOTE);
+            card = own.zip(link.plug.as_ref()).and_then(|((node, _), plug)| card_of(node, plug));
+            let uplink = link.uplink.clone().map(|name| ProbeSubject::Link { name, enter: host.enter() });
+            points.extend(uplink.map(here));
+            let server = link.peers.get(REMOTE).map(|end| End {
                 on: NodeId::Played,
                 enter: end.enter.clone(),
                 ..End::here(self.bed.local.clone(), At::address(end.address))
@@ -126,7 +137,8 @@ impl Stager<'_, '_> {
             host_cache: actor.attachment().is_some_and(|a| !a.cache.direct()),
         };
         let disk = Some(OnDisk { traits, circumstances });
-        Ok(PreparedActor { disk, ports, inside, warm, named, ..PreparedActor::of(actor, workload, stage, points) })
+        let prepared = PreparedActor::of(actor, workload, stage, points);
+        Ok(PreparedActor { disk, ports, card, inside, warm, named, ..prepared })
     }
 
     /// Gives a guest other storage where the state that an actor needs cannot be had in place.
@@ -151,9 +163,15 @@ impl Stager<'_, '_> {
     }
 }
 
+/// The card of a guest that is plugged in there.
+fn card_of(node: Arc<dyn Node>, plug: &Plug) -> Option<Port> {
+    let interface = Interfaces::here(node.reader()).with_address(&plug.mac)?;
+    Some(Port { node, enter: Vec::new(), interface, is_link: false, is_plug: false })
+}
+
 /// A disk of a guest as its own kernel sees it.
 fn in_guest(node: Arc<dyn Node>, guest: &str, path: &Path) -> Option<ProbePoint> {
-    let name = block::sysfs_name(path.file_name()?.to_str()?);
+    let name = block::name_at(path)?;
     // Its counters are found by its name.
     let backing = Backing { leaves: [(name, (0, 0))].into(), ..Backing::default() };
     Some(ProbePoint { node, name: guest.to_owned(), subject: ProbeSubject::Disk(backing) })

@@ -38,6 +38,8 @@ pub struct Running {
     pub disks: BTreeMap<DiskKey, String>,
     /// The raw files and devices that its hypervisor opens for them. Images are exchanged while it runs.
     pub raw: BTreeMap<DiskKey, PathBuf>,
+    /// The devices that it has made of targets which it reaches by itself.
+    pub own: BTreeMap<String, PathBuf>,
     /// Why it has no disk for these.
     pub without: BTreeMap<DiskKey, Unfit>,
     pub hypervisor: Option<Hypervisor>,
@@ -55,6 +57,8 @@ pub struct PreparedActor {
     pub disk: Option<OnDisk>,
     /// The interfaces of its path on the host's side, or of the link to what serves its disk.
     pub ports: Vec<Port>,
+    /// Its guest's card, where that reaches what serves its disk by itself.
+    pub card: Option<Port>,
     /// The file of its disk's file system that it works on, in a guest.
     inside: Option<&'static str>,
     /// What of its disk a page cache is to hold.
@@ -199,7 +203,8 @@ impl PreparedActor {
     /// One that works on no disk and over no path.
     fn of(actor: &Actor, workload: ResolvedWorkload, stage: Stage, probe_points: Vec<ProbePoint>) -> Self {
         let (actor, ports) = (actor.clone(), Vec::new());
-        Self { actor, workload, stage, probe_points, disk: None, ports, inside: None, warm: None, named: None }
+        let (disk, card, inside, warm, named) = (None, None, None, None, None);
+        Self { actor, workload, stage, probe_points, disk, ports, card, inside, warm, named }
     }
 
     /// Its command as a person may type it.

@@ -110,6 +110,7 @@ impl Around<'_> {
             actor: &prepared.actor,
             end,
             ports: &prepared.ports,
+            card: prepared.card.as_ref(),
             cell: (&ports, place),
             guards: self.guards,
             run_dir: self.run_dir,

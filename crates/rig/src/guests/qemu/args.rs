@@ -369,6 +369,7 @@ fn own_layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
             rbd
         }
         Storage::VhostUserBlk { .. } => return Vec::new(),
+        Storage::Aoe { .. } => unreachable!("a disk by ATA over Ethernet was refused ({})", asked.label()),
     };
     let mut layers = vec![protocol, format];
     let options = &asked.options;

@@ -179,6 +179,7 @@ impl Model {
                 Err(Unfit::IdleIothread)
             }
             Storage::VhostUserBlk { .. } => Err(Unfit::ShownWriteCache(asked.cache)),
+            Storage::Aoe { .. } => Err(Unfit::NoAoe),
             _ => Ok(()),
         }
     }

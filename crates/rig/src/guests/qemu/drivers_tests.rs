@@ -119,6 +119,7 @@ fn a_vhost_user_server_fits_virtio_blk_alone() {
         assert_eq!(fits.is_ok(), model.driver.name == "virtio-blk", "{fits:?}");
         model.fits_storage(&asked, &Storage::Nbd { socket: "/run/s".into(), export: "e".into() }).unwrap();
         model.fits_storage(&asked, &Storage::File("/f".into())).unwrap();
+        assert!(model.fits_storage(&asked, &Storage::Aoe { shelf: 0, slot: 0 }).is_err());
     }
     let model = find("virtio-blk").unwrap();
     let refused = |asked: &Attachment| model.fits_storage(asked, &storage).unwrap_err().to_string();

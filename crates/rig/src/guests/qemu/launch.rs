@@ -182,7 +182,7 @@ fn socket(storage: &Storage) -> Option<&Path> {
     match storage {
         Storage::VhostUserBlk { socket } | Storage::Nbd { socket, .. } => Some(socket),
         Storage::File(_) | Storage::BlockDevice(_) | Storage::Image { .. } => None,
-        Storage::NbdTcp { .. } | Storage::Rbd { .. } => None,
+        Storage::NbdTcp { .. } | Storage::Aoe { .. } | Storage::Rbd { .. } => None,
     }
 }
 

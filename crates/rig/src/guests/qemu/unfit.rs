@@ -42,6 +42,9 @@ pub enum Unfit {
     )]
     ShownWriteCache(Cache),
 
+    #[error("QEMU has no client of ATA over Ethernet: leave the driver out, and the guest reaches the disk by itself")]
+    NoAoe,
+
     #[error(transparent)]
     Card(#[from] nics::Unfit),
     #[error(
