@@ -2,6 +2,7 @@
 //! it is connected to. Redirections are not followed and no proxy is asked, so credentials go to the named host alone;
 //! certificates are verified.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +49,11 @@ impl Origin {
         Ok(Origin { base: format!("{scheme}://{authority}"), host, is_clear: scheme == "http" })
     }
 
+    /// A server of this host, without TLS.
+    pub(crate) fn of_this_host(address: SocketAddr) -> Self {
+        Origin { base: format!("http://{address}"), host: address.ip().to_string(), is_clear: true }
+    }
+
     /// Host and port, as the header `Host` has them.
     pub(crate) fn authority(&self) -> &str {
         self.base.split_once("://").map_or("", |(_, authority)| authority)
@@ -59,7 +65,7 @@ impl Origin {
     }
 
     pub(crate) fn is_this_host(&self) -> bool {
-        self.host == "localhost" || self.host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 }
 

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::help::schema;
-use crate::help::state_dir::{Ended, StateDir, fixture};
+use crate::help::state_dir::{Ended, StateDir, fixture, signal};
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::Signal;
 use schema::fits;
 use vmio_node::{Local, find_program};
 use vmio_testbed::process::Companion;
@@ -40,7 +41,9 @@ fn what_cannot_be_asked_is_refused_before_anything_is_sent() {
     fs::write(&disk, "bytes").unwrap();
     let disk = disk.to_str().unwrap();
     let push = |more: &[&str]| image(&state, &[&["push", disk], more].concat());
-    push(&["s3://images/a"]).with(2).says(&["no server is named: give --endpoint"]);
+    push(&["s3://images/a"])
+        .with(2)
+        .says(&["no server is named, and `vmio image serve` serves none now: give --endpoint"]);
     push(&["images/a", "--endpoint", "http://127.0.0.1:1"]).with(2).says(&["give s3://BUCKET/NAME"]);
     push(&["s3://images/../a", "--endpoint", "http://127.0.0.1:1"]).with(2).says(&["names no image"]);
     push(&["s3://images/a", "--endpoint", "http://192.0.2.1"]).with(2).says(&["give https://, or --insecure-http"]);
@@ -184,6 +187,51 @@ fn a_push_that_was_cut_off_goes_on() {
     assert!(kept >= 16 * MIB && kept <= there as u64 * 16 * MIB, "{kept} of {there} parts");
     assert_eq!(kept + stored["moved_bytes"].as_u64().unwrap(), 256 * MIB);
     assert_eq!(fs::metadata(gateway.object("disk")).unwrap().len(), 256 * MIB);
+}
+
+#[test]
+fn the_store_of_this_host_needs_no_options() {
+    if find_program(&Local::new(), "versitygw").is_none() {
+        return skip("no versitygw here: scripts/setup store");
+    }
+    let (dir, state) = (scratch(), StateDir::new());
+    let [images, from, to] = ["images", "from", "to"].map(|name| dir.path().join(name));
+    let bytes = disk(&from, MIB);
+    let record = state.path().join("store/served.json");
+    let served = || fs::read(&record).ok().and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
+    let serve = |images: &Path| {
+        // One that was killed left it.
+        let _ = fs::remove_file(&record);
+        let mut serve =
+            Companion(state.spawn(&mut state.command(&["image", "serve", images.to_str().unwrap(), "--port", "0"])));
+        state.wait_for(&mut serve.0, || served().is_some());
+        serve
+    };
+    let mut first = serve(&images);
+    let second = state.vmio(&["image", "serve", dir.path().join("other").to_str().unwrap(), "--port", "0"]);
+    // By its journal, which is asked first.
+    assert_ne!(second.code, Some(0), "{}", second.err);
+    let push = ["push", from.to_str().unwrap(), "s3://images/disk", "--json", "--make-bucket"];
+    let stored = image(&state, &push).with(0).json();
+    assert_eq!(stored["is_synced"].as_bool(), Some(true), "{stored}");
+    assert_eq!(fs::read(images.join("images/disk")).unwrap(), bytes);
+    image(&state, &["pull", "s3://images/disk", to.to_str().unwrap()]).with(0).says(&["synced to the disk"]);
+    assert_eq!(fs::read(&to).unwrap(), bytes);
+    signal(first.pid(), Signal::TERM);
+    assert!(first.0.wait().unwrap().success());
+    image(&state, &push).with(2).says(&["serves none now"]);
+    // What is killed takes its server along, and is served again with the same key.
+    let mut killed = serve(&images);
+    let address = served().unwrap()["address"].as_str().unwrap().to_owned();
+    killed.0.kill().unwrap();
+    killed.0.wait().unwrap();
+    poll_until("the server ended with vmio", || TcpStream::connect(&address).is_err());
+    image(&state, &push).with(2).says(&["serves none now"]);
+    let mut again = serve(&images);
+    image(&state, &push).with(0);
+    signal(again.pid(), Signal::TERM);
+    assert!(again.0.wait().unwrap().success());
+    state.is_clean();
 }
 
 /// The way of everybody else: no part of vmio is in it.

@@ -1,5 +1,6 @@
 //! What the user names: an image (`s3://BUCKET/NAME`) and the server that has it.
 
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use super::{Error, Result, manifest};
@@ -70,6 +71,13 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self> {
         Origin::parse(text).map(Endpoint).map_err(Error::Endpoint)
+    }
+}
+
+impl Endpoint {
+    /// A server of this host.
+    pub(super) fn of_this_host(address: SocketAddr) -> Self {
+        Endpoint(Origin::of_this_host(address))
     }
 }
 

@@ -12,7 +12,7 @@ use super::address::{Endpoint, Url};
 use super::credentials::Credentials;
 use super::digest::Sha256;
 use super::sign::{Signed, authorization, date, encoded};
-use super::{AT_ONCE, Error, Part, PartToSend, Result, Span, Store, xml};
+use super::{AT_ONCE, Error, Part, PartToSend, Result, Span, Store, local, xml};
 use crate::https::{self, Fault, NoRoots, Origin, shown};
 
 /// The header `x-amz-content-sha256` of bodies that are checked by `x-amz-checksum-sha256`, which is signed, or that
@@ -51,6 +51,8 @@ pub struct Connection {
     pub ca_file: Option<PathBuf>,
     /// Another host may be asked without TLS.
     pub allows_clear: bool,
+    /// Where the objects are, if the server leaves it to others to sync them.
+    pub directory: Option<PathBuf>,
 }
 
 /// A bucket of a server.
@@ -61,6 +63,7 @@ pub struct Client {
     region: String,
     credentials: Credentials,
     bucket: String,
+    directory: Option<PathBuf>,
 }
 
 /// A request.
@@ -89,7 +92,8 @@ impl Client {
     /// # Errors
     /// Why the server may not be asked.
     pub fn new(connection: Connection, url: &Url, reader: &dyn Reader) -> Result<Self> {
-        let Connection { endpoint: Endpoint(origin), region, credentials, ca_file, allows_clear } = connection;
+        let Connection { endpoint: Endpoint(origin), region, credentials, ca_file, allows_clear, directory } =
+            connection;
         if origin.is_clear() && !origin.is_this_host() && !allows_clear {
             return Err(Error::InClear(origin.to_string()));
         }
@@ -102,7 +106,7 @@ impl Client {
             })?
         };
         let agent = https::agent(roots, AT_ONCE);
-        Ok(Client { agent, origin, region, credentials, bucket: url.bucket.clone() })
+        Ok(Client { agent, origin, region, credentials, bucket: url.bucket.clone(), directory })
     }
 
     /// What a request is about, for errors.
@@ -311,6 +315,11 @@ impl Store for Client {
         let answer = self.send(&Asked::new(Method::HEAD, key, &[]), SendBody::none())?;
         let length = answer.headers().get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
         length.ok_or_else(|| self.nonsense("an object without Content-Length"))
+    }
+
+    fn sync(&self, key: &str) -> Result<bool> {
+        let Some(directory) = &self.directory else { return Ok(false) };
+        local::sync(directory, &self.bucket, key).map(|()| true)
     }
 
     fn range(&self, key: &str, span: Span, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {

@@ -59,6 +59,7 @@ fn connect(endpoint: &str, allows_clear: bool) -> Result<Client> {
         credentials: Credentials { access: "AK".into(), secret: "SK".into(), token: Some("TOKEN".into()) },
         ca_file: None,
         allows_clear,
+        directory: None,
     };
     Client::new(connection, &"s3://images/a/disk".parse()?, &Local::new())
 }

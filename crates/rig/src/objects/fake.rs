@@ -190,6 +190,10 @@ impl Store for Fake {
         self.find(key).map(|bytes| bytes.len() as u64).ok_or_else(|| self.absent(key))
     }
 
+    fn sync(&self, key: &str) -> Result<bool> {
+        self.find(key).map(|_| true).ok_or_else(|| self.absent(key))
+    }
+
     fn range(&self, key: &str, span: Span, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.pass()?;
         let bytes = self.find(key).ok_or_else(|| self.absent(key))?;

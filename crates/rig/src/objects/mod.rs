@@ -9,6 +9,7 @@ mod address;
 mod client;
 mod credentials;
 mod digest;
+mod local;
 mod manifest;
 mod partial;
 mod pull;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 pub use address::{Endpoint, Url};
 pub use client::{Client, Connection};
 pub use credentials::Credentials;
+pub use local::{Served, Server};
 pub use manifest::Manifest;
 pub use pull::pull;
 pub use push::push;
@@ -46,8 +48,17 @@ pub enum Error {
     Url(String),
     #[error("{0} is no address of a server: give https://HOST[:PORT], without a path and without a password")]
     Endpoint(String),
-    #[error("no server is named: give --endpoint https://HOST[:PORT], or set AWS_ENDPOINT_URL")]
+    #[error(
+        "no server is named, and `vmio image serve` serves none now: give --endpoint https://HOST[:PORT], or set \
+         AWS_ENDPOINT_URL"
+    )]
     NoEndpoint,
+    #[error("no program versitygw in PATH: `scripts/setup store` builds it (github.com/versity/versitygw, Apache-2.0)")]
+    NoServer,
+    #[error("the store is not served: {why}")]
+    NotStarted { why: String },
+    #[error("another vmio serves a store now, with its key in {}: end it, or give this one another --state", home.display())]
+    Serving { home: PathBuf },
     #[error(
         "{0} is another host, and images over http:// can be read and changed on the way: give https://, or \
          --insecure-http in a network that you trust"
@@ -125,7 +136,15 @@ impl Error {
 
     /// Whether something is missing before the first request.
     pub fn is_precondition(&self) -> bool {
-        matches!(self, Error::NoCredentials | Error::Credentials { .. } | Error::NoRoots | Error::BadRoots { .. })
+        matches!(
+            self,
+            Error::NoCredentials
+                | Error::Credentials { .. }
+                | Error::NoRoots
+                | Error::BadRoots { .. }
+                | Error::NoServer
+                | Error::Serving { .. }
+        )
     }
 }
 
@@ -187,6 +206,8 @@ pub trait Store: Sync {
     fn get(&self, key: &str, most_bytes: u64) -> Result<Vec<u8>>;
     /// The size of an object.
     fn size(&self, key: &str) -> Result<u64>;
+    /// Forces an object to the disk, where that is not the server's own matter; whether it did.
+    fn sync(&self, key: &str) -> Result<bool>;
     /// Bytes of an object, in order; all of them, or an error.
     fn range(&self, key: &str, span: Span, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
@@ -208,6 +229,8 @@ pub struct Transfer {
     pub moved_bytes: u64,
     /// Bytes that were there from an earlier try.
     pub kept_bytes: u64,
+    /// Whether it is known to be on a disk: a file that was fetched, or an object of a store of this host.
+    pub is_synced: bool,
 }
 
 /// How a transfer waits and tells.

@@ -74,7 +74,8 @@ pub fn pull(store: &dyn Store, key: &str, target: &Path, ways: &Ways<'_>) -> Res
         return Err(why);
     }
     partial.publish(size_bytes)?;
-    Ok(Transfer { moved_bytes: moved_bytes.into_inner(), kept_bytes: kept_bytes.into_inner(), manifest })
+    let [moved_bytes, kept_bytes] = [moved_bytes, kept_bytes].map(AtomicU64::into_inner);
+    Ok(Transfer { moved_bytes, kept_bytes, is_synced: true, manifest })
 }
 
 impl Fetching<'_> {

@@ -75,6 +75,7 @@ pub fn push(store: &dyn Store, key: &str, path: &Path, ways: &Ways<'_>) -> Resul
         return Err(Error::Changed { path: path.into() });
     }
     patiently(again, |_| store.complete(key, &upload, &parts))?;
+    let mut is_synced = store.sync(key)?;
     let stored = patiently(again, |_| store.size(key))?;
     if stored != size_bytes {
         let why = format!("{stored} bytes instead of {size_bytes}");
@@ -82,8 +83,10 @@ pub fn push(store: &dyn Store, key: &str, path: &Path, ways: &Ways<'_>) -> Resul
     }
     let text =
         serde_json::to_vec(&manifest).map_err(|e| Error::Manifest { what: key.to_owned(), why: e.to_string() })?;
-    patiently(again, |_| store.put(&manifest::key(key), &text))?;
-    Ok(Transfer { moved_bytes: size_bytes - kept_bytes, kept_bytes, manifest })
+    let name = manifest::key(key);
+    patiently(again, |_| store.put(&name, &text))?;
+    is_synced &= store.sync(&name)?;
+    Ok(Transfer { moved_bytes: size_bytes - kept_bytes, kept_bytes, is_synced, manifest })
 }
 
 /// What changes when an image is written.
@@ -270,7 +273,7 @@ mod tests {
         let manifest = Manifest::read(&store.object("a/disk.vmio.json")).unwrap();
         assert_eq!((manifest.part_sha256.len(), &manifest), (3, &done.manifest));
         assert_eq!(manifest.sha256, super::super::digest::Sha256::of(&bytes).hex());
-        assert!(store.is_tidy(), "no upload is left");
+        assert!(store.is_tidy() && done.is_synced, "no upload is left");
     }
 
     #[test]

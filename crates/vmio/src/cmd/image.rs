@@ -1,5 +1,6 @@
 //! `vmio image`: the guest image that reference guests start from, and images of any guests in an object store.
 
+mod serve;
 pub mod transfer;
 
 use std::path::Path;
@@ -21,7 +22,9 @@ use crate::term;
                               store an image; if it is cut off, the same command
                               sends only what is missing
   vmio image pull s3://images/web1.qcow2 copy.qcow2
-                              fetch it, each part checked by its SHA-256")]
+                              fetch it, each part checked by its SHA-256
+  vmio image serve /srv/images
+                              be the store of this host; push and pull find it")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -39,6 +42,8 @@ enum Verb {
     Push(transfer::Push),
     /// Fetch an image from an object store (S3), and check it by its manifest
     Pull(transfer::Pull),
+    /// Serve a directory of images as an object store to this host, until Ctrl-C
+    Serve(serve::Serve),
 }
 
 /// An image that guests boot from.
@@ -58,6 +63,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Verb::Build { arch } => build(arch, context),
         Verb::Push(args) => transfer::push(args, context),
         Verb::Pull(args) => transfer::pull(args, context),
+        Verb::Serve(args) => serve::serve(args, context),
     }
 }
 

@@ -6,8 +6,11 @@ use std::time::Instant;
 
 use vmio_model::failure::{Exit, Failure};
 use vmio_node::Local;
-use vmio_rig::objects::{self, Client, Connection, Credentials, Endpoint, Error, Manifest, Store as _, Url, Ways};
+use vmio_rig::objects::{
+    self, Client, Connection, Credentials, Endpoint, Error, Manifest, Served, Store as _, Url, Ways,
+};
 
+use super::serve;
 use crate::context::{Context, Outcome};
 use crate::report::format;
 use crate::{files, term};
@@ -22,7 +25,7 @@ const REGION: &str = "us-east-1";
 /// Which server has the images, and who asks.
 #[derive(Debug, clap::Args)]
 pub struct Server {
-    /// The server, as https://HOST[:PORT] [env: AWS_ENDPOINT_URL]
+    /// The server, as https://HOST[:PORT] [env: AWS_ENDPOINT_URL] [default: the one of `vmio image serve`]
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The region that requests are signed for [env: AWS_REGION] [default: us-east-1]
@@ -84,6 +87,8 @@ pub struct Document<'a> {
     pub moved_bytes: u64,
     /// Bytes that an earlier try had moved already.
     pub kept_bytes: u64,
+    /// Whether it is known to be on a disk. An object of another host is the matter of its server.
+    pub is_synced: bool,
     /// How long it took.
     pub duration_seconds: f64,
 }
@@ -92,7 +97,7 @@ pub struct Document<'a> {
 pub fn push(args: &Push, context: &Context) -> Outcome {
     let (image, at) = (args.image.display(), &args.url);
     let failed = |why| failed(&format!("{image} was not stored as {at}"), why);
-    let (client, url) = args.server.connect(at).map_err(failed)?;
+    let (client, url) = args.server.connect(at, context).map_err(failed)?;
     if args.make_bucket {
         client.make_bucket().map_err(failed)?;
     }
@@ -105,7 +110,7 @@ pub fn push(args: &Push, context: &Context) -> Outcome {
 pub fn pull(args: &Pull, context: &Context) -> Outcome {
     let (file, at) = (args.file.display(), &args.url);
     let failed = |why| failed(&format!("{at} was not fetched to {file}"), why);
-    let (client, url) = args.server.connect(at).map_err(failed)?;
+    let (client, url) = args.server.connect(at, context).map_err(failed)?;
     let began = Instant::now();
     let done = objects::pull(&client, url.key(), &args.file, &ways()).map_err(failed)?;
     tell("fetched", &args.file, &url, &done, began, context)
@@ -113,20 +118,30 @@ pub fn pull(args: &Pull, context: &Context) -> Outcome {
 
 impl Server {
     /// The bucket of an image.
-    fn connect(&self, url: &str) -> Result<(Client, Url), Error> {
+    fn connect(&self, url: &str, context: &Context) -> Result<(Client, Url), Error> {
         let url: Url = url.parse()?;
         let set =
             |names: [&str; 2]| names.into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
-        let endpoint: Endpoint = match self.endpoint.clone().or_else(|| set(ENDPOINTS)) {
-            Some(endpoint) => endpoint.parse()?,
-            None => return Err(Error::NoEndpoint),
+        let named: Option<Endpoint> =
+            self.endpoint.clone().or_else(|| set(ENDPOINTS)).map(|e| e.parse::<Endpoint>()).transpose()?;
+        let (endpoint, credentials, directory) = match named {
+            Some(endpoint) => (endpoint, Credentials::find(self.credentials.as_deref())?, None),
+            None => {
+                let (served, own) = Served::find(&serve::home(context))?.ok_or(Error::NoEndpoint)?;
+                let credentials = match &self.credentials {
+                    Some(file) => Credentials::find(Some(file))?,
+                    None => own,
+                };
+                (served.endpoint(), credentials, Some(served.directory))
+            }
         };
         let connection = Connection {
             endpoint,
             region: self.region.clone().or_else(|| set(REGIONS)).unwrap_or_else(|| REGION.to_owned()),
-            credentials: Credentials::find(self.credentials.as_deref())?,
+            credentials,
             ca_file: self.ca.clone(),
             allows_clear: self.insecure_http,
+            directory,
         };
         Ok((Client::new(connection, &url, &Local::new())?, url))
     }
@@ -147,7 +162,7 @@ fn ways() -> Ways<'static> {
 }
 
 fn tell(verb: &str, file: &Path, url: &Url, done: &objects::Transfer, began: Instant, context: &Context) -> Outcome {
-    let objects::Transfer { manifest, moved_bytes, kept_bytes } = done;
+    let objects::Transfer { manifest, moved_bytes, kept_bytes, is_synced } = done;
     let seconds = began.elapsed().as_secs_f64();
     term::end_transient();
     if context.json {
@@ -158,6 +173,7 @@ fn tell(verb: &str, file: &Path, url: &Url, done: &objects::Transfer, began: Ins
             manifest,
             moved_bytes: *moved_bytes,
             kept_bytes: *kept_bytes,
+            is_synced: *is_synced,
             duration_seconds: seconds,
         })?;
         return Ok(Exit::Done);
@@ -172,6 +188,9 @@ fn tell(verb: &str, file: &Path, url: &Url, done: &objects::Transfer, began: Ins
         format::duration(seconds),
         format::three(*moved_bytes as f64 / seconds / 1e6)
     );
+    if *is_synced {
+        text += "           synced to the disk\n";
+    }
     if *kept_bytes > 0 {
         text += &format!("           {} were there from an earlier try\n", format::bytes(*kept_bytes));
     }
