@@ -163,7 +163,7 @@ fn a_range_is_all_that_was_asked_for_or_an_error() {
         _ => error("404 Not Found", "NoSuchKey"),
     });
     let read = |key: &str, from: u64, bytes: u64| {
-        let mut all = Vec::new();
+        let mut all: Vec<u8> = Vec::new();
         store.range(key, Span { from, bytes }, &mut |some| {
             all.extend(some);
             Ok(())

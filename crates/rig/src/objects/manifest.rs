@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(part_bytes(10 << 30), PART_BYTES);
         for size in [160_u64 << 30, (1 << 40) + 1, 5 << 40] {
             let part = part_bytes(size);
-            assert!(count(size, part) <= MOST_PARTS && part % (1 << 20) == 0, "{size}: {part}");
+            assert!(count(size, part) <= MOST_PARTS && part.is_multiple_of(1 << 20), "{size}: {part}");
         }
     }
 
