@@ -11,6 +11,7 @@ use vmio_node::Reader;
 use super::address::{Endpoint, Url};
 use super::credentials::Credentials;
 use super::digest::Sha256;
+use super::manifest::MOST_PARTS;
 use super::sign::{Signed, authorization, date, encoded};
 use super::{AT_ONCE, Error, Part, PartToSend, Result, Span, Store, local, xml};
 use crate::https::{self, Fault, NoRoots, Origin, shown};
@@ -259,8 +260,9 @@ impl Store for Client {
             let answer = self.send(&Asked::new(Method::GET, key, &query), SendBody::none())?;
             let listed = self.parsed(answer, xml::parts)?;
             all.extend(listed.parts);
+            let is_bounded = all.len() as u64 <= MOST_PARTS;
             match listed.next {
-                Some(next) if next > behind => behind = next,
+                Some(next) if next > behind && is_bounded => behind = next,
                 Some(_) => return Err(self.nonsense("its list of parts has no end")),
                 None => return Ok(all),
             }

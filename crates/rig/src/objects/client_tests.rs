@@ -205,6 +205,28 @@ fn what_a_server_refuses_is_a_kind_of_error() {
 }
 
 #[test]
+fn a_list_of_parts_is_read_to_its_end_and_has_one() {
+    let page = |parts: &[u32], more: &str| {
+        let one = |number: &u32| {
+            format!(
+                "<Part><PartNumber>{number}</PartNumber><ETag>e</ETag><Size>5</Size><ChecksumSHA256>x</ChecksumSHA256></Part>"
+            )
+        };
+        let parts: String = parts.iter().map(one).collect();
+        answer("200 OK", "", format!("<ListPartsResult>{parts}{more}</ListPartsResult>").as_bytes())
+    };
+    let cut = |next: u32| format!("<IsTruncated>true</IsTruncated><NextPartNumberMarker>{next}</NextPartNumberMarker>");
+    let store = client(move |got| match &*got.line {
+        "GET /images/disk?part-number-marker=0&uploadId=u" => page(&[1, 2], &cut(2)),
+        "GET /images/disk?part-number-marker=2&uploadId=u" => page(&[3], "<IsTruncated>false</IsTruncated>"),
+        _ => page(&[1], &cut(0)),
+    });
+    let parts = store.parts("disk", "u").unwrap();
+    assert_eq!(parts.iter().map(|part| part.number).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(matches!(store.parts("disk", "endless"), Err(Error::Nonsense { .. })));
+}
+
+#[test]
 fn another_host_is_not_asked_in_clear() {
     assert!(matches!(connect("http://192.0.2.1:7070", false), Err(Error::InClear(_))));
     assert!(connect("http://192.0.2.1:7070", true).is_ok() && connect("http://localhost", false).is_ok());

@@ -3,16 +3,20 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::https::shown;
+
 /// Smallest part. One of 5 MiB is the least that S3 takes; the larger, the fewer requests, the smaller, the less is sent
 /// twice.
 const PART_BYTES: u64 = 16 << 20;
 /// Most parts of an upload (Amazon S3 User Guide, "Amazon S3 multipart upload limits").
-const MOST_PARTS: u64 = 10_000;
+pub(super) const MOST_PARTS: u64 = 10_000;
 /// Longest manifest: [`MOST_PARTS`] digests have 670 KB.
 pub(super) const MOST_BYTES: u64 = 1 << 20;
 /// What the name of a manifest adds to that of its image.
 pub(super) const END: &str = ".vmio.json";
 const VERSION: &str = "1.0";
+/// Most letters that are shown of what is wrong with one, which may repeat its content.
+const MOST_LETTERS: usize = 200;
 
 /// The manifest of an image in an object store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,7 +41,7 @@ impl Manifest {
 
     /// What a store has as one.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
-        let read: Manifest = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        let read: Manifest = serde_json::from_slice(bytes).map_err(|e| shown(&e.to_string(), MOST_LETTERS))?;
         let is_digest = |text: &String| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
         if read.manifest_version.split('.').next() != VERSION.split('.').next() {
             return Err("its version is another one's".to_owned());
