@@ -148,8 +148,17 @@ fn an_image_is_stored_and_fetched_as_it_was() {
     let pull = ["pull", "s3://images/a/disk", to.to_str().unwrap()];
     let fetched = image(&state, &[&pull[..], &at].concat()).with(0);
     fits("image-transfer", &fetched.out);
-    assert_eq!(fetched.json()["manifest"], stored["manifest"]);
+    let fetched = fetched.json();
+    assert_eq!(fetched["manifest"], stored["manifest"]);
     assert_eq!(fs::read(&to).unwrap(), bytes);
+    let manifest = stored["manifest_sha256"].as_str().unwrap();
+    assert_eq!(fetched["manifest_sha256"], manifest);
+    let pinned = dir.path().join("pinned");
+    let pinned =
+        ["pull", "s3://images/a/disk", pinned.to_str().unwrap(), "--endpoint", &gateway.endpoint, "--manifest"];
+    image(&state, &[&pinned[..], &[manifest]].concat()).with(0);
+    image(&state, &[&pinned[..], &[&"0".repeat(64)]].concat()).with(1).says(&["not the one that was named"]);
+    image(&state, &[&pinned[..], &["x"]].concat()).with(2).says(&["it has 64 hexadecimal digits"]);
     image(&state, &[&pull[..], &at].concat()).with(1).says(&["exists: name another file"]);
     // Another secret.
     let mut wrong = command(&state, &[&pull[..], &at].concat(), [KEY[0], "another"]);

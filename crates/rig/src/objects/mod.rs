@@ -101,6 +101,8 @@ pub enum Error {
     Nonsense { server: String, why: String },
     #[error("{what} is no manifest of an image: {why}; push the image again")]
     Manifest { what: String, why: String },
+    #[error("{what} has the SHA-256 {found}, not the one that was named: another image was pushed under this name")]
+    OtherManifest { what: String, found: String },
     #[error("{what} is not what its manifest says ({why}): push the image again")]
     Corrupt { what: String, why: String },
     #[error("{} is empty", path.display())]
@@ -225,6 +227,8 @@ pub struct PartToSend {
 pub struct Transfer {
     /// What the image is.
     pub manifest: Manifest,
+    /// SHA-256 of the manifest as it is stored: it stands for all parts, so for all bytes of the image.
+    pub manifest_sha256: String,
     /// Bytes that went over the link.
     pub moved_bytes: u64,
     /// Bytes that were there from an earlier try.

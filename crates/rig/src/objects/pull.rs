@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::digest::Hasher;
+use super::digest::{Hasher, Sha256};
 use super::manifest::{self, Manifest};
 use super::partial::Partial;
 use super::retry::patiently;
@@ -36,13 +36,17 @@ struct Fetching<'a> {
 }
 
 /// Fetches an image to a file that is not there yet. Blocks of zeros become holes. The file appears only when all of it
-/// has the digests of the manifest, and is on the disk.
+/// has the digests of the manifest, and is on the disk. `pinned` is the SHA-256 of the only manifest that is taken.
 ///
 /// # Errors
 /// Why there is no file. What was fetched is kept beside it, and the next pull goes on from there.
-pub fn pull(store: &dyn Store, key: &str, target: &Path, ways: &Ways<'_>) -> Result<Transfer> {
+pub fn pull(store: &dyn Store, key: &str, target: &Path, pinned: Option<&str>, ways: &Ways<'_>) -> Result<Transfer> {
     let name = manifest::key(key);
     let text = patiently(ways.pause, |_| store.get(&name, manifest::MOST_BYTES))?;
+    let manifest_sha256 = Sha256::of(&text).hex();
+    if pinned.is_some_and(|pinned| !pinned.eq_ignore_ascii_case(&manifest_sha256)) {
+        return Err(Error::OtherManifest { what: name, found: manifest_sha256 });
+    }
     let manifest = Manifest::read(&text).map_err(|why| Error::Manifest { what: name.clone(), why })?;
     let size_bytes = patiently(ways.pause, |_| store.size(key))?;
     if size_bytes != manifest.size_bytes {
@@ -75,7 +79,7 @@ pub fn pull(store: &dyn Store, key: &str, target: &Path, ways: &Ways<'_>) -> Res
     }
     partial.publish(size_bytes)?;
     let [moved_bytes, kept_bytes] = [moved_bytes, kept_bytes].map(AtomicU64::into_inner);
-    Ok(Transfer { moved_bytes, kept_bytes, is_synced: true, manifest })
+    Ok(Transfer { moved_bytes, kept_bytes, is_synced: true, manifest, manifest_sha256 })
 }
 
 impl Fetching<'_> {
@@ -176,13 +180,13 @@ mod tests {
     #[test]
     fn an_image_is_fetched_whole_and_never_over_another_file() {
         let (_dir, store, bytes, to) = stored();
-        let done = pull(&store, "disk", &to, &ways()).unwrap();
+        let done = pull(&store, "disk", &to, None, &ways()).unwrap();
         assert_eq!((done.moved_bytes, done.kept_bytes), (bytes.len() as u64, 0));
         assert_eq!(fs::read(&to).unwrap(), bytes);
         assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o600);
         assert!(!partial(&to).exists());
-        assert!(matches!(pull(&store, "disk", &to, &ways()), Err(Error::Exists { .. })));
-        let missing = pull(&store, "none", &to.with_file_name("other"), &ways());
+        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::Exists { .. })));
+        let missing = pull(&store, "none", &to.with_file_name("other"), None, &ways());
         assert!(matches!(missing, Err(Error::NotThere { .. })), "{missing:?}");
     }
 
@@ -190,14 +194,14 @@ mod tests {
     fn what_is_there_is_not_fetched_again_unless_it_is_wrong() {
         let (_dir, store, bytes, to) = stored();
         store.cut_after(1);
-        assert!(matches!(pull(&store, "disk", &to, &ways()), Err(Error::Unreachable { .. })));
+        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::Unreachable { .. })));
         assert!(!to.exists() && partial(&to).exists());
         store.mend();
         // Of the three parts two are there, one of them with a byte that is wrong.
         let mut two = bytes[..usize::try_from(2 * PART).unwrap()].to_owned();
         two[7] ^= 1;
         fs::write(partial(&to), &two).unwrap();
-        let done = pull(&store, "disk", &to, &ways()).unwrap();
+        let done = pull(&store, "disk", &to, None, &ways()).unwrap();
         assert_eq!((done.moved_bytes, done.kept_bytes), (PART + 9, PART));
         assert_eq!(fs::read(&to).unwrap(), bytes);
     }
@@ -206,13 +210,29 @@ mod tests {
     fn an_object_that_is_not_what_its_manifest_says_becomes_no_file() {
         let (_dir, store, _, to) = stored();
         store.spoil("disk");
-        let why = pull(&store, "disk", &to, &ways()).unwrap_err();
+        let why = pull(&store, "disk", &to, None, &ways()).unwrap_err();
         assert!(matches!(&why, Error::Corrupt { why, .. } if why == "part 1 of 3 has another digest"), "{why}");
         store.shorten("disk");
-        assert!(matches!(pull(&store, "disk", &to, &ways()), Err(Error::Corrupt { .. })));
+        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::Corrupt { .. })));
         store.spoil("disk.vmio.json");
-        assert!(matches!(pull(&store, "disk", &to, &ways()), Err(Error::Manifest { .. })));
+        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::Manifest { .. })));
         assert!(!to.exists());
+    }
+
+    #[test]
+    fn a_manifest_that_is_pinned_is_the_only_one_that_is_taken() {
+        let (_dir, store, bytes, to) = stored();
+        let pinned = Sha256::of(&store.object("disk.vmio.json")).hex();
+        let other = to.with_file_name("other");
+        image(&other, 2 * PART + 9, 2);
+        let pushed = push(&store, "disk", &other, &ways()).unwrap();
+        assert_ne!(pushed.manifest_sha256, pinned);
+        let why = pull(&store, "disk", &to, Some(&pinned), &ways()).unwrap_err();
+        assert!(matches!(&why, Error::OtherManifest { found, .. } if *found == pushed.manifest_sha256), "{why}");
+        fs::write(&other, &bytes).unwrap();
+        push(&store, "disk", &other, &ways()).unwrap();
+        let done = pull(&store, "disk", &to, Some(&pinned.to_uppercase()), &ways()).unwrap();
+        assert_eq!(done.manifest_sha256, pinned);
     }
 
     #[test]
@@ -222,13 +242,13 @@ mod tests {
         let zeros = File::create(&from).unwrap();
         zeros.set_len(2 * PART).unwrap();
         push(&store, "disk", &from, &ways()).unwrap();
-        pull(&store, "disk", &to, &ways()).unwrap();
+        pull(&store, "disk", &to, None, &ways()).unwrap();
         let made = fs::metadata(&to).unwrap();
         assert!(made.len() == 2 * PART && made.blocks() < 16, "{} blocks", made.blocks());
         let again = dir.path().join("again");
         fs::write(again.with_file_name(".again.vmio-partial"), b"left over").unwrap();
         fs::set_permissions(again.with_file_name(".again.vmio-partial"), fs::Permissions::from_mode(0o600)).unwrap();
-        pull(&store, "disk", &again, &ways()).unwrap();
+        pull(&store, "disk", &again, None, &ways()).unwrap();
         assert!(fs::read(&again).unwrap().iter().all(|byte| *byte == 0));
     }
 
@@ -238,22 +258,22 @@ mod tests {
         let elsewhere = dir.path().join("elsewhere");
         fs::write(&elsewhere, "kept").unwrap();
         symlink(&elsewhere, partial(&to)).unwrap();
-        assert!(matches!(pull(&store, "disk", &to, &ways()), Err(Error::File { .. })));
+        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::File { .. })));
         fs::remove_file(partial(&to)).unwrap();
         fs::write(partial(&to), "").unwrap();
         fs::set_permissions(partial(&to), fs::Permissions::from_mode(0o644)).unwrap();
-        let open = pull(&store, "disk", &to, &ways()).unwrap_err();
+        let open = pull(&store, "disk", &to, None, &ways()).unwrap_err();
         assert!(matches!(open, Error::Foreign { why: "others may read or write it", .. }), "{open}");
         fs::remove_file(partial(&to)).unwrap();
         fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o600)).unwrap();
         fs::hard_link(&elsewhere, partial(&to)).unwrap();
-        let linked = pull(&store, "disk", &to, &ways()).unwrap_err();
+        let linked = pull(&store, "disk", &to, None, &ways()).unwrap_err();
         assert!(matches!(linked, Error::Foreign { why: "it has a second name", .. }), "{linked}");
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "kept");
         fs::remove_file(partial(&to)).unwrap();
         let held = Partial::open(&to).unwrap();
-        assert!(matches!(pull(&store, "disk", &to, &ways()), Err(Error::Busy { .. })));
+        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::Busy { .. })));
         drop(held);
-        pull(&store, "disk", &to, &ways()).unwrap();
+        pull(&store, "disk", &to, None, &ways()).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use super::digest::Hasher;
+use super::digest::{Hasher, Sha256};
 use super::manifest::{self, Manifest};
 use super::retry::patiently;
 use super::{AT_ONCE, Error, Part, PartToSend, Result, Span, Store, Transfer, Ways, file_error};
@@ -86,7 +86,8 @@ pub fn push(store: &dyn Store, key: &str, path: &Path, ways: &Ways<'_>) -> Resul
     let name = manifest::key(key);
     patiently(again, |_| store.put(&name, &text))?;
     is_synced &= store.sync(&name)?;
-    Ok(Transfer { moved_bytes: size_bytes - kept_bytes, kept_bytes, is_synced, manifest })
+    let manifest_sha256 = Sha256::of(&text).hex();
+    Ok(Transfer { moved_bytes: size_bytes - kept_bytes, kept_bytes, is_synced, manifest, manifest_sha256 })
 }
 
 /// What changes when an image is written.
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(store.object("a/disk"), bytes);
         let manifest = Manifest::read(&store.object("a/disk.vmio.json")).unwrap();
         assert_eq!((manifest.part_sha256.len(), &manifest), (3, &done.manifest));
-        assert_eq!(manifest.sha256, super::super::digest::Sha256::of(&bytes).hex());
+        assert_eq!(manifest.sha256, Sha256::of(&bytes).hex());
         assert!(store.is_tidy() && done.is_synced, "no upload is left");
     }
 

@@ -68,6 +68,9 @@ pub struct Pull {
     /// The file that it becomes, which must not exist
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Take only the image whose manifest has this SHA-256, as its push printed it
+    #[arg(long, value_name = "SHA256", value_parser = sha256)]
+    manifest: Option<String>,
     #[command(flatten)]
     server: Server,
 }
@@ -83,6 +86,8 @@ pub struct Document<'a> {
     pub file: &'a Path,
     /// What the image is. The store has the same as NAME.vmio.json.
     pub manifest: &'a Manifest,
+    /// SHA-256 of that object. It stands for the digests of all parts, so for the bytes of the image.
+    pub manifest_sha256: &'a str,
     /// Bytes that were sent or received.
     pub moved_bytes: u64,
     /// Bytes that an earlier try had moved already.
@@ -91,6 +96,12 @@ pub struct Document<'a> {
     pub is_synced: bool,
     /// How long it took.
     pub duration_seconds: f64,
+}
+
+/// A SHA-256 on the command line.
+fn sha256(text: &str) -> Result<String, String> {
+    let is_one = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_one { Ok(text.to_owned()) } else { Err("it has 64 hexadecimal digits".to_owned()) }
 }
 
 /// Stores an image.
@@ -112,7 +123,7 @@ pub fn pull(args: &Pull, context: &Context) -> Outcome {
     let failed = |why| failed(&format!("{at} was not fetched to {file}"), why);
     let (client, url) = args.server.connect(at, context).map_err(failed)?;
     let began = Instant::now();
-    let done = objects::pull(&client, url.key(), &args.file, &ways()).map_err(failed)?;
+    let done = objects::pull(&client, url.key(), &args.file, args.manifest.as_deref(), &ways()).map_err(failed)?;
     tell("fetched", &args.file, &url, &done, began, context)
 }
 
@@ -162,7 +173,7 @@ fn ways() -> Ways<'static> {
 }
 
 fn tell(verb: &str, file: &Path, url: &Url, done: &objects::Transfer, began: Instant, context: &Context) -> Outcome {
-    let objects::Transfer { manifest, moved_bytes, kept_bytes, is_synced } = done;
+    let objects::Transfer { manifest, manifest_sha256, moved_bytes, kept_bytes, is_synced } = done;
     let seconds = began.elapsed().as_secs_f64();
     term::end_transient();
     if context.json {
@@ -171,6 +182,7 @@ fn tell(verb: &str, file: &Path, url: &Url, done: &objects::Transfer, began: Ins
             url: url.to_string(),
             file,
             manifest,
+            manifest_sha256,
             moved_bytes: *moved_bytes,
             kept_bytes: *kept_bytes,
             is_synced: *is_synced,
@@ -182,6 +194,7 @@ fn tell(verb: &str, file: &Path, url: &Url, done: &objects::Transfer, began: Ins
     let (from, to) = if verb == "stored" { (from, to) } else { (to, from) };
     let size = format::bytes(manifest.size_bytes);
     let mut text = format!("{verb:<10} {from} as {to}\nsize       {size}\nSHA-256    {}\n", manifest.sha256);
+    text += &format!("manifest   {manifest_sha256}\n");
     text += &format!(
         "moved      {} in {}, {} MB/s\n",
         format::bytes(*moved_bytes),
