@@ -13,7 +13,7 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, fsync, 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use vmio_look::require::find_program;
-use vmio_node::{Exec, Node, Process};
+use vmio_node::{Exec, Node, Process, trusted_dir};
 
 use super::address::Endpoint;
 use super::credentials::Credentials;
@@ -48,7 +48,7 @@ impl Served {
     /// The one that is served with this directory of `vmio image serve`, and its key; `None` where none is.
     ///
     /// # Errors
-    /// What the server left cannot be read.
+    /// What the server left cannot be read, or others may have written it.
     pub fn find(home: &Path) -> Result<Option<(Served, Credentials)>> {
         let path = home.join(SERVED);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -57,6 +57,7 @@ impl Served {
             Err(Errno::NOENT) => return Ok(None),
             opened => File::from(opened.map_err(|e| failed(e.into()))?),
         };
+        trusted_dir(home).map_err(Error::Untrusted)?;
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             Err(Errno::WOULDBLOCK) => {}
             // Who served was ended before it could remove this.
@@ -237,6 +238,9 @@ mod tests {
         flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
         assert_eq!(Served::find(dir.path()).unwrap(), Some((served.clone(), key)));
         assert_eq!(served.endpoint().to_string(), "http://127.0.0.1:7070");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(Served::find(dir.path()), Err(Error::Untrusted(_))), "others could name another server");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(dir.path().join(SERVED), "").unwrap();
         assert_eq!(Served::find(dir.path()).unwrap(), None, "it starts just now");
     }

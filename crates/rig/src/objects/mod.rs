@@ -109,6 +109,8 @@ pub enum Error {
     Empty { path: PathBuf },
     #[error("{} was changed while it was sent, so nothing was stored: stop the guest that writes it", path.display())]
     Changed { path: PathBuf },
+    #[error(transparent)]
+    Untrusted(vmio_node::Error),
     #[error("{} exists: name another file, or remove it", path.display())]
     Exists { path: PathBuf },
     #[error("{} is not this user's own ({why}): remove it", path.display())]
@@ -145,6 +147,7 @@ impl Error {
                 | Error::NoRoots
                 | Error::BadRoots { .. }
                 | Error::NoServer
+                | Error::Untrusted(_)
                 | Error::Serving { .. }
         )
     }
