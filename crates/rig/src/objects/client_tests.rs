@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use vmio_node::Local;
 
@@ -202,6 +203,27 @@ fn what_a_server_refuses_is_a_kind_of_error() {
     assert!(matches!(odd.begin("a/disk"), Err(Error::Nonsense { .. })));
     let huge = client(|_| answer("200 OK", "", &vec![b' '; 5 << 20]));
     assert!(matches!(huge.get("a/disk", 1 << 20), Err(Error::Nonsense { .. })));
+}
+
+#[test]
+fn a_server_that_falls_silent_is_given_up() {
+    let store = client(|got| match &*got.line {
+        // Three of nine bytes, and no more.
+        "GET /images/begun" => b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc".to_vec(),
+        _ => {
+            thread::sleep(LIMIT);
+            Vec::new()
+        }
+    });
+    let (began, short) = (Instant::now(), Duration::from_millis(300));
+    let asked = Asked { limit: short, ..Asked::new(Method::GET, "never", &[]) };
+    assert!(matches!(store.send(&asked, SendBody::none()), Err(Error::Late { .. })));
+    let asked = Asked { stall: short, ..Asked::new(Method::GET, "never", &[]) };
+    assert!(matches!(store.send(&asked, SendBody::none()), Err(Error::Late { .. })));
+    let asked = Asked { stall: short, ..Asked::new(Method::GET, "begun", &[]) };
+    let answer = store.send(&asked, SendBody::none()).unwrap();
+    assert!(matches!(store.read(answer, 100), Err(Error::Late { .. })));
+    assert!(began.elapsed() < LIMIT / 2, "{:?}", began.elapsed());
 }
 
 #[test]
