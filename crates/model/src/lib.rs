@@ -7,6 +7,7 @@
 pub mod allocate;
 pub mod best;
 pub mod cell;
+pub mod civil;
 pub mod control;
 pub mod facts;
 pub mod failure;

@@ -15,6 +15,7 @@ mod guest_lab_guard;
 mod guest_lab_host;
 mod guest_libvirt;
 mod guest_like;
+mod guest_object_store;
 mod guest_rescue;
 mod guest_scan;
 mod guest_scan_faults;

@@ -21,6 +21,7 @@ mod layout;
 mod licences;
 mod like;
 mod names;
+mod object_store;
 mod outputs;
 mod pages;
 mod paper;

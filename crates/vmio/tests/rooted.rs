@@ -25,6 +25,7 @@ mod root_guard_hostile;
 mod root_guard_steps;
 mod root_hostile_place;
 mod root_loops;
+mod root_object_store;
 mod root_package;
 mod root_peer;
 mod root_peers;

@@ -402,9 +402,10 @@ fn outputs(dir: &Path) -> Printed {
     all
 }
 
-/// Outputs that need a guest or root, and the test that holds them against their schemas.
+/// Outputs that need a guest, a server or root, and the test that holds them against their schemas.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("image", "guest_schema.rs", include_str!("guest_schema.rs")),
+    ("image-transfer", "object_store.rs", include_str!("object_store.rs")),
     ("guard-set", "root_guard.rs", include_str!("root_guard.rs")),
     ("guard-status", "root_guard.rs", include_str!("root_guard.rs")),
     ("study-experiment", "root_experiment.rs", include_str!("root_experiment.rs")),

@@ -3,19 +3,17 @@
 //! answer has a limit of time and of size.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use data_encoding::BASE64;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
-use ureq::http::Uri;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, LOCATION};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use vmio_model::result::CHASSIS_DOMAIN;
 use vmio_node::Reader;
 
 use self::document::{Chassis, Collection, Told};
+use crate::https::{self, Fault, NoRoots, Origin, shown};
 
 mod document;
 #[cfg(test)]
@@ -33,19 +31,10 @@ const MOST_PATH_BYTES: usize = 200;
 const MOST_CHASSIS: usize = 16;
 /// Most letters of a name that a controller gives to a chassis or a part.
 const MOST_LETTERS: usize = 40;
-/// Longest file of certificates: that of a distribution has 250 KiB.
-const MOST_CA_BYTES: usize = 4 << 20;
 /// Time for one answer. Controllers are slow, most of all at the first connection.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Time for all that is asked at the first connection.
 const LIMIT_OF_ALL: Duration = Duration::from_secs(60);
-/// The certificates that a host trusts: Debian, Red Hat, SUSE, Alpine.
-const HOSTS_ROOTS: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// Why a controller tells nothing.
 #[derive(Debug, thiserror::Error)]
@@ -106,16 +95,11 @@ impl Error {
 
 /// The address of a controller: `https://HOST[:PORT]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
-    /// Scheme and authority, without a slash at the end.
-    base: String,
-    host: String,
-    is_clear: bool,
-}
+pub struct Address(Origin);
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.base)
+        write!(f, "{}", self.0)
     }
 }
 
@@ -123,22 +107,7 @@ impl std::str::FromStr for Address {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        // What is refused may hold a password.
-        let shown = || Error::Address(text.rsplit('@').next().unwrap_or_default().to_owned());
-        let uri: Uri = text.parse().map_err(|_| shown())?;
-        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else { return Err(shown()) };
-        let bare = matches!(uri.path(), "" | "/") && uri.query().is_none() && !authority.as_str().contains('@');
-        if !bare || authority.host().is_empty() || !matches!(scheme, "http" | "https") {
-            return Err(shown());
-        }
-        let host = authority.host().trim_matches(['[', ']']).to_owned();
-        Ok(Address { base: format!("{scheme}://{authority}"), host, is_clear: scheme == "http" })
-    }
-}
-
-impl Address {
-    fn is_this_host(&self) -> bool {
-        self.host == "localhost" || self.host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        Origin::parse(text).map(Address).map_err(Error::Address)
     }
 }
 
@@ -201,10 +170,12 @@ impl Controller {
         ca_file: Option<&Path>,
         reader: &dyn Reader,
     ) -> Result<Self, Error> {
-        if address.is_clear && login.is_some() && !address.is_this_host() {
+        let Address(origin) = address;
+        if origin.is_clear() && login.is_some() && !origin.is_this_host() {
             return Err(Error::InClear);
         }
-        let agent = agent(if address.is_clear { Vec::new() } else { roots(ca_file, reader)? });
+        let roots = if origin.is_clear() { Vec::new() } else { https::roots(ca_file, reader).map_err(no_roots)? };
+        let agent = https::agent(roots, 1);
         let mut controller = Controller { address: address.clone(), agent, login, sources: Vec::new() };
         let until = Instant::now() + LIMIT_OF_ALL;
         let all: Collection = controller.get(CHASSIS, until)?;
@@ -298,11 +269,6 @@ fn is_resource(path: &str) -> bool {
         && !path.contains("..")
 }
 
-/// The beginning of what a controller wrote, on one line.
-fn shown(text: &str, letters: usize) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(letters).collect()
-}
-
 /// What is wrong with an answer, without its content: that may be long, or repeat the login.
 fn nonsense(error: &serde_json::Error) -> String {
     match error.classify() {
@@ -314,55 +280,18 @@ fn nonsense(error: &serde_json::Error) -> String {
 /// What an error of the client means here.
 fn why(url: &str, error: ureq::Error) -> Error {
     let url = url.to_owned();
-    match error {
-        ureq::Error::Timeout(_) => Error::Late { url },
-        ureq::Error::BodyExceedsLimit(_) => Error::TooLarge { url },
-        ureq::Error::LargeResponseHeader(..) => Error::TooLarge { url },
-        ureq::Error::Rustls(e @ rustls::Error::InvalidCertificate(_)) => Error::NotTrusted { url, why: e.to_string() },
-        // A failed handshake comes as an error of reading.
-        ureq::Error::Io(e) => match e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
-            Some(tls @ rustls::Error::InvalidCertificate(_)) => Error::NotTrusted { url, why: tls.to_string() },
-            _ => Error::Unreachable { url, why: e.to_string() },
-        },
-        ureq::Error::Protocol(e) => Error::Nonsense { url, why: shown(&e.to_string(), 200) },
-        e => Error::Unreachable { url, why: shown(&e.to_string(), 200) },
+    match https::fault(error) {
+        Fault::Late => Error::Late { url },
+        Fault::TooLarge => Error::TooLarge { url },
+        Fault::NotTrusted(why) => Error::NotTrusted { url, why },
+        Fault::Unreachable(why) => Error::Unreachable { url, why },
+        Fault::Nonsense(why) => Error::Nonsense { url, why },
     }
 }
 
-fn agent(roots: Vec<Certificate<'static>>) -> ureq::Agent {
-    let tls = TlsConfig::builder()
-        .root_certs(RootCerts::Specific(Arc::new(roots)))
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .build();
-    let config = ureq::Agent::config_builder()
-        .tls_config(tls)
-        // What the environment names for others is not asked to see this.
-        .proxy(None)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .http_status_as_error(false)
-        .user_agent("vmio")
-        .max_idle_connections_per_host(1)
-        .max_idle_connections(1)
-        .build();
-    config.new_agent()
-}
-
-/// The certificates of a file, or those that this host trusts.
-fn roots(file: Option<&Path>, reader: &dyn Reader) -> Result<Vec<Certificate<'static>>, Error> {
-    let path = match file {
-        Some(file) => file.to_owned(),
-        None => {
-            let there = |path: &&&str| matches!(reader.stat(Path::new(path)), Ok(Some(_)));
-            PathBuf::from(HOSTS_ROOTS.iter().find(there).ok_or(Error::NoRoots)?)
-        }
-    };
-    let bad = |why: String| Error::BadRoots { path: path.clone(), why };
-    let text = reader.read_start(&path, MOST_CA_BYTES).map_err(|e| bad(e.to_string()))?;
-    let certificate = |item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        _ => None,
-    };
-    let all: Vec<Certificate<'static>> = parse_pem(&text).filter_map(certificate).collect();
-    if all.is_empty() { Err(bad("it contains no certificate".to_owned())) } else { Ok(all) }
+fn no_roots(why: NoRoots) -> Error {
+    match why {
+        NoRoots::Nowhere => Error::NoRoots,
+        NoRoots::Bad { path, why } => Error::BadRoots { path, why },
+    }
 }

@@ -1,4 +1,7 @@
-//! `vmio image`: the guest image that reference guests start from.
+//! `vmio image`: the guest image that reference guests start from, and images of any guests in an object store.
+
+mod serve;
+pub mod transfer;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +14,17 @@ use vmio_rig::image::Image;
 use crate::context::{Context, Outcome};
 use crate::term;
 
-/// Build the image that reference guests boot from
+/// Build the image that reference guests boot from; store and fetch images
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  export AWS_ENDPOINT_URL=https://s3.example.org
+  vmio image push web1.qcow2 s3://images/web1.qcow2
+                              store an image; if it is cut off, the same command
+                              sends only what is missing
+  vmio image pull s3://images/web1.qcow2 copy.qcow2
+                              fetch it, each part checked by its SHA-256
+  vmio image serve /srv/images
+                              be the store of this host; push and pull find it")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -26,6 +38,12 @@ enum Verb {
         #[arg(long, value_name = "ARCH", default_value = "amd64", value_parser = Arch::ALL.map(Arch::debian))]
         arch: String,
     },
+    /// Store an image in an object store (S3), with a manifest of digests
+    Push(transfer::Push),
+    /// Fetch an image from an object store (S3), and check it by its manifest
+    Pull(transfer::Pull),
+    /// Serve a directory of images as an object store to this host, until Ctrl-C
+    Serve(serve::Serve),
 }
 
 /// An image that guests boot from.
@@ -41,7 +59,15 @@ pub struct Document<'a> {
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let Verb::Build { arch } = &args.verb;
+    match &args.verb {
+        Verb::Build { arch } => build(arch, context),
+        Verb::Push(args) => transfer::push(args, context),
+        Verb::Pull(args) => transfer::pull(args, context),
+        Verb::Serve(args) => serve::serve(args, context),
+    }
+}
+
+fn build(arch: &str, context: &Context) -> Outcome {
     let arch = Arch::ALL.into_iter().find(|known| known.debian() == arch).unwrap_or_default();
     let local = Arc::new(Local::new());
     let image =

@@ -1,5 +1,6 @@
 //! Formats figures for people, for all forms of the report.
 
+use vmio_model::civil::Civil;
 use vmio_model::figure::Unit;
 use vmio_model::rate::BitRate;
 use vmio_model::result::{Mark, RunState};
@@ -271,21 +272,10 @@ pub fn state(state: &RunState) -> (&'static str, Option<&str>) {
     }
 }
 
-/// `2026-11-21 09:05:43 UTC` of seconds since the epoch: days to civil date as in Howard
-/// Hinnant's "chrono-Compatible Low-Level Date Algorithms".
+/// `2026-11-21 09:05:43 UTC` of seconds since the epoch.
 pub fn utc(unix: f64) -> String {
-    let seconds = unix.floor() as i64;
-    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let day_of_era = z.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+    let Civil { year, month, day, hour, minute, second } = Civil::of_unix(unix.floor() as i64);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 /// `40 s`, `3 min 20 s`.

@@ -111,5 +111,7 @@ outputs! {
         by ["runs export --format github-action-benchmark"],
     "runs-import": SORTED runs::Taken = "which runs were taken over" by ["runs import --json"],
     "image": SORTED image::Document<'_> = "an image that guests boot from" by ["image build --json", "lab build --json"],
+    "image-transfer": DOCUMENT image::transfer::Document<'_> = "an image that was stored or fetched"
+        by ["image push --json", "image pull --json"],
     "schema": DOCUMENT Listed = "these outputs" by ["schema --json"],
 }
