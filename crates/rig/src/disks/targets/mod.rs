@@ -26,6 +26,7 @@ pub mod elsewhere;
 mod error;
 #[cfg(test)]
 mod example;
+mod flash_cache;
 pub(super) mod loopdev;
 mod looped;
 mod nbd;
@@ -51,6 +52,7 @@ pub const ALL: &[&dyn Target] = &[
     &preallocated::Preallocated,
     &served::Served,
     &nbd::Nbd,
+    &flash_cache::FlashCache,
     &qcow2::NEW,
     &qcow2::METADATA,
     &qcow2::FULL_L2,
@@ -98,6 +100,16 @@ pub trait Target: Sync {
     }
     /// Whether a device of the user's own may stand in its place (`--device`), which costs no space.
     fn takes_device(&self) -> bool {
+        false
+    }
+    /// Memory of this host that its caches take at most, for `bytes` of usable storage which guests see by so many
+    /// attachments.
+    fn cache_bytes(&self, bytes: u64, attachments: u64) -> u64 {
+        let _ = (bytes, attachments);
+        0
+    }
+    /// Whether a flash cache lies between a guest's disk and its storage, so that it can be [`State::WarmFlash`].
+    fn flash_cache(&self) -> bool {
         false
     }
     /// Whether no guest has it, and why.
@@ -341,6 +353,8 @@ mod tests {
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
         assert_eq!(names(&|t| t.elsewhere().is_some()), [elsewhere::DEVICE, elsewhere::PREALLOCATED]);
         assert_eq!(names(&|t| t.over_link()), ["nbd"]);
+        assert_eq!(names(&|t| t.flash_cache()), ["flash-cache"]);
+        assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), ["flash-cache"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
             ["device", "loop", "loop-nfs", "lvm", "lvm-thin", "zvol", "rbd"]
@@ -350,8 +364,8 @@ mod tests {
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        assert_eq!(of_files[..4], ["loop", "loop-nfs", "served", "nbd"]);
-        assert!(of_files[4..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 10, "{of_files:?}");
+        assert_eq!(of_files[..5], ["loop", "loop-nfs", "served", "nbd", "flash-cache"]);
+        assert!(of_files[5..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 11, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);

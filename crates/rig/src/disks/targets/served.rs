@@ -33,8 +33,8 @@ use crate::nets::NetPath;
 
 mod daemon;
 
-pub use daemon::DAEMON;
 use daemon::Daemon;
+pub use daemon::{DAEMON, how};
 
 /// Entry `served`.
 pub struct Served;

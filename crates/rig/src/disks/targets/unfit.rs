@@ -15,6 +15,10 @@ pub enum Unfit {
     #[error("this place holds files; give a place for volumes: --on {form}")]
     NoVolumes { form: &'static str },
     #[error(
+        "its slow disk and its cache are modelled, and this place is not; give a modelled disk: --on modelled:RATE"
+    )]
+    NotModelled,
+    #[error(
         "the place is not a directory on NFS: name one, --on DIR, or run it in a lab host, which has its own NFS \
          server: vmio lab run -- vmio study run hdparm-nfs --on /mnt/nfs --yes"
     )]

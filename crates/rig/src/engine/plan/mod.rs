@@ -180,7 +180,8 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
     let space = match (&mut placed, options.nodes.measured()) {
         (Some(placed), _) => {
             placed.needed_bytes = needed_bytes;
-            placed.guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
+            let guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
+            placed.guest_bytes = guest_bytes + rates::cache_bytes(&study, &rates);
             placed.look_for_room(local)
         }
         (None, Some((machine, own))) => room_elsewhere(machine, own, study.target_bytes(), needed_bytes),

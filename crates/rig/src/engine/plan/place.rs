@@ -33,7 +33,7 @@ pub struct Placed {
     pub backing: Backing,
     /// Bytes that the targets take.
     pub needed_bytes: u64,
-    /// Memory that the guests take, which a modelled disk leaves to them.
+    /// Memory that the guests and caches of targets take, which a modelled disk leaves to them.
     pub guest_bytes: u64,
 }
 

@@ -154,8 +154,8 @@ fn pace(rates: &mut Rates, last: &Run) {
     }
 }
 
-/// What each target of a study takes, by its own word.
-fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
+/// The targets of a study, with the number of attachments by which guests see each.
+fn attachments(study: &Study) -> BTreeMap<String, u64> {
     let mut seen_by: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for cell in study.cells() {
         for actor in cell.actors() {
@@ -163,12 +163,24 @@ fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
             seen_by.entry(target.to_owned()).or_default().extend(actor.attachment().map(|a| a.label()));
         }
     }
-    let of = |(name, attachments): (String, BTreeSet<String>)| {
-        let space = targets::find(&name)?.space(study.target_bytes(), attachments.len() as u64);
+    seen_by.into_iter().map(|(name, by)| (name, by.len() as u64)).collect()
+}
+
+/// What each target of a study takes, by its own word.
+fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
+    let of = |(name, attachments): (String, u64)| {
+        let space = targets::find(&name)?.space(study.target_bytes(), attachments);
         let targets::Space { taken_bytes, prepared_bytes } = space;
         Some((name, TargetSpace { taken_bytes, prepared_bytes }))
     };
-    seen_by.into_iter().filter_map(of).collect()
+    attachments(study).into_iter().filter_map(of).collect()
+}
+
+/// Memory of this host that caches of the targets take, of those that have their space in the place.
+pub(super) fn cache_bytes(study: &Study, rates: &Rates) -> u64 {
+    let there = attachments(study).into_iter().filter(|(name, _)| rates.target_space.contains_key(name));
+    let of = |(name, by): (String, u64)| Some(targets::find(&name)?.cache_bytes(study.target_bytes(), by));
+    there.filter_map(of).sum()
 }
 
 /// Whether the target of this name is one for which the user may name a device.

@@ -125,14 +125,7 @@ pub fn launch(
             without.insert((target.clone(), Some(attachment.clone())), why);
             continue;
         }
-        // What serves a disk in a hypervisor's place is held like it.
-        if let Some(limits) = &bed.hypervisors {
-            for server in servers {
-                for procs in limits.procs_files() {
-                    bed.local.write(&procs, server.to_string().as_bytes(), None)?;
-                }
-            }
-        }
+        bed.hold_servers(&servers)?;
         if let Storage::File(path) | Storage::BlockDevice(path) = &storage {
             raw.insert((target.clone(), Some(attachment.clone())), path.clone());
         }

@@ -1,5 +1,5 @@
 //! The stage of a cell: its actors with the ends of their roles, their subjects brought into the state that the
-//! workloads need ([`disk`], [`path`]), what page caches are to hold of them ([`warm`]), what is watched of them, what
+//! workloads need ([`disk`], [`path`]), what caches are to hold of them ([`warm`]), what is watched of them, what
 //! is set around them ([`settings`]).
 
 use std::collections::BTreeMap;
@@ -24,6 +24,7 @@ use crate::probes::{ProbePoint, ProbeSubject, Workers};
 use crate::workloads::{self, At, End, Gentle, ResolvedWorkload, Role, Stage, Wants};
 
 mod disk;
+mod flash;
 mod inside;
 mod path;
 pub mod settings;
@@ -57,8 +58,10 @@ pub struct PreparedActor {
     pub ports: Vec<Port>,
     /// The file of its disk's file system that it works on, in a guest.
     inside: Option<&'static str>,
-    /// What of its disk a page cache is to hold.
+    /// What of its disk a cache is to hold.
     pub warm: Option<Warm>,
+    /// Whether the flash cache below its disk is to hold nothing of it.
+    misses: bool,
     /// A path that is opened by its descriptor (or what enters a namespace), and what its command shows in the result
     /// instead.
     named: Option<(String, String)>,
@@ -198,8 +201,18 @@ fn held_to_nothing() -> Exec {
 impl PreparedActor {
     /// One that works on no disk and over no path.
     fn of(actor: &Actor, workload: ResolvedWorkload, stage: Stage, probe_points: Vec<ProbePoint>) -> Self {
-        let (actor, ports) = (actor.clone(), Vec::new());
-        Self { actor, workload, stage, probe_points, disk: None, ports, inside: None, warm: None, named: None }
+        Self {
+            actor: actor.clone(),
+            workload,
+            stage,
+            probe_points,
+            disk: None,
+            ports: Vec::new(),
+            inside: None,
+            warm: None,
+            misses: false,
+            named: None,
+        }
     }
 
     /// Its command as a person may type it.

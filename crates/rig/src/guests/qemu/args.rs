@@ -290,19 +290,16 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
 
 /// The block nodes of a disk, the lowest first (QAPI `BlockdevOptions`); the last has this name.
 fn layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
-    match storage {
-        Storage::Image { .. } => image_layers(storage, asked, node, 0),
-        _ => own_layers(storage, asked, node),
-    }
+    if storage.is_exchanged() { exchanged_layers(storage, asked, node, 0) } else { own_layers(storage, asked, node) }
 }
 
-/// The same for a disk image, which can be exchanged while the guest runs.
-pub fn image_layers(storage: &Storage, asked: &Attachment, node: &str, generation: u32) -> Vec<Value> {
+/// The same for storage that is exchanged while the guest runs: a disk image, a server with a cache.
+pub fn exchanged_layers(storage: &Storage, asked: &Attachment, node: &str, generation: u32) -> Vec<Value> {
     under_raw(own_layers(storage, asked, node), node, generation)
 }
 
-/// Puts a `raw` node called `node` above the nodes of a disk image (the protocol's and the
-/// format's), which get names of their own for each exchange.
+/// Puts a `raw` node called `node` above the nodes of such storage (the protocol's and the format's), which get names of
+/// their own for each exchange.
 fn under_raw(mut layers: Vec<Value>, node: &str, generation: u32) -> Vec<Value> {
     let [protocol, image] = &mut layers[..] else { return layers };
     // The first one is called like the file of any other disk.
@@ -354,6 +351,9 @@ fn own_layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
         Storage::Nbd { socket, export } => json!({
             "driver": "nbd", "node-name": below, "export": export, "cache": cache,
             "server": {"type": "unix", "path": socket},
+        }),
+        Storage::CachedNbd { socket } => json!({
+            "driver": "nbd", "node-name": below, "cache": cache, "server": {"type": "unix", "path": socket},
         }),
         Storage::NbdTcp { server, export } => json!({
             "driver": "nbd", "node-name": below, "export": export, "cache": cache,

@@ -180,7 +180,7 @@ fn plan<'a>(
 /// The socket of a disk's server.
 fn socket(storage: &Storage) -> Option<&Path> {
     match storage {
-        Storage::VhostUserBlk { socket } | Storage::Nbd { socket, .. } => Some(socket),
+        Storage::VhostUserBlk { socket } | Storage::Nbd { socket, .. } | Storage::CachedNbd { socket } => Some(socket),
         Storage::File(_) | Storage::BlockDevice(_) | Storage::Image { .. } => None,
         Storage::NbdTcp { .. } | Storage::Rbd { .. } => None,
     }
