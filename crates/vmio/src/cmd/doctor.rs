@@ -91,8 +91,8 @@ fn abilities() -> Vec<Ability> {
     }
     // Volumes are left out: `places` says whether this host has any.
     let files = PlaceBackend::Files("/".into());
-    for t in targets::ALL.iter().filter(|t| t.fits(&files).is_ok() || t.flash_cache()) {
-        add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link() && !t.flash_cache());
+    for t in targets::ALL.iter().filter(|t| t.fits(&files).is_ok() || t.flash_cache().is_some()) {
+        add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link() && t.flash_cache().is_none());
     }
     // Optional: disks can be measured without networks.
     for n in nets::ALL {

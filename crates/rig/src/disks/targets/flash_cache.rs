@@ -3,7 +3,7 @@
 //! was read once is read from the cache from then on.
 //!
 //! Both devices are modelled: the slow one is the place (`--on modelled:RATE`), whose counters tell hits from misses,
-//! and the fast one is memory ([`MEMORY`]). The filter reads and writes its cache through the page cache in any case.
+//! and the fast one is memory ([`memory`]). The filter reads and writes its cache through the page cache in any case.
 //!
 //! Each attachment that is asked for has two servers: one whose cache keeps what is read, for hits, and one whose cache
 //! keeps nothing, for misses. The filter forgets nothing, so a guest's disk is pointed at the one or the other before a
@@ -17,19 +17,16 @@ use vmio_look::require::{self, Requirement};
 use vmio_model::cell;
 use vmio_node::{ChangeId, Journal, Local};
 
+use super::memory;
 use super::raw_file::RawFile;
-use super::scratch::{self, Scratch};
-use super::{Demands, Error, Exchange, Prepared, Result, State, Target, TargetCtx, Unfit, WRITTEN_OUT};
+use super::scratch::Scratch;
+use super::{CacheAt, Demands, Error, Exchange, Prepared, Result, State, Target, TargetCtx, Unfit, WRITTEN_OUT};
 use crate::disks::Storage;
 use crate::disks::places::{PlaceBackend, Pool};
-use crate::disks::space;
 
 mod nbdkit;
 
 use nbdkit::{NBDKIT, Server};
-
-/// The file system in memory that caches lie on (shm_overview(7)).
-const MEMORY: &str = "/dev/shm";
 
 /// Entry `flash-cache`.
 pub struct FlashCache;
@@ -42,29 +39,26 @@ impl Target for FlashCache {
         "raw file on a modelled disk behind nbdkit's cache filter, whose cache is in memory; guests only, only read"
     }
     fn requirements(&self) -> &'static [Requirement] {
-        &[
-            Requirement {
-                name: NBDKIT,
-                why: "serves the disk behind its cache filter",
-                fix: "apt install nbdkit, or leave out the target `flash-cache`",
-                check: |reader| require::program(reader, NBDKIT),
-            },
-            Requirement {
-                name: MEMORY,
-                why: "holds the cache, in place of a flash device",
-                fix: "mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
-                check: |reader| require::kernel(reader, "file system in memory", MEMORY),
-            },
-        ]
+        const {
+            &[
+                Requirement {
+                    name: NBDKIT,
+                    why: "serves the disk behind its cache filter",
+                    fix: "apt install nbdkit, or leave out the target `flash-cache`",
+                    check: |reader| require::program(reader, NBDKIT),
+                },
+                memory::REQUIREMENT,
+            ]
+        }
     }
     fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
         if backend.modelled().is_some() { Ok(()) } else { Err(Unfit::NotModelled) }
     }
-    fn cache_bytes(&self, bytes: u64, attachments: u64) -> u64 {
-        bytes.saturating_mul(attachments)
+    fn cache_bytes(&self, bytes: u64, disks: u64) -> u64 {
+        bytes.saturating_mul(disks)
     }
-    fn flash_cache(&self) -> bool {
-        true
+    fn flash_cache(&self) -> Option<CacheAt> {
+        Some(CacheAt::Host)
     }
     fn can_be(&self, state: State, _native: bool, _pool: Option<&Pool>) -> Result<(), &'static str> {
         match state {
@@ -86,21 +80,15 @@ impl Target for FlashCache {
         true
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
-        let memory = Path::new(MEMORY);
-        if scratch::not_in_memory(memory).is_ok() {
-            let reason = "it is no file system in memory (tmpfs), and the cache would lie on a disk".to_owned();
-            return Err(Error::NotAsAsked { path: memory.into(), reason });
-        }
-        space::demand(ctx.node, memory, ctx.bytes)?;
+        memory::room(ctx.node, ctx.bytes)?;
         let scratch = Scratch::make_with(ctx, self.name(), Scratch::fill)?;
         let (open, path) = (scratch.open.clone(), scratch.path.clone());
         let file = Box::new(RawFile::new(scratch, false));
-        let dir = memory.join(format!("vmio-{}-{}", self.name(), ctx.journal.cookie()));
-        let made = match ctx.journal.scratch_dir(&dir) {
+        let (dir, made) = match memory::dir(ctx.journal, self.name()) {
             Ok(made) => made,
             Err(e) => {
                 let _ = file.remove(ctx.journal);
-                return Err(e.into());
+                return Err(e);
             }
         };
         let node = Local::owned(Arc::clone(ctx.journal));

@@ -27,8 +27,10 @@ mod error;
 #[cfg(test)]
 mod example;
 mod flash_cache;
+mod guest_bcache;
 pub(super) mod loopdev;
 mod looped;
+mod memory;
 mod nbd;
 mod preallocated;
 mod qcow2;
@@ -53,6 +55,7 @@ pub const ALL: &[&dyn Target] = &[
     &served::Served,
     &nbd::Nbd,
     &flash_cache::FlashCache,
+    &guest_bcache::GuestBcache,
     &qcow2::NEW,
     &qcow2::METADATA,
     &qcow2::FULL_L2,
@@ -102,15 +105,15 @@ pub trait Target: Sync {
     fn takes_device(&self) -> bool {
         false
     }
-    /// Memory of this host that its caches take at most, for `bytes` of usable storage which guests see by so many
-    /// attachments.
-    fn cache_bytes(&self, bytes: u64, attachments: u64) -> u64 {
-        let _ = (bytes, attachments);
+    /// Memory of this host that its caches take at most, for `bytes` of usable storage of which guests have so many
+    /// disks.
+    fn cache_bytes(&self, bytes: u64, disks: u64) -> u64 {
+        let _ = (bytes, disks);
         0
     }
-    /// Whether a flash cache lies between a guest's disk and its storage, so that it can be [`State::WarmFlash`].
-    fn flash_cache(&self) -> bool {
-        false
+    /// Where a flash cache lies over its storage, so that it can be [`State::WarmFlash`]; `None` without one.
+    fn flash_cache(&self) -> Option<CacheAt> {
+        None
     }
     /// Whether no guest has it, and why.
     fn native_alone(&self) -> Option<&'static str> {
@@ -155,6 +158,15 @@ pub trait Target: Sync {
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>>;
 }
 
+/// Where a flash cache lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheAt {
+    /// On the host, below a guest's disk.
+    Host,
+    /// In the guest, over its disk and another one for the cache ([`Prepared::cache_disk`]).
+    Guest,
+}
+
 /// What a target costs beside the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
@@ -195,6 +207,11 @@ pub trait Prepared: Send {
     /// of the guest's own. It is set up before each cell and taken off after it.
     fn inside(&self) -> Option<&'static str> {
         None
+    }
+    /// What a hypervisor opens for the disk that a guest of this name has beside such a disk, for a cache of its own.
+    /// Asked again it gives the same.
+    fn cache_disk(&mut self, _asked: &cell::Attachment, _guest: &str) -> Result<Option<PathBuf>> {
+        Ok(None)
     }
     /// What is between the hypervisor and the native storage for such a disk, as read back: which
     /// server, which image. Empty where nothing is. Asked after [`Prepared::attach`].
@@ -353,8 +370,8 @@ mod tests {
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
         assert_eq!(names(&|t| t.elsewhere().is_some()), [elsewhere::DEVICE, elsewhere::PREALLOCATED]);
         assert_eq!(names(&|t| t.over_link()), ["nbd"]);
-        assert_eq!(names(&|t| t.flash_cache()), ["flash-cache"]);
-        assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), ["flash-cache"]);
+        assert_eq!(names(&|t| t.flash_cache().is_some()), ["flash-cache", "guest-bcache"]);
+        assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), ["flash-cache", "guest-bcache"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
             ["device", "loop", "loop-nfs", "lvm", "lvm-thin", "zvol", "rbd"]
@@ -364,8 +381,8 @@ mod tests {
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        assert_eq!(of_files[..5], ["loop", "loop-nfs", "served", "nbd", "flash-cache"]);
-        assert!(of_files[5..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 11, "{of_files:?}");
+        assert_eq!(of_files[..6], ["loop", "loop-nfs", "served", "nbd", "flash-cache", "guest-bcache"]);
+        assert!(of_files[6..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 12, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);

@@ -10,8 +10,8 @@ use crate::workloads;
 /// Why not; `None` where it can be, and where none is named. `pool`: where its target is a volume of one.
 pub(super) fn why_not(actor: &Actor, gentle: bool, pool: Option<&Pool>) -> Option<WhyNot> {
     let (state, target) = (actor.state()?, actor.target().and_then(targets::find)?);
-    if state == State::WarmFlash && !target.flash_cache() {
-        let why = "no flash cache lies on it; use flash-cache";
+    if state == State::WarmFlash && target.flash_cache().is_none() {
+        let why = "no flash cache lies on it; use flash-cache or guest-bcache";
         return Some(WhyNot::Target(Unfit::State { target: target.name(), state, why }));
     }
     if let Err(why) = target.can_be(state, actor.side.shares_kernel(), pool) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use vmio_model::cell::{Actor, Cell, Side, State};
+use vmio_model::cell::{Actor, Aio, Attachment, Cache, Cell, Side, State};
 use vmio_model::read_at::ReadAt;
 use vmio_node::linux::process::Status;
 
@@ -14,7 +14,7 @@ use crate::engine::bed::prepare::read_ahead;
 use crate::engine::bed::sides::DiskKey;
 use crate::engine::bed::{Bed, net};
 use crate::engine::stage::Running;
-use crate::guests::{self, DiskSpec, Guest, GuestKind, GuestSpec, LaunchCtx};
+use crate::guests::{self, DiskSpec, Guest, GuestKind, GuestSpec, LaunchCtx, Unfit};
 use crate::limits::{Limits, OOM_SCORE_ADJ};
 use crate::nodes::{Machine, NodeId};
 
@@ -99,12 +99,18 @@ pub fn launch(
     let arch = side.shape.arch;
     let mut spec = GuestSpec { arch, pins, ..GuestSpec::of(name, has.vcpus, has.memory_mib) };
     let (mut disks, mut without, mut raw) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    let mut held = BTreeMap::new();
+    let (mut caches, mut held) = (BTreeMap::new(), BTreeMap::new());
     // What is warm in the guest is held open there by a loop device.
     let is_warm = |actor: &Actor| actor.side == *side && actor.state() == Some(State::WarmGuest);
     spec.modules.extend(bed.study.cells().iter().flat_map(Cell::actors).any(is_warm).then_some("loop"));
     for (target, attachment) in keys {
-        spec.modules.extend(targets::find(target).iter().flat_map(|target| target.guest_modules()));
+        let modules = targets::find(target).map_or(&[][..], |target| target.guest_modules());
+        let lacks = |module: &&str| bed.image.as_ref().is_some_and(|image| image.lacks_module(module));
+        if let Some(module) = modules.iter().copied().find(lacks) {
+            without.insert((target.clone(), attachment.clone()), Unfit::NoModule(module));
+            continue;
+        }
+        spec.modules.extend(modules);
         let id = format!("d{}", spec.disks.len());
         let Some(attachment) = attachment else {
             let made = bed.targets.made.get(target).with_context(|| format!("target {target} is not there"))?;
@@ -115,11 +121,12 @@ pub fn launch(
         };
         let asked = attachment.clone();
         // A disk's first image is written out here.
-        let (storage, servers) = bed.on_target(target, move |t| {
+        let owner = side.to_string();
+        let (storage, servers, cache) = bed.on_target(target, move |t| {
             let storage = t.intact().and_then(|()| t.attach(&asked));
-            (storage, t.servers(&asked))
+            (storage, t.servers(&asked), t.cache_disk(&asked, &owner))
         })?;
-        let storage = storage?;
+        let (storage, cache) = (storage?, cache?);
         // One disk that a hypervisor would refuse costs its own cells, not the guest.
         if let Err(why) = entry.fits_disk(attachment, Some(&storage)) {
             without.insert((target.clone(), Some(attachment.clone())), why);
@@ -130,7 +137,15 @@ pub fn launch(
             raw.insert((target.clone(), Some(attachment.clone())), path.clone());
         }
         spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: Some(attachment.clone()) });
-        disks.insert((target.clone(), Some(attachment.clone())), id);
+        let key = (target.clone(), Some(attachment.clone()));
+        disks.insert(key.clone(), id);
+        if let Some(path) = cache {
+            // It lies in memory, as the host's page cache does.
+            let attachment = Attachment { cache: Cache::Writeback, aio: Aio::Threads, ..attachment.clone() };
+            let id = format!("d{}", spec.disks.len());
+            spec.disks.push(DiskSpec { id: id.clone(), storage: Storage::File(path), attachment: Some(attachment) });
+            caches.insert(key, id);
+        }
     }
     let nics = bed.paths.of_guest(side);
     spec.nics = nics.iter().map(|nic| nic.spec.clone()).collect();
@@ -192,5 +207,5 @@ pub fn launch(
     }
     bed.record.keep()?;
     let hypervisor = guest.hypervisor()?;
-    Ok(Running { guest, disks, raw, without, hypervisor, rivals: addressed.rivals })
+    Ok(Running { guest, disks, raw, caches, without, hypervisor, rivals: addressed.rivals })
 }

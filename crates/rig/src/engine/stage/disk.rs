@@ -9,7 +9,8 @@ use vmio_model::cell::{Actor, Side};
 use vmio_node::linux::block;
 use vmio_node::{Node, held};
 
-use super::warm::{CachePlace, Warm};
+use super::inside::Wanted;
+use super::warm::{CachePlace, Warm, cache_of};
 use super::{OnDisk, PreparedActor, Stager};
 use crate::disks::targets::{self, State};
 use crate::engine::measure::Impossible;
@@ -59,11 +60,11 @@ impl Stager<'_, '_> {
         let span = Span { bytes: most.min(prepared.bytes()), memory_bytes, gentle, warm: is_own };
         let place = CachePlace::Own;
         let mut warm = actor.is_warm().then(|| Warm { bytes: warm_bytes.min(prepared.bytes()), place });
-        // What lies below a flash cache.
-        let flash = actor.attachment().and_then(|_| targets::find(target)).is_some_and(|target| target.flash_cache());
-        let slow = flash.then(|| prepared.native().to_owned());
-        let misses = flash && state == State::Filled;
-        let inside = actor.attachment().and_then(|_| prepared.inside());
+        // A flash cache over it, and what lies below that.
+        let flash = actor.attachment().and_then(|_| targets::find(target)).and_then(|target| target.flash_cache());
+        let slow = flash.map(|at| (prepared.native().to_owned(), at));
+        let misses = flash.filter(|_| state == State::Filled);
+        let mut inside = actor.attachment().and_then(|_| prepared.inside()).map(Wanted::File);
         let allocates = if native { prepared.native_allocates() } else { prepared.allocates() };
         let path = prepared.native().to_owned();
         // What another host spends is no part of the price here.
@@ -90,11 +91,12 @@ impl Stager<'_, '_> {
                 if let Some(warm) = warm.as_mut().filter(|_| is_below) {
                     let none = || Impossible(format!("{} has no file or device of the host's", actor.key()));
                     warm.place = match &slow {
-                        Some(slow) => CachePlace::Flash(slow.clone()),
+                        Some((slow, at)) => CachePlace::Flash(slow.clone(), *at),
                         None => CachePlace::Host(opened.clone().ok_or_else(none)?),
                     };
                 }
-                let opened = opened.or(slow).map(|path| ProbeSubject::Storage { target: target.to_owned(), path });
+                let stored = opened.or(slow.map(|(slow, _)| slow));
+                let opened = stored.map(|path| ProbeSubject::Storage { target: target.to_owned(), path });
                 points.extend(opened.map(here));
                 let path = running.guest.disk_path(id)?;
                 // For the layers of a request (`vmio explain`), and for stalls, of which a program that does not say how
@@ -110,6 +112,14 @@ impl Stager<'_, '_> {
                     name: actor.side.to_string(),
                     ..here(ProbeSubject::Drive { target: target.to_owned(), drive: Counter(drive) })
                 }));
+                if let Some(cache) = running.caches.get(&key) {
+                    inside = Some(Wanted::Bcache(running.guest.disk_path(cache)?));
+                    let drive = running.guest.disks().and_then(|disks| disks.drive(cache));
+                    points.extend(drive.map(|drive| ProbePoint {
+                        name: actor.side.to_string(),
+                        ..here(ProbeSubject::Drive { target: cache_of(target), drive: Counter(drive) })
+                    }));
+                }
                 (End { at: At::Path(path), ..self.end(actor)? }, None)
             }
         };

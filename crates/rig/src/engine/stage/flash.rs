@@ -1,4 +1,4 @@
-//! What counters show of a flash cache below a guest during a cell: whether its reads were hits, or misses.
+//! What counters show of a flash cache during a cell, below a guest or in it: whether its reads were hits, or misses.
 
 use vmio_model::study::MIB;
 
@@ -13,7 +13,7 @@ pub struct FlashShown {
     pub slow: Option<f64>,
     /// What the host's page cache held of that disk, before or after the work, whichever is more.
     pub page_cache: Option<f64>,
-    /// What came to the cache past the guest's own page cache.
+    /// What came to the cache past the guest's own page cache; in a guest, what was read of its device.
     pub reached: Option<f64>,
 }
 

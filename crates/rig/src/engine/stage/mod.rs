@@ -10,11 +10,13 @@ use vmio_model::cell::{Actor, Cell, Millis, Side, Subject};
 use vmio_model::result::DiskTraits;
 use vmio_node::Exec;
 
+use self::inside::Wanted;
 use self::warm::Warm;
 use super::bed::Bed;
 use super::bed::net::Rival;
 use super::bed::sides::DiskKey;
 use super::measure::Impossible;
+use crate::disks::targets::CacheAt;
 use crate::guests::{Guest, Hypervisor, Unfit};
 use crate::limits::OOM_SCORE_ADJ;
 use crate::nets::Port;
@@ -23,6 +25,7 @@ use crate::probes::foreign::Circumstances;
 use crate::probes::{ProbePoint, ProbeSubject, Workers};
 use crate::workloads::{self, At, End, Gentle, ResolvedWorkload, Role, Stage, Wants};
 
+mod bcache;
 mod disk;
 mod flash;
 mod inside;
@@ -39,6 +42,8 @@ pub struct Running {
     pub disks: BTreeMap<DiskKey, String>,
     /// The raw files and devices that its hypervisor opens for them. Images are exchanged while it runs.
     pub raw: BTreeMap<DiskKey, PathBuf>,
+    /// The disks that it has beside them, for caches of its own.
+    pub caches: BTreeMap<DiskKey, String>,
     /// Why it has no disk for these.
     pub without: BTreeMap<DiskKey, Unfit>,
     pub hypervisor: Option<Hypervisor>,
@@ -56,12 +61,12 @@ pub struct PreparedActor {
     pub disk: Option<OnDisk>,
     /// The interfaces of its path on the host's side, or of the link to what serves its disk.
     pub ports: Vec<Port>,
-    /// The file of its disk's file system that it works on, in a guest.
-    inside: Option<&'static str>,
+    /// What its guest is to have over the disk.
+    inside: Option<Wanted>,
     /// What of its disk a cache is to hold.
     pub warm: Option<Warm>,
-    /// Whether the flash cache below its disk is to hold nothing of it.
-    misses: bool,
+    /// Where a flash cache lies that is to hold nothing of its disk.
+    misses: Option<CacheAt>,
     /// A path that is opened by its descriptor (or what enters a namespace), and what its command shows in the result
     /// instead.
     named: Option<(String, String)>,
@@ -210,7 +215,7 @@ impl PreparedActor {
             ports: Vec::new(),
             inside: None,
             warm: None,
-            misses: false,
+            misses: None,
             named: None,
         }
     }

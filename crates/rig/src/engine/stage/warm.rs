@@ -15,6 +15,7 @@ use vmio_node::{Exec, Node};
 
 use super::flash::{FlashShown, SMALL};
 use super::{PreparedActor, Stager};
+use crate::disks::targets::CacheAt;
 use crate::engine::measure::Impossible;
 use crate::limits::{Limits, OOM_SCORE_ADJ};
 
@@ -37,8 +38,8 @@ pub enum CachePlace {
     Own,
     /// The host's page cache below its guest, of what the hypervisor opens.
     Host(PathBuf),
-    /// The flash cache below its guest, over this file of the host's.
-    Flash(PathBuf),
+    /// A flash cache, over this file of the host's.
+    Flash(PathBuf, CacheAt),
 }
 
 /// A disk of a guest that is held open there, by a loop device: of a device that nobody has open the kernel forgets all
@@ -114,7 +115,7 @@ impl Stager<'_, '_> {
                 continue;
             }
             // What lies in a flash cache takes nothing of a page cache.
-            if matches!(warm.place, CachePlace::Flash(_)) {
+            if matches!(warm.place, CachePlace::Flash(..)) {
                 steps.push(step);
                 continue;
             }
@@ -142,7 +143,7 @@ impl Stager<'_, '_> {
                 let base = Exec { cgroup_procs, oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
                 (self.bed.local.clone(), path.as_path(), base)
             }
-            CachePlace::Own | CachePlace::Flash(_) => {
+            CachePlace::Own | CachePlace::Flash(..) => {
                 let end = prepared.workload.roles().last().and_then(|role| prepared.stage.ends.get(role.name));
                 let none = || format!("{} was given no disk", prepared.actor.key());
                 let (end, path) = end.and_then(|end| Some((end, end.path()?))).with_context(none)?;
@@ -154,7 +155,7 @@ impl Stager<'_, '_> {
             vec![format!("if={}", path.display()), "of=/dev/null".into(), "bs=1M".into(), format!("count={mib}")];
         // Past the guest's own page cache, and not left in the host's.
         let slow = match &warm.place {
-            CachePlace::Flash(slow) => Some(slow),
+            CachePlace::Flash(slow, _) => Some(slow),
             CachePlace::Own | CachePlace::Host(_) => None,
         };
         args.extend(slow.map(|_| "iflag=direct".to_owned()));
@@ -187,15 +188,19 @@ pub fn not_warm(actors: &[PreparedActor], done: &[WorkloadResult], seen: &[Probe
     let alone = actors.iter().filter(|prepared| prepared.disk.is_some()).count() == 1;
     let one = |(prepared, result): (&PreparedActor, &WorkloadResult)| {
         let key = prepared.actor.key();
-        if prepared.misses {
-            // Of several all are to miss, or the disk has not read what all of them did.
-            let all: u64 = done.iter().map(|result| result.disk_work().read_bytes).sum();
-            return Some(format!("{key} was to miss the flash cache: {}", flash(prepared, seen).lacks_misses(all)?));
+        let read = result.disk_work().read_bytes;
+        if let Some(at) = prepared.misses {
+            let read = match at {
+                // Of several all are to miss, or the host's disk has not read what all of them did.
+                CacheAt::Host => done.iter().map(|result| result.disk_work().read_bytes).sum::<u64>(),
+                CacheAt::Guest => read,
+            };
+            let why = flash(prepared, at, seen).lacks_misses(read)?;
+            return Some(format!("{key} was to miss the flash cache: {why}"));
         }
         let warm = prepared.warm.as_ref()?;
-        let read = result.disk_work().read_bytes;
         let why = match warm.place {
-            CachePlace::Flash(_) => flash(prepared, seen).lacks_hits(warm.bytes, read)?,
+            CachePlace::Flash(_, at) => flash(prepared, at, seen).lacks_hits(warm.bytes, read)?,
             CachePlace::Own | CachePlace::Host(_) => Shown::of(prepared, warm, alone, seen).lacks(warm.bytes, read)?,
         };
         Some(format!("{key} was to be warm: {why}"))
@@ -203,15 +208,25 @@ pub fn not_warm(actors: &[PreparedActor], done: &[WorkloadResult], seen: &[Probe
     actors.iter().zip(done).filter_map(one).collect()
 }
 
-/// What was seen of the flash cache below an actor's guest.
-fn flash(prepared: &PreparedActor, seen: &[ProbeResult]) -> FlashShown {
+/// The name under which results have the disk that a guest has beside a target's, for a cache of its own.
+pub fn cache_of(target: &str) -> String {
+    format!("{target}, cache")
+}
+
+/// What was seen of the flash cache at an actor's disk.
+fn flash(prepared: &PreparedActor, at: CacheAt, seen: &[ProbeResult]) -> FlashShown {
     let target = prepared.actor.target().unwrap_or_default();
+    if at == CacheAt::Guest {
+        // Both are the guest's disks, above every cache of the host's.
+        let [slow, reached] = [target.to_owned(), cache_of(target)].map(|disk| drive_read(prepared, disk, seen));
+        return FlashShown { slow, page_cache: Some(0.0), reached };
+    }
     let held = |of: &ProbeResult| {
         let of = |name: &str| scalar(&of.figures, name);
         Some(of(CACHED_BEFORE)?.max(of(CACHED_AFTER)?))
     };
     let page_cache = seen_of(seen, "", &Watched::PageCache(target.to_owned())).filter_map(held).reduce(f64::max);
-    FlashShown { slow: disks_read(seen), page_cache, reached: reached(prepared, seen) }
+    FlashShown { slow: disks_read(seen), page_cache, reached: drive_read(prepared, target.to_owned(), seen) }
 }
 
 /// What was seen of a subject on a machine.
@@ -225,9 +240,9 @@ fn disks_read(seen: &[ProbeResult]) -> Option<f64> {
     disks.next().map(|disk| disk.read_bytes as f64)
 }
 
-/// What an actor's guest read of its disk, as its hypervisor counts.
-fn reached(prepared: &PreparedActor, seen: &[ProbeResult]) -> Option<f64> {
-    let drive = Watched::Drive(prepared.actor.target().unwrap_or_default().to_owned());
+/// What an actor's guest read of a disk, as its hypervisor counts.
+fn drive_read(prepared: &PreparedActor, disk: String, seen: &[ProbeResult]) -> Option<f64> {
+    let drive = Watched::Drive(disk);
     seen_of(seen, &prepared.actor.side.to_string(), &drive).find_map(|s| scalar(&s.figures, READ))
 }
 
@@ -255,8 +270,8 @@ impl Shown {
             let of = |name: &str| scalar(&s.figures, name);
             Some(of(CACHED_BEFORE)?.min(of(CACHED_AFTER)?))
         };
+        let drive = drive_read(prepared, target.clone(), seen);
         let held = seen_of(seen, &node, &Watched::PageCache(target)).filter_map(held).reduce(f64::min);
-        let drive = reached(prepared, seen);
         if own && !side.shares_kernel() {
             return Self { read_below: drive, held, ..Self::default() };
         }

@@ -5,6 +5,7 @@ use vmio_model::study::MIB;
 use vmio_node::fake::says;
 
 use super::*;
+use crate::disks::targets::CacheAt;
 use crate::engine::measure::Impossible;
 use crate::engine::stage::warm::{CachePlace, Warm};
 
@@ -47,7 +48,7 @@ fn what_is_to_be_warm_is_read_once_before_the_work() {
 
     // A flash cache over a slow disk, of which the host's page cache is to keep nothing.
     let mut flash = prepared(&house, &mut runner, 64);
-    flash.warm = Some(Warm { bytes: 512 * MIB, place: CachePlace::Flash("/srv/slow".into()) });
+    flash.warm = Some(Warm { bytes: 512 * MIB, place: CachePlace::Flash("/srv/slow".into(), CacheAt::Host) });
     let sample = run(&mut runner, vec![flash], &[]).unwrap();
     let read = "dd if=/dev/vdx of=/dev/null bs=1M count=512 iflag=direct";
     assert_eq!(house.told()[..2], [read, "dd if=/srv/slow iflag=nocache count=0"], "there is no memory for it");
