@@ -48,6 +48,11 @@ pub enum Storage {
         /// Name of the export.
         export: String,
     },
+    /// A PCI device that the guest gets whole, by VFIO. Fits nvme alone: the guest's driver is that of the device.
+    PassedThrough {
+        /// Its address on the host: `0000:03:00.0`.
+        address: String,
+    },
     /// A Ceph RADOS block device through librbd.
     Rbd {
         /// Pool.
@@ -67,7 +72,7 @@ impl Storage {
         match self {
             Self::File(path) | Self::BlockDevice(path) | Self::Image { path, .. } => Some(path),
             Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::CachedNbd { .. } => None,
-            Self::NbdTcp { .. } | Self::Rbd { .. } => None,
+            Self::NbdTcp { .. } | Self::Rbd { .. } | Self::PassedThrough { .. } => None,
         }
     }
 
@@ -84,6 +89,7 @@ impl Storage {
             Self::Nbd { .. } | Self::CachedNbd { .. } => Some("NBD over a Unix socket"),
             Self::NbdTcp { .. } => Some("NBD over TCP"),
             Self::Rbd { .. } => Some("librbd"),
+            Self::PassedThrough { .. } => Some("the device itself, passed through by VFIO"),
         }
     }
 }

@@ -18,7 +18,7 @@ pub use vmio_node::device_safety::{Identity, Pinned};
 use vmio_node::{Journal, Node};
 
 use crate::disks::Storage;
-use crate::disks::places::{PlaceBackend, Pool};
+use crate::disks::places::{PassedThrough, PlaceBackend, Pool};
 use crate::nets::{Namespace, NetPath};
 
 mod device;
@@ -32,6 +32,7 @@ pub(super) mod loopdev;
 mod looped;
 mod memory;
 mod nbd;
+mod passthrough;
 mod preallocated;
 mod qcow2;
 mod raw_file;
@@ -56,6 +57,7 @@ pub const ALL: &[&dyn Target] = &[
     &nbd::Nbd,
     &flash_cache::FlashCache,
     &guest_bcache::GuestBcache,
+    &passthrough::Passthrough,
     &qcow2::NEW,
     &qcow2::METADATA,
     &qcow2::FULL_L2,
@@ -311,6 +313,8 @@ pub enum Given {
     Own(Arc<Pinned>),
     /// What a modelled disk has without a file system: a file of its server's.
     Served(PathBuf),
+    /// What a guest gets whole, for the target `passthrough`.
+    PassedThrough(PassedThrough),
 }
 
 /// Why nothing of a target is ever fresh.
@@ -318,7 +322,11 @@ const WRITTEN_OUT: &str = "it is written out by nature; use sparse, qcow2 or a t
 
 /// Whether a place holds files, else why not.
 fn holds_files(backend: &PlaceBackend) -> Result<(), Unfit> {
-    backend.pool().map_or(Ok(()), |pool| Err(Unfit::NoFiles(pool.clone())))
+    match backend {
+        PlaceBackend::Files(_) | PlaceBackend::Modelled(_) => Ok(()),
+        PlaceBackend::Volumes(pool) => Err(Unfit::NoFiles(pool.clone())),
+        PlaceBackend::PassedThrough(_) => Err(Unfit::NoFilesPassedThrough),
+    }
 }
 
 /// The target of that name.
@@ -381,10 +389,10 @@ mod tests {
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        assert_eq!(of_files[..6], ["loop", "loop-nfs", "served", "nbd", "flash-cache", "guest-bcache"]);
-        assert!(of_files[6..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 12, "{of_files:?}");
+        assert_eq!(of_files[..7], ["loop", "loop-nfs", "served", "nbd", "flash-cache", "guest-bcache", "passthrough"]);
+        assert!(of_files[7..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 13, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
-        assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["qcow2-chain"]);
+        assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["passthrough", "qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);
     }
 }

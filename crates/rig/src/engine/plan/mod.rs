@@ -347,7 +347,7 @@ impl Planned {
             // Its volumes are not there yet; they may lie on any disk below them.
             PlaceBackend::Volumes(_) => devices.extend(placed.backing.leaves.values()),
             // It is nobody else's.
-            PlaceBackend::Modelled(_) => {}
+            PlaceBackend::Modelled(_) | PlaceBackend::PassedThrough(_) => {}
             PlaceBackend::Files(_) => devices.extend(number(&existing_part(local.reader(), &placed.dir))),
         }
         devices

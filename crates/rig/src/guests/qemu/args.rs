@@ -99,6 +99,9 @@ impl Paths {
 /// Where devices with an id are in QEMU's object tree.
 pub const PERIPHERAL: &str = "/machine/peripheral/";
 
+/// QOM type of a device of the host's that a guest gets whole.
+pub const PASSED_THROUGH: &str = "vfio-pci";
+
 /// Id of a disk's device in QEMU.
 pub fn device_id(index: usize) -> String {
     format!("disk{index}")
@@ -257,6 +260,10 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
             add("device", placed(device));
             continue;
         }
+        if let Storage::PassedThrough { address } = disk.storage {
+            add("device", placed(Device::new(PASSED_THROUGH, id).with("host", address.as_str())));
+            continue;
+        }
         for layer in layers(disk.storage, disk.attachment, &node) {
             add("blockdev", layer.to_string());
         }
@@ -368,7 +375,7 @@ fn own_layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
             }
             rbd
         }
-        Storage::VhostUserBlk { .. } => return Vec::new(),
+        Storage::VhostUserBlk { .. } | Storage::PassedThrough { .. } => return Vec::new(),
     };
     let mut layers = vec![protocol, format];
     let options = &asked.options;

@@ -167,6 +167,15 @@ fn a_server_with_a_cache_can_be_exchanged() {
     }
 }
 
+/// It has no block node: no request of it goes through QEMU.
+#[test]
+fn a_device_of_the_hosts_is_given_by_its_address() {
+    let storage = Storage::PassedThrough { address: "0000:03:00.0".into() };
+    let made = lines(&plan(&[(storage, disk("nvme", Cache::None, Aio::Native))], (7, 2)));
+    assert!(made.contains("-device vfio-pci,id=disk0,host=0000:03:00.0,addr=03.0"), "{made}");
+    assert!(!made.contains("node0"), "{made}");
+}
+
 /// `iothread-vq-mapping`, which no QEMU before 9.0 reads.
 #[test]
 fn queues_over_io_threads_are_as_recorded() {

@@ -42,6 +42,11 @@ pub enum Unfit {
     )]
     ShownWriteCache(Cache),
 
+    #[error("a device that is passed through is an NVMe disk in the guest, not one of {driver}: use nvme")]
+    DeviceOfItsOwn { driver: &'static str },
+    #[error("cache={0}: QEMU sees no request of a device that is passed through: use none")]
+    NoCache(Cache),
+
     #[error(transparent)]
     Card(#[from] nics::Unfit),
     #[error(
