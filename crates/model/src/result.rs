@@ -182,8 +182,8 @@ pub enum Mark {
     ProcessorsBusy,
     /// Reads through the page cache had another read-ahead than on a device of the run's own.
     ReadAhead,
-    /// Reads were not served by the page cache as required, or nothing shows that they were: the sample is not
-    /// compared.
+    /// Reads were not served by the cache that the state names, or not by the disk below a flash cache, or nothing shows
+    /// that they were: the sample is not compared.
     NotWarm,
     /// A request at the disk took 10 s or more, or none of the requests in flight completed for that long.
     Stalled,

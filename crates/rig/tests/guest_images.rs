@@ -150,7 +150,7 @@ fn images_are_exchanged_under_a_running_guest_and_stay_sound() {
         }
     }
     let said = guest.exchange("qcow2 virtio-blk", &Storage::File("/x".into())).unwrap_err().to_string();
-    assert!(said.contains("only disk images can be exchanged"), "{said}");
+    assert!(said.contains("cannot be exchanged while the guest runs"), "{said}");
     guest.stop().unwrap();
     for image in kept.iter().filter(|i| i.exists()) {
         check(image);

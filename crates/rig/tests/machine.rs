@@ -8,6 +8,7 @@ mod common;
 mod guest_boot;
 mod guest_cells;
 mod guest_drivers;
+mod guest_flash_cache;
 mod guest_images;
 mod guest_layers;
 mod guest_nbd;

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use common::Bed;
+use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_rig::disks::targets::{self, State};
 
 const MIB: u64 = 1 << 20;
@@ -57,6 +58,23 @@ fn a_preallocated_file_is_written_out() {
     assert!(std::fs::read(&path).unwrap() == before, "it is not written again");
     target.remove(&bed.journal).unwrap();
     assert_eq!(bed.files(), [""; 0]);
+}
+
+/// bcache's own blocks are beside what the target holds.
+#[test]
+fn each_guest_has_a_cache_disk_of_its_own_in_memory() {
+    let bed = Bed::new();
+    let mut target = targets::find("guest-bcache").unwrap().prepare(&bed.ctx(4)).unwrap();
+    assert_eq!((target.bytes(), target.native().metadata().unwrap().len()), (4 * MIB, 5 * MIB));
+    let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
+    let [one, again, other] =
+        ["qemu", "qemu", "qemu#2"].map(|guest| target.cache_disk(&asked, guest).unwrap().unwrap());
+    assert_eq!(one, again);
+    assert_ne!(one, other);
+    assert_eq!(one.metadata().unwrap().len(), 6 * MIB);
+    let dir = one.parent().unwrap().to_owned();
+    target.remove(&bed.journal).unwrap();
+    assert!(!dir.exists() && bed.files().is_empty(), "{:?}", bed.files());
 }
 
 #[test]

@@ -15,6 +15,7 @@ const FILES: &[(&str, &str)] = &[
     ("papers/rasmusson2013_network.toml", include_str!("../../../papers/rasmusson2013_network.toml")),
     ("papers/rasmusson2013_disk.toml", include_str!("../../../papers/rasmusson2013_disk.toml")),
     ("papers/lu2016.toml", include_str!("../../../papers/lu2016.toml")),
+    ("papers/lu2016_flash.toml", include_str!("../../../papers/lu2016_flash.toml")),
 ];
 
 /// Experiments over time: files of published figures, each the scenario for simulation and measurement, too.

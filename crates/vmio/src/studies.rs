@@ -28,6 +28,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("page-cache-beside", include_str!("../../../studies/page-cache-beside.toml")),
     ("lu2016", include_str!("../../../studies/lu2016.toml")),
     ("lu2016-quick", include_str!("../../../studies/lu2016-quick.toml")),
+    ("lu2016-flash", include_str!("../../../studies/lu2016-flash.toml")),
+    ("lu2016-flash-quick", include_str!("../../../studies/lu2016-flash-quick.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
     ("neighbours", include_str!("../../../studies/neighbours.toml")),
     ("network-settings", include_str!("../../../studies/network-settings.toml")),

@@ -1,4 +1,4 @@
-//! The study of cache locations in real guests, and what it says of the paper's effects.
+//! The studies of cache locations in real guests, and what they say of the paper's effects.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use crate::help::state_dir::StateDir;
@@ -34,5 +34,37 @@ fn long_reads_are_cheaper_from_the_guests_page_cache_than_from_the_hosts() {
             verdict => assert_eq!(verdict, "holds", "{judged:#}"),
         }
     }
+    state.is_clean();
+}
+
+/// The slow disk is modelled, so nobody else's reads are counted there.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_counters_tell_hits_of_a_flash_cache_from_misses() {
+    let state = StateDir::with_image();
+    if vmio_node::find_program(&vmio_node::Local::new(), "nbdkit").is_none() {
+        return skip("no nbdkit");
+    }
+    let on = "modelled:100MB/s,overhead=150us,seek=4ms";
+    state.vmio(&["study", "run", "lu2016-flash-quick", "--yes", "--no-gentle", "--on", on]).came_to_its_end();
+    let run = state.last().unwrap();
+    assert_eq!((&run.state, run.skipped.as_slice()), (&RunState::Done, [].as_slice()));
+    assert!(run.environment.modelled.is_some());
+    let cached = |key: &str| key.starts_with("flash-cache") || key.starts_with("guest-bcache");
+    for sample in run.samples.iter().filter(|sample| cached(&sample.cell.key())) {
+        let (key, read) = (sample.cell.key(), sample.result.disk_work().read_bytes as f64);
+        let slow = sample.device().unwrap().read_bytes as f64;
+        println!("{key}: {slow} of {read} read of the slow disk: {:?}", sample.marks);
+        assert!(!sample.marks.contains(&Mark::NotWarm), "{key}: {:?}", sample.seen);
+        if key.contains("+warm-flash/") {
+            assert!(slow <= 0.05 * read.min(512e6), "{key}");
+        } else {
+            assert!(slow >= 0.95 * read, "{key}");
+        }
+    }
+    let compared = state.vmio(&["study", "compare", "lu2016-flash-quick", "paper", "--json"]).with(0).json();
+    let effects = compared["effects"].as_array().unwrap();
+    let hits = effects.iter().find(|judged| judged["effect"]["id"] == "flash-hit-avoids-the-disk").unwrap();
+    assert_eq!(hits["verdict"], "holds", "{hits:#}");
     state.is_clean();
 }

@@ -90,14 +90,15 @@ impl Actor {
         }
     }
 
-    /// Whether a page cache is to serve it.
+    /// Whether a cache is to serve it.
     pub fn is_warm(&self) -> bool {
         self.state().is_some_and(State::is_warm)
     }
 
-    /// Whether that is the host's page cache below its guest, and not the one of its own side.
+    /// Whether that is a cache below its guest (the host's page cache, a flash cache), and not the page cache of its own
+    /// side.
     pub fn is_warm_below(&self) -> bool {
-        self.state() == Some(State::WarmHost) && self.attachment().is_some()
+        matches!(self.state(), Some(State::WarmHost | State::WarmFlash)) && self.attachment().is_some()
     }
 
     /// The card of its guest; `None` without a path, natively, and in a container.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The state of a target before a cell, and of a page cache above it. Without one in the study a reader finds the
+/// The state of a target before a cell, and of a cache above it. Without one in the study a reader finds the
 /// target filled, and a writer fresh where that is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -17,15 +17,17 @@ pub enum State {
     WarmGuest,
     /// Filled, with the data to read in the host's page cache.
     WarmHost,
+    /// Filled, with the data to read in the target's own flash cache, and not in the host's page cache.
+    WarmFlash,
 }
 
 impl State {
     /// All.
-    pub const ALL: [State; 4] = [State::Fresh, State::Filled, State::WarmGuest, State::WarmHost];
+    pub const ALL: [State; 5] = [State::Fresh, State::Filled, State::WarmGuest, State::WarmHost, State::WarmFlash];
 
-    /// Whether a page cache holds the data to read.
+    /// Whether a cache holds the data to read.
     pub fn is_warm(self) -> bool {
-        matches!(self, State::WarmGuest | State::WarmHost)
+        matches!(self, State::WarmGuest | State::WarmHost | State::WarmFlash)
     }
 
     /// The state for a side under the host's kernel, whose page cache is the host's.
@@ -42,6 +44,7 @@ impl std::fmt::Display for State {
             State::Filled => "filled",
             State::WarmGuest => "warm-guest",
             State::WarmHost => "warm-host",
+            State::WarmFlash => "warm-flash",
         })
     }
 }

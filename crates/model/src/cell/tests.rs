@@ -34,6 +34,12 @@ fn a_key_says_all_that_differs() {
     assert_eq!(warm.key(), "device+warm-guest/qemu/virtio-blk,none,native/seq-write");
     assert_eq!(warm.natively().key(), "device+warm-host/native/seq-write", "its own page cache is the host's");
     assert!(warm.is_warm() && warm.disk().is_none() && !cell.is_warm() && cell.disk().is_some());
+    let mut below = |of: State| {
+        let Subject::Disk { state, .. } = &mut warm.lead.subject else { panic!("it is on a disk") };
+        *state = Some(of);
+        warm.lead.is_warm_below()
+    };
+    assert_eq!(State::ALL.map(&mut below), [false, false, false, true, true]);
     let path = |nic: Option<Nic>| Subject::path("bridge", "host", nic);
     let nic = Nic { vhost: true, queues: Some(4), ..Nic::new("virtio-net") };
     assert_eq!(

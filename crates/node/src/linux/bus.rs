@@ -58,6 +58,17 @@ pub fn virtio_disk(reader: &dyn Reader, address: &str) -> Option<String> {
     reader.list(&device.join(virtio).join("block")).ok()?.into_iter().next()
 }
 
+/// Name of the first disk of an NVMe controller on PCI: Linux has a directory `nvmeN` in `nvme` below that of the PCI
+/// device, and in it one for each namespace, `nvmeNnM` (`nvmeNcPnM` are paths to it, and no disks).
+pub fn nvme_disk(reader: &dyn Reader, address: &str) -> Option<String> {
+    let controllers = pci(address).join("nvme");
+    let name = reader.list(&controllers).ok()?.into_iter().next()?;
+    let mut inside = reader.list(&controllers.join(&name)).ok()?;
+    inside.sort_unstable();
+    let is_disk = |entry: &String| entry.strip_prefix(&name).is_some_and(|rest| rest.starts_with('n'));
+    inside.into_iter().find(is_disk)
+}
+
 /// A back end of a Xen domain's device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XenBackEnd {

@@ -34,6 +34,12 @@ pub enum Storage {
         /// Name of the export.
         export: String,
     },
+    /// A server of the NBD protocol with a cache, on a Unix socket. One that caches otherwise takes its place while the
+    /// guest runs.
+    CachedNbd {
+        /// Its Unix socket.
+        socket: PathBuf,
+    },
     /// A server of the NBD protocol on another host, over TCP. It is reached from the network namespace that the
     /// hypervisor is started in.
     NbdTcp {
@@ -48,6 +54,11 @@ pub enum Storage {
         shelf: u16,
         /// Its slot there.
         slot: u8,
+    },
+    /// A PCI device that the guest gets whole, by VFIO. Fits nvme alone: the guest's driver is that of the device.
+    PassedThrough {
+        /// Its address on the host: `0000:03:00.0`.
+        address: String,
     },
     /// A Ceph RADOS block device through librbd.
     Rbd {
@@ -67,9 +78,14 @@ impl Storage {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) | Self::BlockDevice(path) | Self::Image { path, .. } => Some(path),
-            Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::NbdTcp { .. } => None,
-            Self::Aoe { .. } | Self::Rbd { .. } => None,
+            Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::CachedNbd { .. } => None,
+            Self::NbdTcp { .. } | Self::Aoe { .. } | Self::Rbd { .. } | Self::PassedThrough { .. } => None,
         }
+    }
+
+    /// Whether another one takes its place while a guest runs ([`crate::disks::targets::Prepared::exchange`]).
+    pub fn is_exchanged(&self) -> bool {
+        matches!(self, Self::Image { .. } | Self::CachedNbd { .. })
     }
 
     /// Who serves it, where that is not the hypervisor itself, for results.
@@ -77,10 +93,11 @@ impl Storage {
         match self {
             Self::File(_) | Self::BlockDevice(_) | Self::Image { .. } => None,
             Self::VhostUserBlk { .. } => Some("vhost-user-blk"),
-            Self::Nbd { .. } => Some("NBD over a Unix socket"),
+            Self::Nbd { .. } | Self::CachedNbd { .. } => Some("NBD over a Unix socket"),
             Self::NbdTcp { .. } => Some("NBD over TCP"),
             Self::Aoe { .. } => Some("ATA over Ethernet"),
             Self::Rbd { .. } => Some("librbd"),
+            Self::PassedThrough { .. } => Some("the device itself, passed through by VFIO"),
         }
     }
 }

@@ -10,7 +10,8 @@ use vmio_node::linux::system;
 
 use super::tools::Tools;
 use super::{
-    BASE_MODULES, Error, Image, OwnKernel, Progress, Result, elf, file_error, fnv1a, identity, kernel, own, unpack,
+    BASE_MODULES, Error, Image, OwnKernel, Progress, Result, elf, file_error, fnv1a, identity, is_optional, kernel,
+    own, unpack,
 };
 
 /// Raised when the layout of an image changes, so that older ones are not used.
@@ -92,7 +93,7 @@ impl Recipe<'_> {
         let base = match same.and_then(|kernel| Base::of_sibling(images, &kernel, &self.carried())) {
             Some(base) => base,
             None => {
-                let kernel = kernel::find(node, self.arch, state_dir, &self.carried(), scratch, progress)?;
+                let kernel = kernel::find(node, self.arch, state_dir, &self.required(), scratch, progress)?;
                 Base::of_kernel(node, &kernel, self.arch, &self.carried(), scratch)?
             }
         };
@@ -102,6 +103,11 @@ impl Recipe<'_> {
 
     fn carried(&self) -> Vec<&'static str> {
         BASE_MODULES.into_iter().chain(self.modules.iter().copied()).collect()
+    }
+
+    /// Those without which there is no image.
+    fn required(&self) -> Vec<&'static str> {
+        self.carried().into_iter().filter(|module| !is_optional(module)).collect()
     }
 
     /// Digest over all that goes in and the kernel's identity.
@@ -143,6 +149,7 @@ impl Recipe<'_> {
             left_out: self.tools.left_out.clone(),
             kernel_identity: base.identity.clone(),
             modules: base.modules.clone(),
+            lacking: base.lacking.clone(),
             always: self.always.iter().map(|m| (*m).to_owned()).collect(),
             dir: to,
         };
@@ -165,6 +172,8 @@ struct Base {
     compressed_because: Option<String>,
     /// Order of loading by module asked for.
     modules: BTreeMap<String, Vec<String>>,
+    /// Modules asked for that the kernel does not have.
+    lacking: Vec<String>,
     files: BTreeMap<String, Vec<u8>>,
 }
 
@@ -190,9 +199,15 @@ impl Base {
                 Err(e) => (packed, Some(e.to_string())),
             },
         };
-        let (mut modules, mut files) = (BTreeMap::new(), BTreeMap::new());
+        let (mut modules, mut files, mut lacking) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         for &name in carried {
-            let closure = kernel.modules(node, &[name], scratch)?;
+            let closure = match kernel.modules(node, &[name], scratch) {
+                Err(Error::NoModule { .. }) if is_optional(name) => {
+                    lacking.push(name.to_owned());
+                    continue;
+                }
+                found => found?,
+            };
             modules.insert(name.to_owned(), closure.iter().map(|m| m.name.clone()).collect());
             files.extend(closure.into_iter().map(|m| (m.name, m.content)));
         }
@@ -203,13 +218,17 @@ impl Base {
             kernel: content,
             compressed_because,
             modules,
+            lacking,
             files,
         })
     }
 
-    /// From an image that is kept: of the same kernel, with all these modules.
+    /// From an image that is kept: of the same kernel, with all these modules as far as that has them.
     fn of_sibling(images: &Path, identity: &str, carried: &[&str]) -> Option<Self> {
-        let fits = |i: &Image| i.kernel_identity == identity && carried.iter().all(|m| i.modules.contains_key(*m));
+        let fits = |i: &Image| {
+            let has = |m: &&str| i.modules.contains_key(*m) || i.lacks_module(m);
+            i.kernel_identity == identity && carried.iter().all(has)
+        };
         let image = names(images).into_iter().filter_map(|n| Image::load(&images.join(n))).find(fits)?;
         let file = |name: &String| {
             let path = image.dir.join("modules").join(format!("{name}.ko"));
@@ -223,6 +242,7 @@ impl Base {
             compressed_because: image.compressed_because.clone(),
             files: image.modules.values().flatten().map(file).collect::<Option<_>>()?,
             modules: image.modules.clone(),
+            lacking: image.lacking.clone(),
         })
     }
 }
@@ -319,6 +339,7 @@ mod tests {
             kernel: b"kernel".to_vec(),
             compressed_because: None,
             modules: [("nfs".to_owned(), vec!["sunrpc".to_owned(), "nfs".to_owned()])].into(),
+            lacking: vec!["bcache".to_owned()],
             files: ["sunrpc", "nfs"].map(|m| (m.to_owned(), m.as_bytes().to_vec())).into(),
         };
         let disk = |_: &Path, to: &Path| fs::write(to, "disk").map_err(file_error("write", to));
@@ -341,7 +362,8 @@ mod tests {
         assert_eq!(fs::read(built.tools()).unwrap(), b"disk");
         assert_eq!((&*built.fio_version, built.lacks("fio"), built.lacks("dd").is_some()), ("fio-3.33", None, true));
         let again = |identity: &str, carried: &[&str]| Base::of_sibling(dir.path(), identity, carried);
-        let found = again("/boot/vmlinuz 1 2", &["nfs"]).unwrap();
+        let found = again("/boot/vmlinuz 1 2", &["nfs", "bcache"]).unwrap();
+        assert_eq!(found.lacking, ["bcache"], "it is not looked for again");
         assert_eq!((&found.kernel, &found.files, &found.modules), (&base.kernel, &base.files, &base.modules));
         assert!(again("/boot/vmlinuz 1 3", &["nfs"]).is_none(), "the kernel has changed");
         assert!(again("/boot/vmlinuz 1 2", &["nfs", "ext4"]).is_none(), "a module more");

@@ -42,8 +42,9 @@ use tools::Tools;
 pub(crate) use tools::version;
 use vmio_look::require::{Requirement, program};
 
+use crate::disks::drivers;
 use crate::disks::targets::own_client::OwnClient;
-use crate::disks::{drivers, targets};
+use crate::disks::targets::{self, CacheAt};
 use crate::{elf, nets, nics, workloads};
 
 /// Label and serial number by which the guest finds the disk with the tools.
@@ -66,6 +67,12 @@ pub fn device_modules(arch: Arch) -> Vec<&'static str> {
 /// How guests reach targets by themselves.
 fn own_clients() -> impl Iterator<Item = &'static OwnClient> {
     targets::ALL.iter().filter_map(|target| target.own_client())
+}
+
+/// Whether an image is made without this module where its kernel has none: guests then lack the targets that need it.
+fn is_optional(module: &str) -> bool {
+    let in_guest = targets::ALL.iter().filter(|target| target.flash_cache() == Some(CacheAt::Guest));
+    in_guest.flat_map(|target| target.guest_modules()).any(|name| *name == module)
 }
 
 /// What targets need that a guest has by a loop device of its own.
@@ -141,6 +148,9 @@ pub struct Image {
     pub left_out: BTreeMap<String, String>,
     /// Modules to load, in order, by the module asked for; empty when it is built in.
     modules: BTreeMap<String, Vec<String>>,
+    /// Modules that its kernel does not have.
+    #[serde(default)]
+    lacking: Vec<String>,
     /// Modules that a guest of this image loads beside [`BASE_MODULES`] whatever its devices.
     #[serde(default)]
     always: Vec<String>,
@@ -196,6 +206,11 @@ impl Image {
     pub fn lacks(&self, program: &str) -> Option<&str> {
         let why = || self.left_out.get(program).map_or("the guests' image does not carry it", String::as_str);
         (!self.programs.contains_key(program)).then(why)
+    }
+
+    /// Whether its kernel has no such module.
+    pub fn lacks_module(&self, name: &str) -> bool {
+        self.lacking.iter().any(|module| module == name)
     }
 
     /// The kernel to boot.
@@ -280,6 +295,7 @@ mod tests {
             programs: [("fio".to_owned(), "fio-3.33".to_owned())].into(),
             left_out: [("dd".to_owned(), "no program dd on this host".to_owned())].into(),
             modules,
+            lacking: Vec::new(),
             always: Vec::new(),
         }
     }

@@ -90,8 +90,9 @@ fn abilities() -> Vec<Ability> {
         add("driver", d.name, d.about, Vec::new(), true);
     }
     // Volumes are left out: `places` says whether this host has any.
-    for t in targets::ALL.iter().filter(|t| t.fits(&PlaceBackend::Files("/".into())).is_ok()) {
-        add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link());
+    let files = PlaceBackend::Files("/".into());
+    for t in targets::ALL.iter().filter(|t| t.fits(&files).is_ok() || t.flash_cache().is_some()) {
+        add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link() && t.flash_cache().is_none());
     }
     // Optional: disks can be measured without networks.
     for n in nets::ALL {

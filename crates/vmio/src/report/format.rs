@@ -236,7 +236,7 @@ pub fn mark(mark: Mark) -> &'static str {
         Mark::HostBusy => "host busy",
         Mark::ProcessorsBusy => "processors busy",
         Mark::ReadAhead => "other read-ahead",
-        Mark::NotWarm => "not warm",
+        Mark::NotWarm => "place not proved",
         Mark::Stalled => "stalled",
         Mark::Saturated => "saturated",
         Mark::NotVisible => "not visible here",
@@ -251,7 +251,7 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
         Mark::HostBusy => "other work on the device exceeded 20 % of the cell's own",
         Mark::ProcessorsBusy => "other processes used over 20 % of the CPUs",
         Mark::ReadAhead => "the host's read-ahead differs from 128 KiB (vmio changes only its own devices)",
-        Mark::NotWarm => "over 5 % was not read from the page cache (or that is unknown): excluded from shares",
+        Mark::NotWarm => "over 5 % was not read where the state says (or that is unknown): excluded from shares",
         Mark::Stalled => {
             "a request took 10 s or more, or none finished for that long (a lost interrupt or a broken device, not \
              the disk's speed); the sample is kept"

@@ -54,6 +54,8 @@ fn why_light(options: &RunOptions, context: &Context, local: &dyn Node) -> Optio
             match &place.backend {
                 // Memory does not wear out, and no other guest uses it.
                 PlaceBackend::Modelled(_) => return None,
+                // Nothing is written there.
+                PlaceBackend::PassedThrough(_) => return None,
                 PlaceBackend::Volumes(pool) => pool.backing(local).ok()?,
                 PlaceBackend::Files(dir) => {
                     let there = dir.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));

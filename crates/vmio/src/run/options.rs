@@ -20,8 +20,9 @@ use crate::{supervisor, transport};
 pub struct RunOptions {
     /// Where to create targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME, or a modelled disk
     /// in memory, modelled:RATE, such as modelled:40MB/s, then any of ,overhead=150us ,seek=8ms ,size=4GiB; default is
-    /// where guest images are, else the state directory. ssh://[USER@]HOST[:PORT][/DIR] measures that machine
-    /// (docs/ssh.md), libvirt://DOMAIN[/DIR] a guest in use through its guest agent (docs/libvirt.md)
+    /// where guest images are, else the state directory. vfio:ADDRESS passes a PCI device through to a guest.
+    /// ssh://[USER@]HOST[:PORT][/DIR] measures that machine (docs/ssh.md), libvirt://DOMAIN[/DIR] a guest in use
+    /// through its guest agent (docs/libvirt.md)
     #[arg(long, value_name = "PLACE", value_hint = clap::ValueHint::AnyPath)]
     pub on: Option<String>,
     /// The machine at the other end of the network `wire`, by your own ssh: ssh://[USER@]HOST[:PORT] (docs/ssh.md)

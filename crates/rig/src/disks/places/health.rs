@@ -44,7 +44,9 @@ impl Health {
             PlaceBackend::Files(dir) if machine::may_hang(dir).is_some() => Watched::Server(dir.clone()),
             PlaceBackend::Files(dir) => zfs::pool_of(&Local::new(), dir).map_or(Watched::Nothing, Watched::Zpool),
             // The kernel fails writes to a thick volume whose disk is gone, and to a modelled disk whose server is.
-            PlaceBackend::Volumes(Pool::Lvm { .. }) | PlaceBackend::Modelled(_) => Watched::Nothing,
+            PlaceBackend::Volumes(Pool::Lvm { .. }) | PlaceBackend::Modelled(_) | PlaceBackend::PassedThrough(_) => {
+                Watched::Nothing
+            }
             PlaceBackend::Volumes(pool) => Watched::Pool(pool.clone()),
         };
         Self { watched, interval: INTERVAL }

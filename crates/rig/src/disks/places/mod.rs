@@ -2,7 +2,8 @@
 //! it lies on) or volumes (a volume group, a thin pool, a ZFS pool, a Ceph pool). Looking at a
 //! place changes nothing; [`crate::disks::targets`] makes what lies in it.
 //!
-//! One kind is made by the run itself: a modelled disk, with a file system for files.
+//! One kind is made by the run itself: a modelled disk, with a file system for files. One is a device that a guest gets
+//! whole, on which nothing is made.
 //!
 //! Adding a kind of place: a file with a type that implements [`PlaceKind`], and its line in
 //! [`ALL`]. One that holds volumes of a new sort also extends [`Pool`].
@@ -25,14 +26,16 @@ mod pool;
 pub mod pve;
 pub mod rbd;
 pub(crate) mod tools;
+pub mod vfio;
 mod zfs;
 
 pub use health::Health;
 pub use pool::{Pool, dm_device};
+pub use vfio::PassedThrough;
 
 /// All kinds, in the order in which they are shown. The first is meant where no prefix is given.
 pub const ALL: &[&dyn PlaceKind] =
-    &[&dir::Dir, &lvm::Lvm, &lvmthin::LvmThin, &zfs::Zfs, &rbd::Rbd, &pve::Pve, &modelled::Modelled];
+    &[&dir::Dir, &lvm::Lvm, &lvmthin::LvmThin, &zfs::Zfs, &rbd::Rbd, &pve::Pve, &modelled::Modelled, &vfio::Vfio];
 
 /// A kind of place.
 pub trait PlaceKind: Sync {
@@ -67,13 +70,15 @@ pub enum PlaceBackend {
     Volumes(Pool),
     /// Files on a disk that is made when the run begins ([`crate::disks::modelled`]).
     Modelled(ModelledDisk),
+    /// Nothing: a device that a guest gets whole.
+    PassedThrough(PassedThrough),
 }
 
 impl PlaceBackend {
     /// The pool of a place that holds volumes.
     pub fn pool(&self) -> Option<&Pool> {
         match self {
-            Self::Files(_) | Self::Modelled(_) => None,
+            Self::Files(_) | Self::Modelled(_) | Self::PassedThrough(_) => None,
             Self::Volumes(pool) => Some(pool),
         }
     }
@@ -82,7 +87,15 @@ impl PlaceBackend {
     pub fn modelled(&self) -> Option<&ModelledDisk> {
         match self {
             Self::Modelled(disk) => Some(disk),
-            Self::Files(_) | Self::Volumes(_) => None,
+            Self::Files(_) | Self::Volumes(_) | Self::PassedThrough(_) => None,
+        }
+    }
+
+    /// The device that is passed through, where it is one.
+    pub fn passed_through(&self) -> Option<&PassedThrough> {
+        match self {
+            Self::PassedThrough(device) => Some(device),
+            Self::Files(_) | Self::Volumes(_) | Self::Modelled(_) => None,
         }
     }
 }
@@ -109,6 +122,9 @@ impl Place {
             PlaceBackend::Files(dir) => format!("{} ({})", self.name, dir.display()),
             PlaceBackend::Volumes(pool) => format!("{} ({pool})", self.name),
             PlaceBackend::Modelled(disk) => format!("{} (a modelled disk: {disk})", self.name),
+            PlaceBackend::PassedThrough(device) => {
+                format!("{} (passed through by VFIO, IOMMU group {})", self.name, device.group)
+            }
         }
     }
 }

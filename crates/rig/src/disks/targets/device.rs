@@ -64,12 +64,15 @@ impl Target for Device {
         match (&ctx.device, &ctx.pool) {
             (Some(Given::Own(device)), _) => Ok(Box::new(whole_device(ctx, device)?)),
             (Some(Given::Served(file)), _) => Ok(Box::new(served_device(ctx, file)?)),
+            (Some(Given::PassedThrough(device)), _) => {
+                Err(Error::NotAsAsked { path: device.dir(), reason: Unfit::NoFilesPassedThrough.to_string() })
+            }
             (None, Some(_)) => volume::prepare(ctx, self.name()),
             (None, None) => Ok(Box::new(loop_device(ctx, self.name(), loopdev::LoopIoMode::Direct)?)),
         }
     }
-    fn fits(&self, _backend: &PlaceBackend) -> Result<(), Unfit> {
-        Ok(())
+    fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
+        backend.passed_through().map_or(Ok(()), |_| Err(Unfit::NoFilesPassedThrough))
     }
 }
 

@@ -18,7 +18,7 @@ pub use vmio_node::device_safety::{Identity, Pinned};
 use vmio_node::{Journal, Node};
 
 use crate::disks::Storage;
-use crate::disks::places::{PlaceBackend, Pool};
+use crate::disks::places::{PassedThrough, PlaceBackend, Pool};
 use crate::nets::{Namespace, NetPath};
 
 mod aoe;
@@ -27,10 +27,14 @@ pub mod elsewhere;
 mod error;
 #[cfg(test)]
 mod example;
+mod flash_cache;
+mod guest_bcache;
 pub(super) mod loopdev;
 mod looped;
+mod memory;
 mod nbd;
 pub mod own_client;
+mod passthrough;
 mod preallocated;
 mod qcow2;
 mod raw_file;
@@ -55,6 +59,9 @@ pub const ALL: &[&dyn Target] = &[
     &served::Served,
     &nbd::Nbd,
     &aoe::Aoe,
+    &flash_cache::FlashCache,
+    &guest_bcache::GuestBcache,
+    &passthrough::Passthrough,
     &qcow2::NEW,
     &qcow2::METADATA,
     &qcow2::FULL_L2,
@@ -103,6 +110,16 @@ pub trait Target: Sync {
     /// Whether a device of the user's own may stand in its place (`--device`), which costs no space.
     fn takes_device(&self) -> bool {
         false
+    }
+    /// Memory of this host that its caches take at most, for `bytes` of usable storage of which guests have so many
+    /// disks.
+    fn cache_bytes(&self, bytes: u64, disks: u64) -> u64 {
+        let _ = (bytes, disks);
+        0
+    }
+    /// Where a flash cache lies over its storage, so that it can be [`State::WarmFlash`]; `None` without one.
+    fn flash_cache(&self) -> Option<CacheAt> {
+        None
     }
     /// Whether no guest has it, and why.
     fn native_alone(&self) -> Option<&'static str> {
@@ -155,6 +172,15 @@ pub trait Target: Sync {
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>>;
 }
 
+/// Where a flash cache lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheAt {
+    /// On the host, below a guest's disk.
+    Host,
+    /// In the guest, over its disk and another one for the cache ([`Prepared::cache_disk`]).
+    Guest,
+}
+
 /// What a target costs beside the cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
@@ -199,6 +225,11 @@ pub trait Prepared: Send {
     /// of the guest's own. It is set up before each cell and taken off after it.
     fn inside(&self) -> Option<&'static str> {
         None
+    }
+    /// What a hypervisor opens for the disk that a guest of this name has beside such a disk, for a cache of its own.
+    /// Asked again it gives the same.
+    fn cache_disk(&mut self, _asked: &cell::Attachment, _guest: &str) -> Result<Option<PathBuf>> {
+        Ok(None)
     }
     /// What is between the hypervisor and the native storage for such a disk, as read back: which
     /// server, which image. Empty where nothing is. Asked after [`Prepared::attach`].
@@ -299,6 +330,8 @@ pub enum Given {
     Own(Arc<Pinned>),
     /// What a modelled disk has without a file system: a file of its server's.
     Served(PathBuf),
+    /// What a guest gets whole, for the target `passthrough`.
+    PassedThrough(PassedThrough),
 }
 
 /// Why nothing of a target is ever fresh.
@@ -306,7 +339,11 @@ const WRITTEN_OUT: &str = "it is written out by nature; use sparse, qcow2 or a t
 
 /// Whether a place holds files, else why not.
 fn holds_files(backend: &PlaceBackend) -> Result<(), Unfit> {
-    backend.pool().map_or(Ok(()), |pool| Err(Unfit::NoFiles(pool.clone())))
+    match backend {
+        PlaceBackend::Files(_) | PlaceBackend::Modelled(_) => Ok(()),
+        PlaceBackend::Volumes(pool) => Err(Unfit::NoFiles(pool.clone())),
+        PlaceBackend::PassedThrough(_) => Err(Unfit::NoFilesPassedThrough),
+    }
 }
 
 /// The target of that name.
@@ -362,6 +399,8 @@ mod tests {
         assert_eq!(names(&|t| t.over_link()), ["nbd", "aoe"]);
         assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe"]);
         assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
+        assert_eq!(names(&|t| t.flash_cache().is_some()), ["flash-cache", "guest-bcache"]);
+        assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), ["flash-cache", "guest-bcache"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
             ["device", "loop", "loop-nfs", "nbd", "lvm", "lvm-thin", "zvol", "rbd"]
@@ -371,10 +410,11 @@ mod tests {
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        assert_eq!(of_files[..5], ["loop", "loop-nfs", "served", "nbd", "aoe"]);
-        assert!(of_files[5..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 11, "{of_files:?}");
+        let first = ["loop", "loop-nfs", "served", "nbd", "aoe", "flash-cache", "guest-bcache", "passthrough"];
+        assert_eq!(of_files[..8], first);
+        assert!(of_files[8..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 14, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
-        assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["qcow2-chain"]);
+        assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["passthrough", "qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);
     }
 }

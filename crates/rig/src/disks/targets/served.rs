@@ -35,8 +35,8 @@ use crate::nets::{NetPath, REMOTE};
 mod daemon;
 pub mod nbd_client;
 
-pub use daemon::DAEMON;
 use daemon::Daemon;
+pub use daemon::{DAEMON, how};
 use nbd_client::KernelClient;
 
 /// Entry `served`.

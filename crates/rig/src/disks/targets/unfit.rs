@@ -10,10 +10,18 @@ use crate::disks::places::Pool;
 pub enum Unfit {
     #[error("this place holds volumes, not files ({0}); for files use --on DIR")]
     NoFiles(Pool),
+    #[error("a device that is passed through is the target passthrough alone; for others name a place: --on DIR")]
+    NoFilesPassedThrough,
+    #[error("only a device that is passed through is this target: --on vfio:ADDRESS")]
+    NotPassedThrough,
     #[error("this place holds volumes of another kind ({pool}); give a place for it: --on {form}")]
     OtherVolumes { pool: Pool, form: &'static str },
     #[error("this place holds files; give a place for volumes: --on {form}")]
     NoVolumes { form: &'static str },
+    #[error(
+        "its slow disk and its cache are modelled, and this place is not; give a modelled disk: --on modelled:RATE"
+    )]
+    NotModelled,
     #[error(
         "the place is not a directory on NFS: name one, --on DIR, or run it in a lab host, which has its own NFS \
          server: vmio lab run -- vmio study run hdparm-nfs --on /mnt/nfs --yes"

@@ -90,7 +90,9 @@ impl Target for OfPool {
         match backend {
             PlaceBackend::Volumes(pool) if pool.target() == self.name => Ok(()),
             PlaceBackend::Volumes(pool) => Err(Unfit::OtherVolumes { pool: pool.clone(), form }),
-            PlaceBackend::Files(_) | PlaceBackend::Modelled(_) => Err(Unfit::NoVolumes { form }),
+            PlaceBackend::Files(_) | PlaceBackend::Modelled(_) | PlaceBackend::PassedThrough(_) => {
+                Err(Unfit::NoVolumes { form })
+            }
         }
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {

@@ -108,6 +108,8 @@ impl<'a> Bed<'a> {
             targets.modelled = modelled_disk(&parts, &mut placed, &cells)?;
             let given = placed.device.clone().map(Given::Own);
             let given = given.or_else(|| Some(Given::Served(targets.modelled.as_ref()?.whole.clone())));
+            let passed = placed.place.backend.passed_through().cloned().map(Given::PassedThrough);
+            let given = given.or(passed);
             let (made, health) = storage(&mut parts, (&placed, given, host.clone()), &cells, run)?;
             for (name, (target, backing)) in made {
                 targets.made.insert(name.clone(), target);
@@ -224,7 +226,7 @@ fn storage(
     let health = Health::of(&placed.place);
     health.during({
         let (dir, scratch) = (placed.dir.clone(), scratch.clone());
-        let in_state = placed.place.backend.pool().is_some();
+        let in_state = placed.place.backend.pool().is_some() || placed.place.backend.passed_through().is_some();
         move || {
             // Our own state directory may lie behind a link.
             let dir = if in_state { dir.canonicalize()? } else { dir };

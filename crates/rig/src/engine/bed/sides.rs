@@ -53,6 +53,17 @@ impl Bed<'_> {
         self.record.keep()
     }
 
+    /// Holds what serves a disk in a hypervisor's place like the hypervisor.
+    pub fn hold_servers(&self, servers: &[u32]) -> anyhow::Result<()> {
+        let Some(limits) = &self.hypervisors else { return Ok(()) };
+        for server in servers {
+            for procs in limits.procs_files() {
+                self.local.write(&procs, server.to_string().as_bytes(), None)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts hypervisors into a control group of their own. Unless the run is gentle it has all of the host:
     /// a guest of the user's would have it too.
     pub fn hold_hypervisors(&mut self, (cores, memory_bytes): (u32, u64)) {

@@ -181,7 +181,8 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
     let space = match (&mut placed, options.nodes.measured()) {
         (Some(placed), _) => {
             placed.needed_bytes = needed_bytes;
-            placed.guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
+            let guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
+            placed.guest_bytes = guest_bytes + rates::cache_bytes(&study, &rates);
             placed.look_for_room(local)
         }
         (None, Some((machine, own))) => room_elsewhere(machine, own, study.target_bytes(), needed_bytes),
@@ -347,7 +348,7 @@ impl Planned {
             // Its volumes are not there yet; they may lie on any disk below them.
             PlaceBackend::Volumes(_) => devices.extend(placed.backing.leaves.values()),
             // It is nobody else's.
-            PlaceBackend::Modelled(_) => {}
+            PlaceBackend::Modelled(_) | PlaceBackend::PassedThrough(_) => {}
             PlaceBackend::Files(_) => devices.extend(number(&existing_part(local.reader(), &placed.dir))),
         }
         devices

@@ -33,7 +33,7 @@ pub struct Placed {
     pub backing: Backing,
     /// Bytes that the targets take.
     pub needed_bytes: u64,
-    /// Memory that the guests take, which a modelled disk leaves to them.
+    /// Memory that the guests and caches of targets take, which a modelled disk leaves to them.
     pub guest_bytes: u64,
 }
 
@@ -47,7 +47,9 @@ pub(super) fn place(options: &PlanOptions, local: &dyn Node) -> anyhow::Result<P
     .map_err(refused)?;
     let dir = match &place.backend {
         PlaceBackend::Files(dir) => dir.clone(),
-        PlaceBackend::Volumes(_) | PlaceBackend::Modelled(_) => options.state_dir.clone(),
+        PlaceBackend::Volumes(_) | PlaceBackend::Modelled(_) | PlaceBackend::PassedThrough(_) => {
+            options.state_dir.clone()
+        }
     };
     let existing = existing_part(reader, &dir);
     if !existing.is_dir() {
@@ -90,6 +92,8 @@ impl Placed {
             PlaceBackend::Modelled(disk) => {
                 return Ok(modelled::room(local.reader(), disk, self.needed_bytes, self.guest_bytes)?);
             }
+            // Nothing is made there, and what it holds its guest sees.
+            PlaceBackend::PassedThrough(device) => return Ok(format!("IOMMU group {}", device.group)),
         };
         Ok(format!("{} left ({})", gib(space.free_bytes), space.of))
     }
@@ -134,6 +138,8 @@ fn backing_of(local: &dyn Node, place: &Place, existing: &Path, device: Option<&
         (Some(device), _) => &*device.node,
         (None, PlaceBackend::Volumes(pool)) => return Ok(pool.backing(local).map_err(refused)?),
         (None, PlaceBackend::Files(_)) => existing,
+        // Its counters are the guest's.
+        (None, PlaceBackend::PassedThrough(device)) => return Ok(Backing::below(local, &device.dir())?),
         // It is not there yet; its loop device counts what is moved.
         (None, PlaceBackend::Modelled(disk)) => {
             return Ok(Backing { modelled: Some(disk.to_string()), ..Backing::default() });

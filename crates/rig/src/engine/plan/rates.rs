@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use vmio_look::backing::Backing;
-use vmio_model::cell::Millis;
+use vmio_model::cell::{Actor, Attachment, Millis};
 use vmio_model::modelled::ModelledDisk;
 use vmio_model::result::DiskWork;
 use vmio_model::run::Run;
@@ -155,21 +155,34 @@ fn pace(rates: &mut Rates, last: &Run) {
     }
 }
 
-/// What each target of a study takes, by its own word.
-fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
+/// The targets of a study, with the number of disks by which guests see each, as far as `disk` tells them apart.
+fn seen_by(study: &Study, disk: impl Fn(&Actor, &Attachment) -> String) -> BTreeMap<String, u64> {
     let mut seen_by: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for cell in study.cells() {
         for actor in cell.actors() {
             let Some(target) = actor.target() else { continue };
-            seen_by.entry(target.to_owned()).or_default().extend(actor.attachment().map(|a| a.label()));
+            seen_by.entry(target.to_owned()).or_default().extend(actor.attachment().map(|a| disk(actor, a)));
         }
     }
-    let of = |(name, attachments): (String, BTreeSet<String>)| {
-        let space = targets::find(&name)?.space(study.target_bytes(), attachments.len() as u64);
+    seen_by.into_iter().map(|(name, by)| (name, by.len() as u64)).collect()
+}
+
+/// What each target of a study takes, by its own word.
+fn target_space(study: &Study) -> BTreeMap<String, TargetSpace> {
+    let of = |(name, attachments): (String, u64)| {
+        let space = targets::find(&name)?.space(study.target_bytes(), attachments);
         let targets::Space { taken_bytes, prepared_bytes } = space;
         Some((name, TargetSpace { taken_bytes, prepared_bytes }))
     };
-    seen_by.into_iter().filter_map(of).collect()
+    seen_by(study, |_, attachment| attachment.label()).into_iter().filter_map(of).collect()
+}
+
+/// Memory of this host that caches of the targets take, of those that have their space in the place.
+pub(super) fn cache_bytes(study: &Study, rates: &Rates) -> u64 {
+    let disks = seen_by(study, |actor, attachment| format!("{}/{}", actor.side, attachment.label()));
+    let there = disks.into_iter().filter(|(name, _)| rates.target_space.contains_key(name));
+    let of = |(name, by): (String, u64)| Some(targets::find(&name)?.cache_bytes(study.target_bytes(), by));
+    there.filter_map(of).sum()
 }
 
 /// Whether the target of this name is one for which the user may name a device.

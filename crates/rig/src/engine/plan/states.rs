@@ -10,6 +10,10 @@ use crate::workloads;
 /// Why not; `None` where it can be, and where none is named. `pool`: where its target is a volume of one.
 pub(super) fn why_not(actor: &Actor, gentle: bool, pool: Option<&Pool>) -> Option<WhyNot> {
     let (state, target) = (actor.state()?, actor.target().and_then(targets::find)?);
+    if state == State::WarmFlash && target.flash_cache().is_none() {
+        let why = "no flash cache lies on it; use flash-cache or guest-bcache";
+        return Some(WhyNot::Target(Unfit::State { target: target.name(), state, why }));
+    }
     if let Err(why) = target.can_be(state, actor.side.shares_kernel(), pool) {
         return Some(WhyNot::Target(Unfit::State { target: target.name(), state, why }));
     }
@@ -29,10 +33,11 @@ pub(super) fn why_not(actor: &Actor, gentle: bool, pool: Option<&Pool>) -> Optio
         return Some(WhyNot::WritesWarm { workload });
     }
     if gentle {
-        let unfit = "what should be in a page cache is read first, at full speed".to_owned();
+        let unfit = "what should be in a cache is read first, at full speed".to_owned();
         return Some(WhyNot::Gentle { unfit });
     }
     match actor.attachment() {
+        _ if state == State::WarmFlash => None,
         // The page cache is the one below the guest.
         Some(seen) if actor.is_warm_below() => {
             seen.cache.direct().then_some(WhyNot::PastHostCache { cache: seen.cache })
@@ -69,6 +74,7 @@ mod tests {
             actor(Some(Cache::None), "preallocated", guest, "rand-read-4k-d1-buffered"),
             actor(Some(Cache::Writeback), "sparse", host, "seq-read"),
             actor(Some(Cache::Writeback), "device", host, "hdparm"),
+            actor(Some(Cache::None), "flash-cache", State::WarmFlash, "seq-read"),
             actor(None, "sparse", State::Filled, "seq-write"),
             actor(None, "sparse", State::Fresh, "seq-write"),
             actor(Some(Cache::None), "preallocated", State::Filled, "seq-read"),
@@ -102,6 +108,10 @@ mod tests {
         assert!(fresh.starts_with("preallocated is never fresh there: it is written out by nature"), "{fresh}");
         let image = said(&actor(Some(Cache::Writeback), "qcow2", State::WarmHost, "seq-read"), None);
         assert!(image.starts_with("qcow2 is never warm-host there: its hypervisor opens an image"), "{image}");
+        let flash = said(&actor(Some(Cache::None), "preallocated", State::WarmFlash, "seq-read"), None);
+        assert!(flash.starts_with("preallocated is never warm-flash there: no flash cache"), "{flash}");
+        let host = said(&actor(Some(Cache::Writeback), "flash-cache", State::WarmHost, "seq-read"), None);
+        assert!(host.contains("use warm-flash"), "{host}");
         let lvm = Pool::Lvm { vg: "v".into() };
         let volume = said(&actor(None, "device", State::WarmHost, "dd-read"), Some(&lvm));
         assert!(volume.contains("drops what it has of a volume"), "{volume}");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use vmio_model::cell::{Actor, Attachment, Cell, Side, State};
+use vmio_model::cell::{Actor, Aio, Attachment, Cache, Cell, Side, State};
 use vmio_model::read_at::ReadAt;
 use vmio_node::linux::block;
 use vmio_node::linux::process::Status;
@@ -17,7 +17,7 @@ use crate::engine::bed::prepare::read_ahead;
 use crate::engine::bed::sides::DiskKey;
 use crate::engine::bed::{Bed, net};
 use crate::engine::stage::Running;
-use crate::guests::{self, DiskSpec, Guest, GuestKind, GuestSpec, LaunchCtx};
+use crate::guests::{self, DiskSpec, Guest, GuestKind, GuestSpec, LaunchCtx, Unfit};
 use crate::limits::{Limits, OOM_SCORE_ADJ};
 use crate::nodes::{Machine, NodeId};
 
@@ -102,12 +102,18 @@ pub fn launch(
     let arch = side.shape.arch;
     let mut spec = GuestSpec { arch, pins, ..GuestSpec::of(name, has.vcpus, has.memory_mib) };
     let (mut disks, mut without, mut raw) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    let (mut held, mut clients) = (BTreeMap::new(), Vec::new());
+    let (mut caches, mut held, mut clients) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     // What is warm in the guest is held open there by a loop device.
     let is_warm = |actor: &Actor| actor.side == *side && actor.state() == Some(State::WarmGuest);
     spec.modules.extend(bed.study.cells().iter().flat_map(Cell::actors).any(is_warm).then_some("loop"));
     for (target, attachment) in keys {
-        spec.modules.extend(targets::find(target).iter().flat_map(|target| target.guest_modules()));
+        let modules = targets::find(target).map_or(&[][..], |target| target.guest_modules());
+        let lacks = |module: &&str| bed.image.as_ref().is_some_and(|image| image.lacks_module(module));
+        if let Some(module) = modules.iter().copied().find(lacks) {
+            without.insert((target.clone(), attachment.clone()), Unfit::NoModule(module));
+            continue;
+        }
+        spec.modules.extend(modules);
         let id = format!("d{}", spec.disks.len());
         let client = targets::find(target).and_then(|target| target.own_client()).filter(|_| !side.shares_kernel());
         if let (None, Some(client)) = (attachment, client) {
@@ -123,6 +129,8 @@ pub fn launch(
             continue;
         };
         let storage = attach(bed, target, attachment)?;
+        let (asked, owner) = (attachment.clone(), side.to_string());
+        let cache = bed.on_target(target, move |t| t.cache_disk(&asked, &owner))??;
         // One disk that a hypervisor would refuse costs its own cells, not the guest.
         if let Err(why) = entry.fits_disk(attachment, Some(&storage)) {
             without.insert((target.clone(), Some(attachment.clone())), why);
@@ -132,7 +140,15 @@ pub fn launch(
             raw.insert((target.clone(), Some(attachment.clone())), path.clone());
         }
         spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: Some(attachment.clone()) });
-        disks.insert((target.clone(), Some(attachment.clone())), id);
+        let key = (target.clone(), Some(attachment.clone()));
+        disks.insert(key.clone(), id);
+        if let Some(path) = cache {
+            // It lies in memory, as the host's page cache does.
+            let attachment = Attachment { cache: Cache::Writeback, aio: Aio::Threads, ..attachment.clone() };
+            let id = format!("d{}", spec.disks.len());
+            spec.disks.push(DiskSpec { id: id.clone(), storage: Storage::File(path), attachment: Some(attachment) });
+            caches.insert(key, id);
+        }
     }
     let nics = bed.paths.of_guest(side);
     spec.nics = nics.iter().map(|nic| nic.spec.clone()).collect();
@@ -200,7 +216,7 @@ pub fn launch(
     }
     bed.record.keep()?;
     let hypervisor = guest.hypervisor()?;
-    Ok(Running { guest, disks, raw, own, without, hypervisor, rivals: addressed.rivals })
+    Ok(Running { guest, disks, raw, own, caches, without, hypervisor, rivals: addressed.rivals })
 }
 
 /// What a guest opens of a target that is asked for like this. What serves it in a hypervisor's place is held like one.
@@ -212,13 +228,7 @@ fn attach(bed: &mut Bed<'_>, target: &str, asked: &Attachment) -> anyhow::Result
         (storage, t.servers(&wanted))
     })?;
     let storage = storage?;
-    if let Some(limits) = &bed.hypervisors {
-        for server in servers {
-            for procs in limits.procs_files() {
-                bed.local.write(&procs, server.to_string().as_bytes(), None)?;
-            }
-        }
-    }
+    bed.hold_servers(&servers)?;
     Ok(storage)
 }
 

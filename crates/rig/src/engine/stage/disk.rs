@@ -10,9 +10,10 @@ use vmio_node::linux::block;
 use vmio_node::linux::net::Interfaces;
 use vmio_node::{Node, held};
 
-use super::warm::Warm;
+use super::inside::Wanted;
+use super::warm::{CachePlace, Warm, cache_of};
 use super::{OnDisk, PreparedActor, Stager};
-use crate::disks::targets::State;
+use crate::disks::targets::{self, State};
 use crate::engine::measure::Impossible;
 use crate::nets::{Plug, Port, REMOTE};
 use crate::nodes::NodeId;
@@ -40,7 +41,7 @@ impl Stager<'_, '_> {
         self.bed.record.record_extra_writes(wrote)?;
         let wrote = self.exchange(actor, state)?;
         self.bed.record.record_extra_writes(wrote)?;
-        // The host's page cache below a guest; else that of the actor's own side.
+        // A cache below a guest; else the page cache of the actor's own side.
         let (is_below, warm_bytes) = (actor.is_warm_below(), self.bed.study.warm_bytes(actor));
         let is_own = actor.is_warm() && !is_below;
         let own = || {
@@ -58,8 +59,13 @@ impl Stager<'_, '_> {
         let native = actor.side.shares_kernel();
         let memory_bytes = self.bed.study.guest.of(&actor.side).memory_bytes();
         let span = Span { bytes: most.min(prepared.bytes()), memory_bytes, gentle, warm: is_own };
-        let mut warm = actor.is_warm().then(|| Warm { bytes: warm_bytes.min(prepared.bytes()), below: None });
-        let inside = actor.attachment().and_then(|_| prepared.inside());
+        let place = CachePlace::Own;
+        let mut warm = actor.is_warm().then(|| Warm { bytes: warm_bytes.min(prepared.bytes()), place });
+        // A flash cache over it, and what lies below that.
+        let flash = actor.attachment().and_then(|_| targets::find(target)).and_then(|target| target.flash_cache());
+        let slow = flash.map(|at| (prepared.native().to_owned(), at));
+        let misses = flash.filter(|_| state == State::Filled);
+        let mut inside = actor.attachment().and_then(|_| prepared.inside()).map(Wanted::File);
         let allocates = if native { prepared.native_allocates() } else { prepared.allocates() };
         let path = prepared.native().to_owned();
         // What another host spends is no part of the price here.
@@ -92,9 +98,13 @@ impl Stager<'_, '_> {
                 let opened = running.raw.get(&key).cloned();
                 if let Some(warm) = warm.as_mut().filter(|_| is_below) {
                     let none = || Impossible(format!("{} has no file or device of the host's", actor.key()));
-                    warm.below = Some(opened.clone().ok_or_else(none)?);
+                    warm.place = match &slow {
+                        Some((slow, at)) => CachePlace::Flash(slow.clone(), *at),
+                        None => CachePlace::Host(opened.clone().ok_or_else(none)?),
+                    };
                 }
-                let opened = opened.map(|path| ProbeSubject::Storage { target: target.to_owned(), path });
+                let stored = opened.or(slow.map(|(slow, _)| slow));
+                let opened = stored.map(|path| ProbeSubject::Storage { target: target.to_owned(), path });
                 points.extend(opened.map(here));
                 let path = running.guest.disk_path(id)?;
                 // For the layers of a request (`vmio explain`), and for stalls, of which a program that does not say how
@@ -110,6 +120,14 @@ impl Stager<'_, '_> {
                     name: actor.side.to_string(),
                     ..here(ProbeSubject::Drive { target: target.to_owned(), drive: Counter(drive) })
                 }));
+                if let Some(cache) = running.caches.get(&key) {
+                    inside = Some(Wanted::Bcache(running.guest.disk_path(cache)?));
+                    let drive = running.guest.disks().and_then(|disks| disks.drive(cache));
+                    points.extend(drive.map(|drive| ProbePoint {
+                        name: actor.side.to_string(),
+                        ..here(ProbeSubject::Drive { target: cache_of(target), drive: Counter(drive) })
+                    }));
+                }
                 (End { at: At::Path(path), ..self.end(actor)? }, None)
             }
         };
@@ -138,7 +156,7 @@ impl Stager<'_, '_> {
         };
         let disk = Some(OnDisk { traits, circumstances });
         let prepared = PreparedActor::of(actor, workload, stage, points);
-        Ok(PreparedActor { disk, ports, card, inside, warm, named, ..prepared })
+        Ok(PreparedActor { disk, ports, card, inside, warm, misses, named, ..prepared })
     }
 
     /// Gives a guest other storage where the state that an actor needs cannot be had in place.
@@ -151,12 +169,13 @@ impl Stager<'_, '_> {
             return Ok(0);
         };
         let asked = attachment.clone();
-        let next = self.bed.on_target(target, move |t| t.exchange(&asked, state))??;
-        let Some(next) = next else { return Ok(0) };
+        let (next, servers) = self.bed.on_target(target, move |t| (t.exchange(&asked, state), t.servers(&asked)))?;
+        let Some(next) = next? else { return Ok(0) };
+        self.bed.hold_servers(&servers)?;
         running
             .guest
             .exchange(&running.disks[&key], &next.storage)
-            .with_context(|| format!("cannot replace the image of {}", actor.key()))?;
+            .with_context(|| format!("cannot replace the storage of {}", actor.key()))?;
         let asked = attachment.clone();
         self.bed.on_target(target, move |t| t.exchanged(&asked))??;
         Ok(next.wrote_bytes)

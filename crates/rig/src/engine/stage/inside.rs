@@ -1,5 +1,6 @@
-//! A loop device of a guest's own, over a file in the file system that one of its disks holds: set up before a cell by the
-//! guest's agent, taken off after it, so that each cell begins without the file's pages in the guest's cache.
+//! What a guest has over one of its disks for a cell: a loop device over a file in the file system that the disk holds,
+//! or bcache. It is set up before the cell by the guest's agent and taken off after it, so that each cell begins without
+//! the file's pages in the guest's cache, or with an empty cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use vmio_node::{Exec, Node};
 
+use super::bcache::Bcache;
 use super::{PreparedActor, Stager};
 use crate::workloads::At;
 
@@ -16,13 +18,45 @@ const POINT: &str = "/mnt";
 /// How long a step may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// What a guest is to have over a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// A loop device over this file in the file system that the disk holds.
+    File(&'static str),
+    /// bcache, with this disk as its cache.
+    Bcache(PathBuf),
+}
+
 /// What was set up in a guest.
-pub struct Inside {
+pub enum Inside {
+    /// A loop device over a file.
+    Loop(LoopDevice),
+    /// bcache over two disks.
+    Bcache(Bcache),
+}
+
+impl Inside {
+    fn take_off(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Loop(device) => device.take_off(),
+            Self::Bcache(bcache) => bcache.take_off(),
+        }
+    }
+}
+
+impl From<Bcache> for Inside {
+    fn from(bcache: Bcache) -> Self {
+        Self::Bcache(bcache)
+    }
+}
+
+/// A loop device over a file in a file system that is mounted for it.
+pub struct LoopDevice {
     node: Arc<dyn Node>,
     device: Option<String>,
 }
 
-impl Inside {
+impl LoopDevice {
     fn run(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
         let command = Exec::new(program).args(args.iter().copied()).limit(LIMIT);
         let output = self.node.exec(&command)?;
@@ -32,12 +66,12 @@ impl Inside {
     }
 
     /// Mounts what the disk holds, and attaches a loop device to a file there.
-    fn set_up(node: Arc<dyn Node>, disk: &Path, file: &str, all: &mut Vec<Self>) -> anyhow::Result<PathBuf> {
+    fn set_up(node: Arc<dyn Node>, disk: &Path, file: &str, all: &mut Vec<Inside>) -> anyhow::Result<PathBuf> {
         let mut inside = Self { node, device: None };
         inside.run("mount", &["-t", "ext4", "-o", "ro,noload", &disk.display().to_string(), POINT])?;
         let attached = inside.run("losetup", &["--find", "--show", "--read-only", &format!("{POINT}/{file}")]);
         inside.device = attached.as_ref().ok().cloned();
-        all.push(inside);
+        all.push(Inside::Loop(inside));
         Ok(PathBuf::from(attached?))
     }
 
@@ -49,8 +83,8 @@ impl Inside {
 }
 
 impl Stager<'_, '_> {
-    /// Gives actors whose target is a file in a guest's file system that file, by a loop device of the guest's own. What
-    /// was set up until it failed is to be taken off all the same.
+    /// Gives actors what their guests are to have over a disk, in the disk's place. What was set up until it failed is
+    /// to be taken off all the same.
     pub fn go_inside(
         &mut self,
         mut actors: Vec<PreparedActor>,
@@ -61,11 +95,15 @@ impl Stager<'_, '_> {
         self.bed.on_storage(move || {
             let mut all = Vec::new();
             let done = actors.iter_mut().try_for_each(|prepared| {
-                let Some(file) = prepared.inside else { return Ok(()) };
+                let Some(wanted) = &prepared.inside else { return Ok(()) };
                 for end in prepared.stage.ends.values_mut() {
                     let At::Path(path) = &end.at else { continue };
-                    let device = Inside::set_up(end.node.clone(), path, file, &mut all)
-                        .context("a loop device over a file in the guest could not be set up")?;
+                    let device = match wanted {
+                        Wanted::File(file) => LoopDevice::set_up(end.node.clone(), path, file, &mut all)
+                            .context("a loop device over a file in the guest could not be set up")?,
+                        Wanted::Bcache(fast) => Bcache::set_up(end.node.clone(), (path, fast), &mut all)
+                            .context("bcache could not be set up in the guest")?,
+                    };
                     end.at = At::Path(device);
                 }
                 Ok(())
@@ -81,6 +119,6 @@ impl Stager<'_, '_> {
             return Ok(());
         }
         let each = move || all.iter().rev().map(Inside::take_off).fold(Ok(()), Result::and);
-        self.bed.on_storage(each)?.context("a loop device of a guest's own could not be detached")
+        self.bed.on_storage(each)?.context("what a guest had over a disk for the cell could not be taken off")
     }
 }

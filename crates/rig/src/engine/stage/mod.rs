@@ -1,5 +1,5 @@
 //! The stage of a cell: its actors with the ends of their roles, their subjects brought into the state that the
-//! workloads need ([`disk`], [`path`]), what page caches are to hold of them ([`warm`]), what is watched of them, what
+//! workloads need ([`disk`], [`path`]), what caches are to hold of them ([`warm`]), what is watched of them, what
 //! is set around them ([`settings`]).
 
 use std::collections::BTreeMap;
@@ -10,11 +10,13 @@ use vmio_model::cell::{Actor, Cell, Millis, Side, Subject};
 use vmio_model::result::DiskTraits;
 use vmio_node::Exec;
 
+use self::inside::Wanted;
 use self::warm::Warm;
 use super::bed::Bed;
 use super::bed::net::Rival;
 use super::bed::sides::DiskKey;
 use super::measure::Impossible;
+use crate::disks::targets::CacheAt;
 use crate::guests::{Guest, Hypervisor, Unfit};
 use crate::limits::OOM_SCORE_ADJ;
 use crate::nets::Port;
@@ -23,7 +25,9 @@ use crate::probes::foreign::Circumstances;
 use crate::probes::{ProbePoint, ProbeSubject, Workers};
 use crate::workloads::{self, At, End, Gentle, ResolvedWorkload, Role, Stage, Wants};
 
+mod bcache;
 mod disk;
+mod flash;
 mod inside;
 mod path;
 pub mod settings;
@@ -40,6 +44,8 @@ pub struct Running {
     pub raw: BTreeMap<DiskKey, PathBuf>,
     /// The devices that it has made of targets which it reaches by itself.
     pub own: BTreeMap<String, PathBuf>,
+    /// The disks that it has beside them, for caches of its own.
+    pub caches: BTreeMap<DiskKey, String>,
     /// Why it has no disk for these.
     pub without: BTreeMap<DiskKey, Unfit>,
     pub hypervisor: Option<Hypervisor>,
@@ -59,10 +65,12 @@ pub struct PreparedActor {
     pub ports: Vec<Port>,
     /// Its guest's card, where that reaches what serves its disk by itself.
     pub card: Option<Port>,
-    /// The file of its disk's file system that it works on, in a guest.
-    inside: Option<&'static str>,
-    /// What of its disk a page cache is to hold.
+    /// What its guest is to have over the disk.
+    inside: Option<Wanted>,
+    /// What of its disk a cache is to hold.
     pub warm: Option<Warm>,
+    /// Where a flash cache lies that is to hold nothing of its disk.
+    misses: Option<CacheAt>,
     /// A path that is opened by its descriptor (or what enters a namespace), and what its command shows in the result
     /// instead.
     named: Option<(String, String)>,
@@ -202,9 +210,19 @@ fn held_to_nothing() -> Exec {
 impl PreparedActor {
     /// One that works on no disk and over no path.
     fn of(actor: &Actor, workload: ResolvedWorkload, stage: Stage, probe_points: Vec<ProbePoint>) -> Self {
-        let (actor, ports) = (actor.clone(), Vec::new());
-        let (disk, card, inside, warm, named) = (None, None, None, None, None);
-        Self { actor, workload, stage, probe_points, disk, ports, card, inside, warm, named }
+        Self {
+            actor: actor.clone(),
+            workload,
+            stage,
+            probe_points,
+            disk: None,
+            ports: Vec::new(),
+            card: None,
+            inside: None,
+            warm: None,
+            misses: None,
+            named: None,
+        }
     }
 
     /// Its command as a person may type it.

@@ -1,8 +1,8 @@
-//! What page caches are to hold before a cell: it is read once through them, as far as there is memory for it. And what
-//! shows after the cell that they served it. What nothing shows counts as not shown.
+//! What caches are to hold before a cell: it is read once through them, page caches as far as there is memory for it.
+//! And what shows after the cell that they served it. What nothing shows counts as not shown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,23 +13,33 @@ use vmio_model::study::MIB;
 use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
+use super::flash::{FlashShown, SMALL};
 use super::{PreparedActor, Stager};
+use crate::disks::targets::CacheAt;
 use crate::engine::measure::Impossible;
 use crate::limits::{Limits, OOM_SCORE_ADJ};
 
-/// What of a warm span may be read below its page cache, or be missing in it: what others read meanwhile, and the
-/// reading's own files.
-const SMALL: f64 = 0.05;
 /// How long a program may take beside its reading.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What of an actor's disk a page cache is to hold.
+/// What of an actor's disk a cache is to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warm {
     /// Bytes from its start.
     pub bytes: u64,
-    /// What the hypervisor opens, where it is the host's cache below a guest; `None`: that of the actor's own side.
-    pub below: Option<PathBuf>,
+    /// Which cache.
+    pub place: CachePlace,
+}
+
+/// A cache that is to serve reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CachePlace {
+    /// The page cache of the actor's own side.
+    Own,
+    /// The host's page cache below its guest, of what the hypervisor opens.
+    Host(PathBuf),
+    /// A flash cache, over this file of the host's.
+    Flash(PathBuf, CacheAt),
 }
 
 /// A disk of a guest that is held open there, by a loop device: of a device that nobody has open the kernel forgets all
@@ -47,6 +57,8 @@ struct Step {
     hold: Option<PathBuf>,
     /// What reads it.
     read: Exec,
+    /// Takes what was read out of a page cache that is not to serve it, on another machine.
+    forget: Option<(Arc<dyn Node>, Exec)>,
 }
 
 impl Step {
@@ -56,12 +68,13 @@ impl Step {
             let device = run(&*self.node, &Exec::new("losetup").args(args).limit(LIMIT))?;
             holds.push(Hold { node: Arc::clone(&self.node), device });
         }
-        run(&*self.node, &self.read).map(drop)
+        run(&*self.node, &self.read)?;
+        self.forget.as_ref().map_or(Ok(()), |(node, forget)| run(&**node, forget).map(drop))
     }
 }
 
 impl Stager<'_, '_> {
-    /// Reads what actors are to find in page caches once through these. What there is no memory for is not begun. What
+    /// Reads what actors are to find in caches once through these. What there is no memory for is not begun. What
     /// was held open until it failed is to be let go all the same.
     pub fn warm(&mut self, actors: &[PreparedActor]) -> (Vec<Hold>, anyhow::Result<()>) {
         let steps = match self.steps(actors) {
@@ -71,7 +84,7 @@ impl Stager<'_, '_> {
         let all = move || {
             let mut holds = Vec::new();
             let done = steps.iter().try_for_each(|step| step.take(&mut holds));
-            (holds, done.context("what was to be in a page cache could not be read"))
+            (holds, done.context("what was to be in a cache could not be read"))
         };
         self.bed.on_storage(all).unwrap_or_else(|sick| (Vec::new(), Err(sick)))
     }
@@ -101,6 +114,11 @@ impl Stager<'_, '_> {
             if !known.insert((step.node.name().to_owned(), step.read.args.clone())) {
                 continue;
             }
+            // What lies in a flash cache takes nothing of a page cache.
+            if matches!(warm.place, CachePlace::Flash(..)) {
+                steps.push(step);
+                continue;
+            }
             let bytes = needed.entry(step.node.name().to_owned()).or_default();
             *bytes += warm.bytes;
             let free = system::memory_bytes(step.node.reader(), "MemAvailable").unwrap_or(u64::MAX);
@@ -119,13 +137,13 @@ impl Stager<'_, '_> {
 
     /// It is read in the control group of who reads it in the cell, which is charged for what the cache holds.
     fn step(&self, prepared: &PreparedActor, warm: &Warm) -> anyhow::Result<Step> {
-        let (node, path, base) = match &warm.below {
-            Some(path) => {
+        let (node, path, base) = match &warm.place {
+            CachePlace::Host(path) => {
                 let cgroup_procs = self.bed.hypervisors.as_ref().map(Limits::procs_files).unwrap_or_default();
                 let base = Exec { cgroup_procs, oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
                 (self.bed.local.clone(), path.as_path(), base)
             }
-            None => {
+            CachePlace::Own | CachePlace::Flash(..) => {
                 let end = prepared.workload.roles().last().and_then(|role| prepared.stage.ends.get(role.name));
                 let none = || format!("{} was given no disk", prepared.actor.key());
                 let (end, path) = end.and_then(|end| Some((end, end.path()?))).with_context(none)?;
@@ -133,14 +151,29 @@ impl Stager<'_, '_> {
             }
         };
         let mib = warm.bytes / MIB;
-        let args = [format!("if={}", path.display()), "of=/dev/null".into(), "bs=1M".into(), format!("count={mib}")];
+        let mut args =
+            vec![format!("if={}", path.display()), "of=/dev/null".into(), "bs=1M".into(), format!("count={mib}")];
+        // Past the guest's own page cache, and not left in the host's.
+        let slow = match &warm.place {
+            CachePlace::Flash(slow, _) => Some(slow),
+            CachePlace::Own | CachePlace::Host(_) => None,
+        };
+        args.extend(slow.map(|_| "iflag=direct".to_owned()));
+        let forget = slow.map(|slow| (self.bed.local.clone(), forget(slow)));
         // 1 MiB a second is slower than any disk that still works.
         let limit = Some(LIMIT + Duration::from_secs(mib));
-        let read = Exec { program: "dd".into(), args: args.into(), limit, ..base };
+        let read = Exec { program: "dd".into(), args, limit, ..base };
         // On the host somebody has it open, and so has the guest a file in its own file system.
-        let held = warm.below.is_none() && !prepared.actor.side.shares_kernel() && prepared.inside.is_none();
-        Ok(Step { node, hold: held.then(|| path.to_owned()), read })
+        let in_guest = !prepared.actor.side.shares_kernel() && prepared.inside.is_none();
+        let held = warm.place == CachePlace::Own && in_guest;
+        Ok(Step { node, hold: held.then(|| path.to_owned()), read, forget })
     }
+}
+
+/// Takes a file's pages out of the page cache, and no others (dd(1), `nocache`).
+fn forget(path: &Path) -> Exec {
+    let from = format!("if={}", path.display());
+    Exec::new("dd").args([from.as_str(), "iflag=nocache", "count=0"]).limit(LIMIT)
 }
 
 fn run(node: &dyn Node, command: &Exec) -> anyhow::Result<String> {
@@ -149,17 +182,68 @@ fn run(node: &dyn Node, command: &Exec) -> anyhow::Result<String> {
     Ok(output.out().trim().to_owned())
 }
 
-/// What shows that page caches did not serve the actors that they were to serve, in words; empty where they did.
+/// What shows that other places served actors than were to serve them, in words; empty where none did.
 pub fn not_warm(actors: &[PreparedActor], done: &[WorkloadResult], seen: &[ProbeResult]) -> Vec<String> {
     // Of several actors at disks nobody's part of what the host read can be told.
     let alone = actors.iter().filter(|prepared| prepared.disk.is_some()).count() == 1;
     let one = |(prepared, result): (&PreparedActor, &WorkloadResult)| {
-        let warm = prepared.warm.as_ref()?;
+        let key = prepared.actor.key();
         let read = result.disk_work().read_bytes;
-        let why = Shown::of(prepared, warm, alone, seen).lacks(warm.bytes, read)?;
-        Some(format!("{} was to be warm: {why}", prepared.actor.key()))
+        if let Some(at) = prepared.misses {
+            let read = match at {
+                // Of several all are to miss, or the host's disk has not read what all of them did.
+                CacheAt::Host => done.iter().map(|result| result.disk_work().read_bytes).sum::<u64>(),
+                CacheAt::Guest => read,
+            };
+            let why = flash(prepared, at, seen).lacks_misses(read)?;
+            return Some(format!("{key} was to miss the flash cache: {why}"));
+        }
+        let warm = prepared.warm.as_ref()?;
+        let why = match warm.place {
+            CachePlace::Flash(_, at) => flash(prepared, at, seen).lacks_hits(warm.bytes, read)?,
+            CachePlace::Own | CachePlace::Host(_) => Shown::of(prepared, warm, alone, seen).lacks(warm.bytes, read)?,
+        };
+        Some(format!("{key} was to be warm: {why}"))
     };
     actors.iter().zip(done).filter_map(one).collect()
+}
+
+/// The name under which results have the disk that a guest has beside a target's, for a cache of its own.
+pub fn cache_of(target: &str) -> String {
+    format!("{target}, cache")
+}
+
+/// What was seen of the flash cache at an actor's disk.
+fn flash(prepared: &PreparedActor, at: CacheAt, seen: &[ProbeResult]) -> FlashShown {
+    let target = prepared.actor.target().unwrap_or_default();
+    if at == CacheAt::Guest {
+        // Both are the guest's disks, above every cache of the host's.
+        let [slow, reached] = [target.to_owned(), cache_of(target)].map(|disk| drive_read(prepared, disk, seen));
+        return FlashShown { slow, page_cache: Some(0.0), reached };
+    }
+    let held = |of: &ProbeResult| {
+        let of = |name: &str| scalar(&of.figures, name);
+        Some(of(CACHED_BEFORE)?.max(of(CACHED_AFTER)?))
+    };
+    let page_cache = seen_of(seen, "", &Watched::PageCache(target.to_owned())).filter_map(held).reduce(f64::max);
+    FlashShown { slow: disks_read(seen), page_cache, reached: drive_read(prepared, target.to_owned(), seen) }
+}
+
+/// What was seen of a subject on a machine.
+fn seen_of<'a>(seen: &'a [ProbeResult], node: &'a str, of: &'a Watched) -> impl Iterator<Item = &'a ProbeResult> {
+    seen.iter().filter(move |s| s.node == node && s.watched == *of)
+}
+
+/// What the host's disks below the targets read.
+fn disks_read(seen: &[ProbeResult]) -> Option<f64> {
+    let mut disks = seen.iter().filter(|s| s.node.is_empty()).filter_map(DeviceUse::of);
+    disks.next().map(|disk| disk.read_bytes as f64)
+}
+
+/// What an actor's guest read of a disk, as its hypervisor counts.
+fn drive_read(prepared: &PreparedActor, disk: String, seen: &[ProbeResult]) -> Option<f64> {
+    let drive = Watched::Drive(disk);
+    seen_of(seen, &prepared.actor.side.to_string(), &drive).find_map(|s| scalar(&s.figures, READ))
 }
 
 /// What was seen of a page cache during a cell, in bytes.
@@ -180,23 +264,18 @@ struct Shown {
 impl Shown {
     fn of(prepared: &PreparedActor, warm: &Warm, alone: bool, seen: &[ProbeResult]) -> Self {
         let (side, target) = (&prepared.actor.side, prepared.actor.target().unwrap_or_default().to_owned());
-        let own = warm.below.is_none();
+        let own = warm.place == CachePlace::Own;
         let node = if own && !side.is_native() { side.to_string() } else { String::new() };
-        let of = |node: &str, watched: &Watched| {
-            let all: Vec<&ProbeResult> = seen.iter().filter(|s| s.node == node && s.watched == *watched).collect();
-            all
-        };
-        let held = |s: &&ProbeResult| {
+        let held = |s: &ProbeResult| {
             let of = |name: &str| scalar(&s.figures, name);
             Some(of(CACHED_BEFORE)?.min(of(CACHED_AFTER)?))
         };
-        let held = of(&node, &Watched::PageCache(target.clone())).iter().filter_map(held).reduce(f64::min);
-        let drive = of(&side.to_string(), &Watched::Drive(target)).iter().find_map(|s| scalar(&s.figures, READ));
+        let drive = drive_read(prepared, target.clone(), seen);
+        let held = seen_of(seen, &node, &Watched::PageCache(target)).filter_map(held).reduce(f64::min);
         if own && !side.shares_kernel() {
             return Self { read_below: drive, held, ..Self::default() };
         }
-        let mut disks = seen.iter().filter(|s| s.node.is_empty()).filter_map(DeviceUse::of);
-        let read_below = disks.next().map(|disk| disk.read_bytes as f64);
+        let read_below = disks_read(seen);
         Self { read_below, shared: !alone, held, below_guest: !own, reached: drive }
     }
 
@@ -247,7 +326,9 @@ mod tests {
             Some(says("/dev/loop0\n"))
         });
         let read = Exec::new("dd").args(["if=/dev/vda"]);
-        let step = Step { node: Arc::new(guest), hold: Some("/dev/vda".into()), read };
+        let there = Fake::new("fake").command(|_| Some(says("")));
+        let forget = Some((Arc::new(there) as Arc<dyn Node>, forget(Path::new("/srv/slow"))));
+        let step = Step { node: Arc::new(guest), hold: Some("/dev/vda".into()), read, forget };
         let mut holds = Vec::new();
         step.take(&mut holds).unwrap();
         assert_eq!(holds.iter().map(|hold| hold.device.as_str()).collect::<Vec<_>>(), ["/dev/loop0"]);

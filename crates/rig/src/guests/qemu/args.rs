@@ -99,6 +99,9 @@ impl Paths {
 /// Where devices with an id are in QEMU's object tree.
 pub const PERIPHERAL: &str = "/machine/peripheral/";
 
+/// QOM type of a device of the host's that a guest gets whole.
+pub const PASSED_THROUGH: &str = "vfio-pci";
+
 /// Id of a disk's device in QEMU.
 pub fn device_id(index: usize) -> String {
     format!("disk{index}")
@@ -257,6 +260,10 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
             add("device", placed(device));
             continue;
         }
+        if let Storage::PassedThrough { address } = disk.storage {
+            add("device", placed(Device::new(PASSED_THROUGH, id).with("host", address.as_str())));
+            continue;
+        }
         for layer in layers(disk.storage, disk.attachment, &node) {
             add("blockdev", layer.to_string());
         }
@@ -290,19 +297,16 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
 
 /// The block nodes of a disk, the lowest first (QAPI `BlockdevOptions`); the last has this name.
 fn layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
-    match storage {
-        Storage::Image { .. } => image_layers(storage, asked, node, 0),
-        _ => own_layers(storage, asked, node),
-    }
+    if storage.is_exchanged() { exchanged_layers(storage, asked, node, 0) } else { own_layers(storage, asked, node) }
 }
 
-/// The same for a disk image, which can be exchanged while the guest runs.
-pub fn image_layers(storage: &Storage, asked: &Attachment, node: &str, generation: u32) -> Vec<Value> {
+/// The same for storage that is exchanged while the guest runs: a disk image, a server with a cache.
+pub fn exchanged_layers(storage: &Storage, asked: &Attachment, node: &str, generation: u32) -> Vec<Value> {
     under_raw(own_layers(storage, asked, node), node, generation)
 }
 
-/// Puts a `raw` node called `node` above the nodes of a disk image (the protocol's and the
-/// format's), which get names of their own for each exchange.
+/// Puts a `raw` node called `node` above the nodes of such storage (the protocol's and the format's), which get names of
+/// their own for each exchange.
 fn under_raw(mut layers: Vec<Value>, node: &str, generation: u32) -> Vec<Value> {
     let [protocol, image] = &mut layers[..] else { return layers };
     // The first one is called like the file of any other disk.
@@ -355,6 +359,9 @@ fn own_layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
             "driver": "nbd", "node-name": below, "export": export, "cache": cache,
             "server": {"type": "unix", "path": socket},
         }),
+        Storage::CachedNbd { socket } => json!({
+            "driver": "nbd", "node-name": below, "cache": cache, "server": {"type": "unix", "path": socket},
+        }),
         Storage::NbdTcp { server, export } => json!({
             "driver": "nbd", "node-name": below, "export": export, "cache": cache,
             "server": {"type": "inet", "host": server.ip(), "port": server.port().to_string()},
@@ -368,7 +375,7 @@ fn own_layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
             }
             rbd
         }
-        Storage::VhostUserBlk { .. } => return Vec::new(),
+        Storage::VhostUserBlk { .. } | Storage::PassedThrough { .. } => return Vec::new(),
         Storage::Aoe { .. } => unreachable!("a disk by ATA over Ethernet was refused ({})", asked.label()),
     };
     let mut layers = vec![protocol, format];

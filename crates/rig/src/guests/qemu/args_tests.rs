@@ -153,6 +153,29 @@ fn a_server_on_another_host_is_reached_by_its_address() {
     assert!(made.contains(r#""driver":"nbd""#) && made.contains(server), "{made}");
 }
 
+/// Above it stands the node whose child is exchanged, as above a disk image.
+#[test]
+fn a_server_with_a_cache_can_be_exchanged() {
+    let storage = Storage::CachedNbd { socket: "/dev/shm/d/0-hits.sock".into() };
+    let made = lines(&plan(&[(storage, disk("virtio-blk", Cache::None, Aio::Threads))], (7, 2)));
+    for part in [
+        r#""driver":"nbd","node-name":"node0-file","server":{"path":"/dev/shm/d/0-hits.sock","type":"unix"}"#,
+        r#""driver":"raw","file":"node0-file","node-name":"node0-image""#,
+        r#""driver":"raw","file":"node0-image","node-name":"node0""#,
+    ] {
+        assert!(made.contains(part), "no {part} in {made}");
+    }
+}
+
+/// It has no block node: no request of it goes through QEMU.
+#[test]
+fn a_device_of_the_hosts_is_given_by_its_address() {
+    let storage = Storage::PassedThrough { address: "0000:03:00.0".into() };
+    let made = lines(&plan(&[(storage, disk("nvme", Cache::None, Aio::Native))], (7, 2)));
+    assert!(made.contains("-device vfio-pci,id=disk0,host=0000:03:00.0,addr=03.0"), "{made}");
+    assert!(!made.contains("node0"), "{made}");
+}
+
 /// `iothread-vq-mapping`, which no QEMU before 9.0 reads.
 #[test]
 fn queues_over_io_threads_are_as_recorded() {

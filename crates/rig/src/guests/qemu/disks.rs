@@ -22,6 +22,11 @@ pub fn by_address(guest: &dyn Reader, address: PciAddress) -> Option<PathBuf> {
     Some(block::node_path(&bus::virtio_disk(guest, &address.in_guest())?))
 }
 
+/// Block device of the NVMe controller at this place.
+pub fn nvme_by_address(guest: &dyn Reader, address: PciAddress) -> Option<PathBuf> {
+    Some(block::node_path(&bus::nvme_disk(guest, &address.in_guest())?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +52,17 @@ mod tests {
         assert_eq!(by_address(&guest, PciAddress::of(1)), Some("/dev/vdb".into()));
         assert_eq!(by_address(&guest, PciAddress::of(2)), None);
         assert_eq!(by_address(&guest, PciAddress::of(3)), None);
+    }
+
+    #[test]
+    fn a_device_of_the_hosts_is_found_by_its_place() {
+        let controller = "/sys/bus/pci/devices/0000:00:04.0/nvme/nvme1";
+        let guest = Fake::new("fake")
+            .file(format!("{controller}/model"), "OCZ\n")
+            .file(format!("{controller}/nvme1c1n1/size"), "2048\n")
+            .file(format!("{controller}/nvme1n1/size"), "2048\n")
+            .file("/sys/bus/pci/devices/0000:00:05.0/vendor", "0x1af4\n");
+        assert_eq!(nvme_by_address(&guest, PciAddress::of(1)), Some("/dev/nvme1n1".into()));
+        assert_eq!(nvme_by_address(&guest, PciAddress::of(2)), None);
     }
 }

@@ -4,7 +4,7 @@
 //! Adding a driver: its row in [`ALL`].
 
 use serde_json::{Value, json};
-use vmio_model::cell::{Aio, Attachment, DetectZeroes};
+use vmio_model::cell::{Aio, Attachment, Cache, DetectZeroes};
 
 use super::device::Device;
 use super::unfit::Unfit;
@@ -180,6 +180,10 @@ impl Model {
             }
             Storage::VhostUserBlk { .. } => Err(Unfit::ShownWriteCache(asked.cache)),
             Storage::Aoe { .. } => Err(Unfit::NoAoe),
+            Storage::PassedThrough { .. } if self.driver.name != NVME.name => {
+                Err(Unfit::DeviceOfItsOwn { driver: self.driver.name })
+            }
+            Storage::PassedThrough { .. } if asked.cache != Cache::None => Err(Unfit::NoCache(asked.cache)),
             _ => Ok(()),
         }
     }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::cell::{Cache, Options};
+use vmio_model::cell::Options;
 
 use super::*;
 use crate::disks::drivers::{self, example::LSI53C810};
@@ -127,4 +127,16 @@ fn a_vhost_user_server_fits_virtio_blk_alone() {
     assert!(said.contains("I/O thread"), "{said}");
     let through = Attachment { cache: Cache::Writethrough, ..asked("virtio-blk", false) };
     assert!(refused(&through).contains("cache=writethrough"));
+}
+
+#[test]
+fn a_device_that_is_passed_through_is_nvme_alone() {
+    let storage = Storage::PassedThrough { address: "0000:03:00.0".into() };
+    for model in ALL {
+        let fits = model.fits_storage(&asked(model.driver.name, false), &storage);
+        assert_eq!(fits.is_ok(), model.driver.name == "nvme", "{fits:?}");
+    }
+    let through = Attachment { cache: Cache::Writeback, ..asked("nvme", false) };
+    let said = find("nvme").unwrap().fits_storage(&through, &storage).unwrap_err().to_string();
+    assert!(said.contains("cache=writeback"), "{said}");
 }

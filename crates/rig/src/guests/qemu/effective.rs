@@ -14,7 +14,7 @@ use vmio_node::{Reader, held};
 
 use super::super::{Error, Result};
 use super::NAME;
-use super::args::{PERIPHERAL, device_id, iothread_ids, node_name};
+use super::args::{PASSED_THROUGH, PERIPHERAL, device_id, iothread_ids, node_name};
 use super::drivers::{self, Model};
 use crate::disks::Storage;
 use crate::disks::drivers::effective::{self as key, Difference, Differences};
@@ -99,12 +99,17 @@ fn compare(model: &Model, asked: &Attachment, found: &Settings) -> Result<(), Di
     if let Some(model) = vhost_user {
         (device, controller) = (model, None);
     }
+    // Nor of a device of the host's own.
+    let is_passed = found.get(key::DEVICE).is_some_and(|d| served && d == PASSED_THROUGH);
+    if is_passed {
+        (device, controller) = (PASSED_THROUGH, None);
+    }
     let cache = asked.cache;
     let mut want = vec![(key::DEVICE, device.to_owned()), (key::AIO, asked.aio.to_string())];
     if served {
         want[1].1 = key::SERVERS.to_owned();
     }
-    if vhost_user.is_none() {
+    if vhost_user.is_none() && !is_passed {
         want.extend([
             (key::CACHE_DIRECT, cache.direct().to_string()),
             (key::CACHE_NO_FLUSH, cache.no_flush().to_string()),
@@ -115,7 +120,10 @@ fn compare(model: &Model, asked: &Attachment, found: &Settings) -> Result<(), Di
     want.extend(controller.map(|model| (key::CONTROLLER, model.to_owned())));
     want.extend(asked.options.queues.map(|n| (key::QUEUES, n.to_string())));
     let through = !cache.write_cache() && model.shows_write_through;
-    want.push((key::GUEST_WRITE_CACHE, if through { "write through" } else { "write back" }.to_owned()));
+    // What that is like is its own affair.
+    if !is_passed {
+        want.push((key::GUEST_WRITE_CACHE, if through { "write through" } else { "write back" }.to_owned()));
+    }
     if model.avoids_ioeventfd && found.contains_key(key::IOEVENTFD) {
         want.push((key::IOEVENTFD, false.to_string()));
     }

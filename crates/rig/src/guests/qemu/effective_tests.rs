@@ -251,3 +251,16 @@ fn as_many_threads_as_are_mapped_and_what_a_server_has_is_not_compared() {
     found.remove(key::SERVED_BY);
     assert!(compare(blk, &plain, &found).unwrap_err().to_string().contains("virtio-blk-pci"));
 }
+
+/// A device of the host's has no block node, and a write cache of its own.
+#[test]
+fn of_a_device_that_is_passed_through_the_device_alone_is_compared() {
+    let asked = Attachment::new("nvme", Cache::None, Aio::Native);
+    let nvme = drivers::find("nvme").unwrap();
+    let found = |device: &str| -> Settings {
+        let all = [(key::DEVICE, device), (key::SERVED_BY, "the device itself"), (key::AIO, key::SERVERS)];
+        all.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+    };
+    compare(nvme, &asked, &found("vfio-pci")).unwrap();
+    assert!(compare(nvme, &asked, &found("nvme")).is_err(), "nothing is known of its cache");
+}

@@ -1,4 +1,4 @@
-//! Exchanges the image under a disk while its guest runs: QMP `blockdev-add`, `blockdev-reopen`
+//! Exchanges the image, or the server with a cache, under a disk while its guest runs: QMP `blockdev-add`, `blockdev-reopen`
 //! ([`NEEDED`]), `blockdev-del`.
 //!
 //! A disk image that a hypervisor has open must never be changed by anybody else. So where a cell
@@ -13,7 +13,7 @@ use vmio_model::cell::Attachment;
 use vmio_node::qmp::Qmp;
 
 use super::super::{Error, GuestSpec, Result};
-use super::args::{image_layers, node_name};
+use super::args::{exchanged_layers, node_name};
 use crate::disks::Storage;
 use crate::qemu::QemuVersion;
 
@@ -36,7 +36,7 @@ impl Exchanger {
         Self { guest: spec.name.clone(), disks, generations }
     }
 
-    /// Puts another image under a disk that is idle.
+    /// Puts another image or server under a disk that is idle.
     pub fn exchange(&self, qmp: &mut Qmp, id: &str, storage: &Storage) -> Result<()> {
         let wrong = |reason: String| Error::Spec { guest: self.guest.clone(), reason };
         let (index, (_, attachment)) = self
@@ -45,12 +45,12 @@ impl Exchanger {
             .enumerate()
             .find(|(_, (disk, _))| disk == id)
             .ok_or_else(|| Error::NoDisk { guest: self.guest.clone(), disk: id.to_owned(), hint: String::new() })?;
-        if !matches!(storage, Storage::Image { .. }) {
-            return Err(wrong(format!("disk {id}: only disk images can be exchanged while the guest runs")));
+        if !storage.is_exchanged() {
+            return Err(wrong(format!("disk {id}: what it is made of cannot be exchanged while the guest runs")));
         }
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         let node = node_name(index);
-        let nodes = |generation| image_layers(storage, attachment, &node, generation);
+        let nodes = |generation| exchanged_layers(storage, attachment, &node, generation);
         let old = nodes(generations[index]);
         generations[index] += 1;
         let new = nodes(generations[index]);

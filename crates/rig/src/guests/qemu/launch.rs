@@ -180,9 +180,9 @@ fn plan<'a>(
 /// The socket of a disk's server.
 fn socket(storage: &Storage) -> Option<&Path> {
     match storage {
-        Storage::VhostUserBlk { socket } | Storage::Nbd { socket, .. } => Some(socket),
+        Storage::VhostUserBlk { socket } | Storage::Nbd { socket, .. } | Storage::CachedNbd { socket } => Some(socket),
         Storage::File(_) | Storage::BlockDevice(_) | Storage::Image { .. } => None,
-        Storage::NbdTcp { .. } | Storage::Aoe { .. } | Storage::Rbd { .. } => None,
+        Storage::NbdTcp { .. } | Storage::Aoe { .. } | Storage::Rbd { .. } | Storage::PassedThrough { .. } => None,
     }
 }
 
@@ -204,6 +204,7 @@ fn find_disks(guest: &dyn Reader, spec: &GuestSpec) -> Result<BTreeMap<String, P
         let mut seen = disks::by_serial(guest);
         let mut find = |i: usize, storage: &Storage| match storage {
             Storage::VhostUserBlk { .. } => disks::by_address(guest, PciAddress::of(i)),
+            Storage::PassedThrough { .. } => disks::nvme_by_address(guest, PciAddress::of(i)),
             _ => seen.remove(&serial(i)),
         };
         let found: BTreeMap<String, PathBuf> =

@@ -188,7 +188,8 @@ fn serving(process: &mut dyn Process, monitor: &Path, fail: &dyn Fn(String) -> E
     up.map_err(|e| fail(waiting::ended_soon(ended).map_or(e, |output| how(&output))))
 }
 
-fn how(output: &Output) -> String {
+/// How a server ended, with its own words.
+pub fn how(output: &Output) -> String {
     let end = match output.end {
         End::Exit(code) => format!("it ended with exit code {code}"),
         End::Signal(signal) => format!("it was killed by signal {signal}"),

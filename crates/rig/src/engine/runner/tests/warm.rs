@@ -5,8 +5,9 @@ use vmio_model::study::MIB;
 use vmio_node::fake::says;
 
 use super::*;
+use crate::disks::targets::CacheAt;
 use crate::engine::measure::Impossible;
-use crate::engine::stage::warm::Warm;
+use crate::engine::stage::warm::{CachePlace, Warm};
 
 /// A machine with 128 MiB left, whose commands are heard of.
 fn house() -> House {
@@ -26,7 +27,7 @@ fn house() -> House {
 fn prepared(house: &House, runner: &mut Runner<'_>, mib: u64) -> PreparedActor {
     let mut prepared = house.prepared(runner, "a", 0, 1, How::Well);
     prepared.stage.ends.get_mut("client").unwrap().at = At::Path("/dev/vdx".into());
-    prepared.warm = Some(Warm { bytes: mib * MIB, below: None });
+    prepared.warm = Some(Warm { bytes: mib * MIB, place: CachePlace::Own });
     prepared
 }
 
@@ -41,9 +42,17 @@ fn what_is_to_be_warm_is_read_once_before_the_work() {
 
     // The host's below a guest, as its hypervisor opens the disk.
     let mut below = prepared(&house, &mut runner, 64);
-    below.warm = Some(Warm { bytes: 64 * MIB, below: Some("/srv/disk".into()) });
+    below.warm = Some(Warm { bytes: 64 * MIB, place: CachePlace::Host("/srv/disk".into()) });
     run(&mut runner, vec![below], &[]).unwrap();
     assert_eq!(house.told()[0], "dd if=/srv/disk of=/dev/null bs=1M count=64");
+
+    // A flash cache over a slow disk, of which the host's page cache is to keep nothing.
+    let mut flash = prepared(&house, &mut runner, 64);
+    flash.warm = Some(Warm { bytes: 512 * MIB, place: CachePlace::Flash("/srv/slow".into(), CacheAt::Host) });
+    let sample = run(&mut runner, vec![flash], &[]).unwrap();
+    let read = "dd if=/dev/vdx of=/dev/null bs=1M count=512 iflag=direct";
+    assert_eq!(house.told()[..2], [read, "dd if=/srv/slow iflag=nocache count=0"], "there is no memory for it");
+    assert_eq!(sample.marks, [Mark::NotWarm], "nothing shows that it was");
 }
 
 #[test]

@@ -1,0 +1,38 @@
+//! Memory in place of a flash device: what caches of targets lie on.
+
+use std::path::{Path, PathBuf};
+
+use vmio_look::require::{self, Requirement};
+use vmio_node::{ChangeId, Journal, Node};
+
+use super::{Error, Result, scratch};
+use crate::disks::space;
+
+/// A file system in memory (shm_overview(7)).
+const MEMORY: &str = "/dev/shm";
+
+/// What this machine must have for it.
+pub const REQUIREMENT: Requirement = Requirement {
+    name: MEMORY,
+    why: "holds caches, in place of a flash device",
+    fix: "mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
+    check: |reader| require::kernel(reader, "file system in memory", MEMORY),
+};
+
+/// Sees to it that it is memory, with room for so much.
+pub fn room(node: &dyn Node, bytes: u64) -> Result<()> {
+    let memory = Path::new(MEMORY);
+    if scratch::not_in_memory(memory).is_ok() {
+        let reason = "it is no file system in memory (tmpfs), and the cache would lie on a disk".to_owned();
+        return Err(Error::NotAsAsked { path: memory.into(), reason });
+    }
+    space::demand(node, memory, bytes)?;
+    Ok(())
+}
+
+/// A directory there of mode 0700, for the target of this name. It goes with the journal, with all that is in it.
+pub fn dir(journal: &Journal, target: &str) -> Result<(PathBuf, ChangeId)> {
+    let dir = Path::new(MEMORY).join(format!("vmio-{target}-{}", journal.cookie()));
+    let made = journal.scratch_dir(&dir)?;
+    Ok((dir, made))
+}

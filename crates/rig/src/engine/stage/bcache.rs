@@ -1,0 +1,173 @@
+//! bcache in a guest, over its slow disk and with its fast one as the cache: set up before a cell by the guest's agent,
+//! empty, and taken off after it (kernel documents admin-guide/bcache.rst and ABI/testing/sysfs-block-bcache). No
+//! program is needed in the guest: the superblocks are written from here, the rest is its sysfs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use vmio_node::linux::block;
+use vmio_node::{Node, Reader};
+
+mod superblock;
+
+/// Where devices are registered, and sets are found.
+const SETS: &str = "/sys/fs/bcache";
+/// How long a step may take: a set that is taken off writes out its tables first.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long devices of an earlier cell may be in use after it.
+const LET_GO: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
+
+/// What was set up in a guest.
+pub struct Bcache {
+    node: Arc<dyn Node>,
+    /// Directories of the slow disk's part and of the set.
+    backing: PathBuf,
+    set: PathBuf,
+}
+
+impl Bcache {
+    /// Sets it up, and returns the device. What was set up until it failed is in `all`, to be taken off.
+    pub fn set_up(
+        node: Arc<dyn Node>,
+        (slow, fast): (&Path, &Path),
+        all: &mut Vec<impl From<Self>>,
+    ) -> anyhow::Result<PathBuf> {
+        let ((cache, _), (backing, _)) = (uuid(node.reader())?, uuid(node.reader())?);
+        let (set, set_text) = uuid(node.reader())?;
+        let bytes = block::Device::whole(node.reader(), &kernel_name(fast)?).size_bytes();
+        let bytes = bytes.context("the cache's disk has no size")?;
+        node.write(fast, &superblock::cache_device(cache, set, bytes), None)?;
+        node.write(slow, &superblock::backing_device(backing, set), None)?;
+
+        let backing = Path::new("/sys/block").join(kernel_name(slow)?).join("bcache");
+        let set = Path::new(SETS).join(set_text);
+        all.push(Self { node: Arc::clone(&node), backing: backing.clone(), set: set.clone() }.into());
+        for device in [fast, slow] {
+            register(&*node, device)?;
+        }
+        let put = |at: PathBuf, text: &str| {
+            let failed = || format!("the guest's bcache does not take {text} at {}", at.display());
+            node.write(&at, text.as_bytes(), None).with_context(failed)
+        };
+        let device = poll("bcache does not make a device", || Ok(node.reader().link(&backing.join("dev"))?))?;
+        // Every read is cached, however long and however busy the cache's disk is.
+        put(backing.join("sequential_cutoff"), "0")?;
+        put(set.join("congested_read_threshold_us"), "0")?;
+        put(set.join("congested_write_threshold_us"), "0")?;
+        let state = node.reader().read_text(&backing.join("state"))?;
+        anyhow::ensure!(state.trim() == "clean", "the guest's bcache is in the state {}, not clean", state.trim());
+        let device = Path::new("/dev").join(device.file_name().context("bcache's device has no name")?);
+        poll("the guest has no node of bcache's device", || Ok(node.reader().stat(&device)?))?;
+        Ok(device)
+    }
+
+    /// Takes it off.
+    pub fn take_off(&self) -> anyhow::Result<()> {
+        // The device first, then the set that it was attached to.
+        self.stop(&self.backing)?;
+        self.stop(&self.set)
+    }
+
+    /// Stops what a directory is of, where it is there, and waits until it is gone.
+    fn stop(&self, dir: &Path) -> anyhow::Result<()> {
+        let reader = self.node.reader();
+        if reader.stat(dir)?.is_none() {
+            return Ok(());
+        }
+        self.node.write(&dir.join("stop"), b"1", None)?;
+        poll("the guest's bcache does not end", || Ok(reader.stat(dir)?.is_none().then_some(())))
+    }
+}
+
+/// Looks until something is there.
+fn poll<T>(lacks: &str, mut look: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        anyhow::ensure!(Instant::now() < end, "{lacks} within {} s", LIMIT.as_secs());
+        thread::sleep(POLL);
+    }
+}
+
+/// Hands a device to bcache. It is refused while an earlier cell's is still being let go.
+fn register(node: &dyn Node, device: &Path) -> anyhow::Result<()> {
+    let (at, end) = (Path::new(SETS).join("register"), Instant::now() + LET_GO);
+    loop {
+        match node.write(&at, device.display().to_string().as_bytes(), None) {
+            Ok(()) => return Ok(()),
+            Err(_) if Instant::now() < end => thread::sleep(POLL),
+            Err(e) => return Err(e).with_context(|| format!("the guest's bcache refuses {}", device.display())),
+        }
+    }
+}
+
+/// A new UUID, as the guest's kernel makes it (random(4)), and its text.
+fn uuid(guest: &dyn Reader) -> anyhow::Result<(superblock::Uuid, String)> {
+    let text = guest.read_text(Path::new("/proc/sys/kernel/random/uuid"))?.trim().to_owned();
+    let read = superblock::uuid(&text).with_context(|| format!("the guest's kernel gives no UUID but {text}"))?;
+    Ok((read, text))
+}
+
+fn kernel_name(disk: &Path) -> anyhow::Result<String> {
+    let name = disk.file_name().and_then(|name| name.to_str()).context("a disk of the guest has no name")?;
+    Ok(block::sysfs_name(name))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use vmio_node::fake::Fake;
+
+    use super::*;
+
+    /// A guest with a slow disk vdb and a fast one vdc, whose bcache is in a state after both are registered.
+    fn guest(state: &str) -> Arc<Fake> {
+        let guest = Fake::new("guest0")
+            .file("/proc/sys/kernel/random/uuid", "00112233-4455-6677-8899-aabbccddeeff\n")
+            .file("/sys/block/vdc/size", "196608\n")
+            .file("/sys/block/vdb/bcache/state", format!("{state}\n"))
+            .symlink("/sys/block/vdb/bcache/dev", "../../../../virtual/block/bcache0")
+            .file("/dev/bcache0", "");
+        Arc::new(guest)
+    }
+
+    fn set_up(guest: &Arc<Fake>) -> (anyhow::Result<PathBuf>, Vec<Bcache>) {
+        let (node, mut all) = (Arc::clone(guest), Vec::new());
+        (Bcache::set_up(node, (Path::new("/dev/vdb"), Path::new("/dev/vdc")), &mut all), all)
+    }
+
+    #[test]
+    fn both_disks_are_written_and_registered_and_every_read_is_cached() {
+        let guest = guest("clean");
+        let (device, all) = set_up(&guest);
+        assert_eq!((device.unwrap(), all.len()), ("/dev/bcache0".into(), 1));
+        let written = |path: &str| guest.read(Path::new(path)).unwrap();
+        assert_eq!((written("/dev/vdb").len(), written("/dev/vdc").len()), (8192, 8192));
+        assert_ne!(written("/dev/vdb"), written("/dev/vdc"));
+        // The set first: the slow disk is attached when it comes.
+        assert_eq!(written("/sys/fs/bcache/register"), b"/dev/vdb");
+        let set = "/sys/fs/bcache/00112233-4455-6677-8899-aabbccddeeff";
+        assert_eq!(all[0].set, Path::new(set));
+        for setting in ["/sys/block/vdb/bcache/sequential_cutoff", &format!("{set}/congested_read_threshold_us")] {
+            assert_eq!(written(setting), b"0", "{setting}");
+        }
+    }
+
+    #[test]
+    fn one_without_its_cache_is_refused_and_is_taken_off() {
+        let guest = guest("no cache");
+        let (device, all) = set_up(&guest);
+        assert!(device.unwrap_err().to_string().contains("in the state no cache"));
+        assert_eq!(all.len(), 1);
+        guest.remove("/sys/block/vdb");
+        guest.remove("/sys/fs/bcache");
+        all[0].take_off().unwrap();
+        assert!(guest.read(Path::new("/sys/block/vdb/bcache/stop")).is_err(), "what is gone is not stopped");
+    }
+}
