@@ -125,6 +125,10 @@ pub trait Target: Sync {
     fn native_alone(&self) -> Option<&'static str> {
         None
     }
+    /// Whether only a guest has it, and why.
+    fn guests_alone(&self) -> Option<&'static str> {
+        None
+    }
     /// Whether only a guest that reaches it by itself has it ([`Target::own_client`]), and why.
     fn by_itself_alone(&self) -> Option<&'static str> {
         None

@@ -137,12 +137,13 @@ fn why_not(
     let target = actor.target().and_then(targets::find);
     let only_read = target.and_then(|target| target.only_read()).filter(|_| workload.traits().writes());
     let no_guest = target.and_then(|target| target.native_alone()).filter(|_| !actor.side.is_native());
+    let no_native = target.and_then(|target| target.guests_alone()).filter(|_| actor.side.shares_kernel());
     if let Some(target) = target.filter(|_| actor.side.shares_kernel()) {
         needs.extend(target.native_requirements());
     }
     let not_by_itself = target.and_then(|target| target.by_itself_alone());
     let not_by_itself = not_by_itself.filter(|_| own_client::of(actor).is_none());
-    if let Some(why) = only_read.or(no_guest).or(not_by_itself) {
+    if let Some(why) = only_read.or(no_guest).or(no_native).or(not_by_itself) {
         return Some(WhyNot::Target(Unfit::NotFor(why)));
     }
     let own = options.device.is_some() && target.is_some_and(|target| target.takes_device());
