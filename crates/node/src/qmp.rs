@@ -184,8 +184,16 @@ fn left(end: Instant) -> Duration {
 }
 
 /// What may be asked of a guest that is not ours. None of these changes anything (QEMU, qapi/*.json).
-const QUERIES: [&str; 6] =
-    ["query-block", "query-named-block-nodes", "query-cpus-fast", "query-iothreads", "query-kvm", "query-version"];
+const QUERIES: [&str; 8] = [
+    "query-block",
+    "query-named-block-nodes",
+    "query-cpus-fast",
+    "query-iothreads",
+    "query-kvm",
+    "query-version",
+    "query-blockstats",
+    "query-balloon",
+];
 
 /// Reads a property of an object.
 const GET: &str = "qom-get";

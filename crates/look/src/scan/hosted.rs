@@ -1,5 +1,5 @@
-//! What the host's kernel makes of a guest: memory that was swapped out, the weight and limits of its I/O, and facts of
-//! the host as a whole. All are the kernel's files: no name that a guest chose is followed.
+//! What the host's kernel makes of a guest: memory that was swapped out, what storage read for it, the weight and limits
+//! of its I/O, and facts of the host as a whole. All are the kernel's files: no name that a guest chose is followed.
 
 use vmio_model::facts::{Fact, Guest, HostState, IoWeight, WeightedDisk};
 use vmio_node::Reader;
@@ -31,6 +31,10 @@ pub fn settle(host: &HostView<'_>, mut guest: Guest) -> Guest {
         if let Some((bytes, file)) = found {
             own.swapped_bytes = Fact::read(Some(bytes), file);
         }
+    }
+    let moved = reader.read_text(&process::file(pid, "io")).ok().and_then(|text| process::io_bytes(&text));
+    if let (Some((read, _)), false) = (moved, shared_kernel) {
+        own.storage_read_bytes = Fact::read(Some(read), format!("/proc/{pid}/io, read_bytes"));
     }
     let Some(io) = group("blkio") else { return guest };
     if let Some((weight, file)) = io.io_weight(reader) {

@@ -21,6 +21,7 @@ use crate::qemu::options::{CommandLine, Opt};
 use crate::require::Fix;
 
 mod device;
+mod memory;
 mod replies;
 
 use replies::QmpReplies;
@@ -46,15 +47,15 @@ pub fn ask(host: &HostView<'_>, guest: &mut Guest) {
             Some(why) => Err((why, Fix::Do("its command line was read; query it manually"))),
         });
         match usable {
-            Ok(path) => return session(host, guest, &what, &path),
+            Ok(path) => return session(host, guest, &line, &what, &path),
             Err((why, fix)) => refused.push(Unread { what, why, mend: fix.remedy(host.reader()) }),
         }
     }
     guest.unread.extend(refused);
 }
 
-fn session(host: &HostView<'_>, guest: &mut Guest, what: &str, path: &Path) {
-    let held = match host.monitor(&guest.name, path, QmpReplies::ask) {
+fn session(host: &HostView<'_>, guest: &mut Guest, line: &CommandLine, what: &str, path: &Path) {
+    let held = match host.monitor(&guest.name, path, |monitor| QmpReplies::ask(monitor, line.balloon())) {
         Ok((replies, held)) => {
             replies.put(host, guest, what);
             held
