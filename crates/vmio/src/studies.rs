@@ -27,6 +27,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("page-cache-beside", include_str!("../../../studies/page-cache-beside.toml")),
     ("lu2016", include_str!("../../../studies/lu2016.toml")),
     ("lu2016-quick", include_str!("../../../studies/lu2016-quick.toml")),
+    ("memory-place", include_str!("../../../studies/memory-place.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
     ("neighbours", include_str!("../../../studies/neighbours.toml")),
     ("network-settings", include_str!("../../../studies/network-settings.toml")),

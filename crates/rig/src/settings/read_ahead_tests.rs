@@ -46,6 +46,7 @@ impl Bed {
         let on = Where {
             actor,
             end: &end,
+            balloon: None,
             ports: &[],
             cell: (&[], 0),
             guards: &BTreeMap::new(),

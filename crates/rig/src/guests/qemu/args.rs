@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use vmio_model::cell::{Arch, Attachment, DetectZeroes};
 use vmio_model::result::Accel;
 
+use super::balloon;
 use super::cards::Card;
 use super::device::Device;
 use super::drivers::{Disk, Model};
@@ -46,6 +47,8 @@ pub struct Plan<'a> {
     pub disks: Vec<PlannedDisk<'a>>,
     /// Its network devices.
     pub nics: Vec<PlannedNic<'a>>,
+    /// Whether it has a balloon.
+    pub balloon: bool,
 }
 
 /// A network device of a plan.
@@ -282,6 +285,10 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
         let device = card.device(&spec.nic, &id, &netdev, &spec.mac);
         let device = if card.model.is_on_pci { place(plan.disks.len() + i, device) } else { device };
         add("device", device.to_string());
+    }
+    if plan.balloon {
+        // The last one, in a slot that the others leave.
+        add("device", Device::new("virtio-balloon-pci", balloon::ID).to_string());
     }
     args.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(String::from));
     args.extend(["-display", "none"].map(String::from));

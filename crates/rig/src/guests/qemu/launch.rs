@@ -18,7 +18,7 @@ use super::args::{MOST_DEVICES, Paths, PciAddress, Plan, PlannedDisk, PlannedNic
 use super::guard::{Guard, Process, Served};
 use super::threads::Threads;
 use super::unfit::Unfit;
-use super::{SharedQmp, cards, console, disks, drivers, pins, running_accel};
+use super::{SharedQmp, balloon, cards, console, disks, drivers, pins, running_accel};
 use crate::disks::Storage;
 use crate::image::Image;
 use crate::qemu::{ask_version, find_qemu, waiting};
@@ -58,6 +58,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let mut modules: Vec<&str> = plan.disks.iter().flat_map(|d| d.model.driver.guest_modules).copied().collect();
     modules.extend(plan.nics.iter().flat_map(|n| n.card.model.guest_modules));
     modules.extend(&spec.modules);
+    modules.extend(spec.balloon.then_some(balloon::MODULE));
     modules.sort_unstable();
     modules.dedup();
     let initramfs = image.initramfs(&modules)?;
@@ -174,6 +175,7 @@ fn plan<'a>(
         tools: image.tools(),
         paths: paths.clone(),
         disks,
+        balloon: spec.balloon,
     })
 }
 
