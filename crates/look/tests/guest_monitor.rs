@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use vmio_look::{HostView, kinds};
-use vmio_model::facts::{Guest, Unread};
+use vmio_model::facts::{Balloon, Guest, Unread};
 use vmio_node::Local;
 use vmio_testbed::net::listens;
 use vmio_testbed::{poll_for, poll_until};
@@ -200,4 +200,21 @@ fn a_guest_that_is_killed_meanwhile_is_told_so() {
     kind.ask(&look, &mut guest);
     assert!(!monitor_unread(&guest).is_empty(), "{:?}", guest.unread);
     assert_eq!((held(&guest), guest.disks[0].cache.as_deref()), (None, Some("none")));
+}
+
+/// A balloon's size is told, and nobody begins to poll its driver for that.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_balloon_is_read_and_its_driver_left_alone() {
+    let qemu = Qemu::start(&[FREE, &["-device", "virtio-balloon-pci,id=balloon0"]].concat()).settled();
+    let balloon = poll_for("its monitor tells the balloon", || {
+        let seen = qemu.look();
+        seen.processors.and_then(|own| *own.balloon).ok_or(seen.unread)
+    });
+    assert_eq!(balloon, Balloon { actual_bytes: 64 << 20, statistics: None });
+    let mut owner = client(&qemu.socket());
+    run(&mut owner, r#"{"execute": "qmp_capabilities"}"#);
+    let of = r#""path": "/machine/peripheral/balloon0", "property": "guest-stats-polling-interval""#;
+    let polled = run(&mut owner, &format!("{{\"execute\": \"qom-get\", \"arguments\": {{{of}}}}}"));
+    assert!(polled.contains("\"return\": 0"), "{polled}");
 }
