@@ -109,6 +109,13 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_that_of_meminfo() {
+        let fake = Fake::new("fake").file("/proc/meminfo", "MemTotal: 8 kB\nMemFree: 1 kB\nMemAvailable: 3 kB\n");
+        let state = of(&fake, None);
+        assert_eq!((state.memory_bytes, state.available_bytes), (Some(8192), Some(3072)));
+    }
+
+    #[test]
     fn swap_to_memory_is_told_from_a_disk() {
         let with = |lines: &str| {
             swap(&Fake::new("fake").file("/proc/swaps", format!("Filename Type Size Used Priority\n{lines}")))

@@ -32,8 +32,8 @@ pub fn settle(host: &HostView<'_>, mut guest: Guest) -> Guest {
             own.swapped_bytes = Fact::read(Some(bytes), file);
         }
     }
-    let moved = reader.read_text(&process::file(pid, "io")).ok().and_then(|text| process::io_bytes(&text));
-    if let (Some((read, _)), false) = (moved, shared_kernel) {
+    let moved = || process::io_bytes(&reader.read_text(&process::file(pid, "io")).ok()?);
+    if !shared_kernel && let Some((read, _)) = moved() {
         own.storage_read_bytes = Fact::read(Some(read), format!("/proc/{pid}/io, read_bytes"));
     }
     let Some(io) = group("blkio") else { return guest };
@@ -95,11 +95,15 @@ mod tests {
 
     /// Process 8 in group `vm`, whose disk has a limit.
     fn settled(fake: Fake) -> Guest {
+        settled_as("qemu", fake)
+    }
+
+    fn settled_as(kind: &str, fake: Fake) -> Guest {
         let limits = vec!["1000 IOPS by the control group".to_owned()].into();
         let details = Details { limits, ..Details::default() };
         let guest = Guest {
             name: "web1".into(),
-            kind: "qemu".into(),
+            kind: kind.into(),
             pid: Some(8),
             disks: vec![Disk { details, ..Disk::unknown(Subject::disk("web1", "vda"), from()) }],
             processors: Some(Processors::unknown(Subject::guest("web1"), from())),
@@ -128,6 +132,15 @@ mod tests {
         assert_eq!(of(with(disk)), (Some(4096), Some("/proc/8/status, VmSwap".into())));
         let counted = with(disk).file("/c/vm/memory.swap.current", "8192\n").file("/c/vm/cgroup.procs", "8\n");
         assert_eq!(of(counted), (Some(8192), Some("/c/vm/memory.swap.current".into())));
+    }
+
+    #[test]
+    fn what_storage_read_is_that_of_the_guests_process() {
+        let with = || fake(V2, "0::/vm\n").file("/proc/8/io", "rchar: 9\nread_bytes: 8192\nwrite_bytes: 1\n");
+        let read = settled(with()).processors.unwrap().storage_read_bytes;
+        assert_eq!((*read, read.source()), (Some(8192), Some(&"/proc/8/io, read_bytes".into())));
+        // A container has many processes.
+        assert_eq!(*settled_as("container", with()).processors.unwrap().storage_read_bytes, None);
     }
 
     #[test]
