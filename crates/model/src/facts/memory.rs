@@ -9,10 +9,21 @@ use super::{Disk, Processors};
 /// A guest's balloon (virtio 1.2, section 5.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Balloon {
-    /// Memory that it leaves the guest (QMP `query-balloon`, `actual`).
+    /// Memory that it leaves the guest, as the guest's driver says (QMP `query-balloon`, `actual`).
     pub actual_bytes: u64,
-    /// What the guest's driver reports; null where nobody has it polled.
+    /// What the guest's driver reports; null where nobody has it polled, or it names more than the guest has.
     pub statistics: Option<GuestMemory>,
+}
+
+impl Balloon {
+    /// One whose driver reports this. A guest may write any number: a report of more than it has says nothing.
+    pub fn reporting(actual_bytes: u64, statistics: Option<GuestMemory>) -> Self {
+        let is_within = |guest: &GuestMemory| {
+            let all = [Some(guest.free_bytes), guest.available_bytes, guest.cache_bytes];
+            all.into_iter().flatten().all(|bytes| bytes <= actual_bytes)
+        };
+        Self { actual_bytes, statistics: statistics.filter(is_within) }
+    }
 }
 
 /// A guest's memory as its own kernel counts it (virtio 1.2, section 5.5.6.3).
@@ -64,9 +75,11 @@ impl Disk {
         !by_qemu || self.place.block_device == Some(true)
     }
 
-    /// Whether it is known to go through the host's page cache.
+    /// Whether it is known to go through the host's page cache, and what that lacks is read for the guest's own
+    /// process: a file system in user space (FUSE) reads in its daemon's name.
     pub fn is_host_cached(&self) -> bool {
-        self.cache.is_some() && !self.is_direct() && self.is_cacheable()
+        let by_daemon = self.details.filesystem().is_some_and(|name| name.starts_with("fuse") || name == "virtiofs");
+        self.cache.is_some() && !self.is_direct() && self.is_cacheable() && !by_daemon
     }
 }
 
@@ -80,5 +93,16 @@ mod tests {
         assert_eq!([percent(1000, 171), percent(1000, 0), percent(1000, 1000)], [Some(82), Some(100), Some(0)]);
         // Read-ahead may read more than was asked for.
         assert_eq!([percent(1000, 5000), percent(0, 10), percent(u64::MAX, 1)], [Some(0), None, Some(99)]);
+    }
+
+    #[test]
+    fn a_report_of_more_than_the_guest_has_says_nothing() {
+        let told = |free_bytes, available_bytes, cache_bytes| {
+            let guest = GuestMemory { free_bytes, available_bytes, cache_bytes, at_unix_seconds: 1 };
+            Balloon::reporting(4096, Some(guest)).statistics.is_some()
+        };
+        assert!(told(4096, Some(4096), Some(0)) && told(0, None, None));
+        assert!(!told(4097, None, None) && !told(0, Some(u64::MAX), None) && !told(0, None, Some(4097)));
+        assert_eq!(Balloon::reporting(1, None), Balloon { actual_bytes: 1, statistics: None });
     }
 }

@@ -50,6 +50,8 @@ struct Gift {
     more_bytes: u64,
     /// What it has then.
     to_bytes: u64,
+    /// What the host could give all its guests together.
+    spare_bytes: u64,
     /// Whether its balloon can give it while it runs.
     by_balloon: bool,
 }
@@ -73,9 +75,11 @@ fn of_guest(rule: &Rule, p: &Processors, disks: &[Disk]) -> Option<Finding> {
         bytes_shown(held)
     );
     let what = format!(
-        "Give {} {} more memory: {hits} % of its reads hit the host's cache.",
+        "Give {} {} more memory, of {} that the host can spare for all guests: {hits} % of its reads hit the host's \
+         cache. Programs in it that bypass its own cache (direct I/O) have to be given the memory.",
         comment(p.subject.guest.name()),
-        bytes_shown(gift.more_bytes)
+        bytes_shown(gift.more_bytes),
+        bytes_shown(gift.spare_bytes)
     );
     let socket = own.iter().find_map(|d| d.place.monitor.as_deref());
     // Amounts that change from moment to moment would be other settings to a comparison of two scans.
@@ -125,7 +129,7 @@ fn gift(p: &Processors, held: u64) -> Option<Gift> {
         return None;
     }
     let from = if by_balloon { now } else { memory };
-    Some(Gift { more_bytes, to_bytes: from.checked_add(more_bytes)?, by_balloon })
+    Some(Gift { more_bytes, to_bytes: from.checked_add(more_bytes)?, spare_bytes: spare, by_balloon })
 }
 
 fn change(p: &Processors, socket: Option<&str>, gift: &Gift, what: String) -> Change {
@@ -150,7 +154,10 @@ fn change(p: &Processors, socket: Option<&str>, gift: &Gift, what: String) -> Ch
     Change {
         what,
         qemu: format!("# in place of its own size; where a memory backend has it, as size= there, too:\n-m {mib}M"),
-        libvirt: format!("virsh setmaxmem {domain} {mib}MiB --config && \\\nvirsh setmem {domain} {mib}MiB --config"),
+        libvirt: format!(
+            "# where the domain has <numa>, the memory of its cells instead (virsh edit):\n\
+             virsh setmaxmem {domain} {mib}MiB --config && \\\nvirsh setmem {domain} {mib}MiB --config"
+        ),
         proxmox: format!("qm set {vmid} --memory {mib}"),
         takes: AppliesAt::NextStart,
         sets: None,
@@ -190,6 +197,7 @@ pub(super) mod fixture {
 mod tests {
     use super::*;
     use crate::facts::{Balloon, GuestMemory, HostState, Place};
+    use crate::testing::on_filesystem;
 
     /// The finding of the fixture's guest, changed.
     fn with(change: impl FnOnce(&mut Processors, &mut Disk)) -> Option<Finding> {
@@ -206,7 +214,9 @@ mod tests {
         });
         let found = found.unwrap();
         let change = &found.change;
-        assert!(change.what.starts_with("Give db1 2 GiB more memory: 80 % of its reads hit"), "{}", change.what);
+        let what =
+            "Give db1 2 GiB more memory, of 12 GiB that the host can spare for all guests: 80 % of its reads hit";
+        assert!(change.what.starts_with(what), "{}", change.what);
         assert!(
             found.cause.contains("holds 3 GiB of its disks") && found.cause.contains("leaves it 2 GiB"),
             "{found:?}"
@@ -253,6 +263,7 @@ mod tests {
         none(&|_, disk| disk.cache = "none".into());
         none(&|_, disk| disk.details.host_cached_bytes = Some(200 << 20).into());
         none(&|_, disk| disk.details.storage = "rbd".into());
+        none(&|_, disk| disk.details.below = on_filesystem("fuse.mergerfs"));
         let spare = |available: u64| HostState {
             memory_bytes: Some(64 << 30),
             available_bytes: Some(available),

@@ -47,7 +47,7 @@ fn balloon(host: &HostView<'_>, domain: &Domain<'_>) -> Option<Balloon> {
         };
         (host.at_unix_seconds - at_unix_seconds as f64 <= FRESH_SECONDS).then_some(memory)
     };
-    Some(Balloon { actual_bytes: bytes("current")?, statistics: statistics() })
+    Some(Balloon::reporting(bytes("current")?, statistics()))
 }
 
 fn domains(text: &str) -> BTreeMap<&str, Domain<'_>> {

@@ -44,9 +44,10 @@ impl MemoryReplies {
         self.reads(&mut guest.disks, &format!("{what}, query-blockstats"));
         let Some(own) = guest.processors.as_mut() else { return };
         if let Some(actual_bytes) = self.balloon["actual"].as_u64() {
-            let statistics = self.statistics();
-            let how = if statistics.is_some() { "query-balloon and qom-get guest-stats" } else { "query-balloon" };
-            own.balloon = Fact::read(Some(Balloon { actual_bytes, statistics }), format!("{what}, {how}"));
+            let balloon = Balloon::reporting(actual_bytes, self.statistics());
+            let reports = balloon.statistics.is_some();
+            let how = if reports { "query-balloon and qom-get guest-stats" } else { "query-balloon" };
+            own.balloon = Fact::read(Some(balloon), format!("{what}, {how}"));
         }
     }
 

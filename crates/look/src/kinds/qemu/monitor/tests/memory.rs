@@ -43,10 +43,11 @@ fn a_balloon_and_what_the_guest_reports() {
     assert_eq!(*found, Some(Balloon { actual_bytes: 1 << 28, statistics: Some(told) }));
     let from = "monitor /run/web1.qmp, query-balloon and qom-get guest-stats";
     assert_eq!(found.source(), Some(&from.into()));
-    // Nobody has it polled now, so that what was reported is old; or the driver reports nothing.
+    // Nobody has it polled now, so that what was reported is old; the driver reports nothing, or what cannot be.
     let plain = Some(Balloon { actual_bytes: 1 << 28, statistics: None });
     assert_eq!(*of(&[actual.clone(), polled(0), statistics(4096)]), plain);
     assert_eq!(*of(&[actual.clone(), polled(10), statistics(u64::MAX)]), plain);
+    assert_eq!(*of(&[actual.clone(), polled(10), statistics((1 << 28) + 1)]), plain);
     assert_eq!(*of(&[actual]), plain);
     let refused = json!({"class": "DeviceNotActive", "desc": "No balloon device has been activated"});
     let none = with(&[json!({"execute": "query-balloon", "arguments": {}, "error": refused})]);
