@@ -57,7 +57,7 @@ fn command_line_is_as_recorded() {
     assert_recorded(&lines(&plan), include_str!("../../../tests/fixtures/qemu/arguments.txt"));
 
     let with = arguments(&Plan { balloon: true, ..plan.clone() });
-    assert!(with.contains(&"virtio-balloon-pci,id=balloon0".to_owned()), "{with:?}");
+    assert!(with.contains(&"virtio-balloon-pci,id=balloon0,addr=05.0".to_owned()), "{with:?}");
     let kvm = arguments(&Plan { accel: Accel::Kvm, ..plan });
     let after = |option: &str| kvm[kvm.iter().position(|a| a == option).unwrap() + 1].as_str();
     assert_eq!(

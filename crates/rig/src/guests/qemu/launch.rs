@@ -121,9 +121,10 @@ fn plan<'a>(
     directory::fits_a_name(&spec.name)?;
     directory::fits_a_socket(&spec.name, &paths.watch)?;
     let (disks, nics) = (spec.disks.len(), spec.nics.len());
-    if disks + nics > MOST_DEVICES {
+    let most = MOST_DEVICES - usize::from(spec.balloon);
+    if disks + nics > most {
         let all = format!("{disks} disks and {nics} network devices");
-        return Err(wrong(format!("{all} were requested, but at most {MOST_DEVICES} are possible")));
+        return Err(wrong(format!("{all} were requested, but at most {most} are possible")));
     }
     let qemu = ask_version(ctx.node.as_ref(), qemu)?;
     let mut disks: Vec<PlannedDisk<'a>> = Vec::new();
