@@ -137,14 +137,14 @@ fn change(p: &Processors, socket: Option<&str>, gift: &Gift, what: String) -> Ch
     let (domain, vmid, mib) = (names.domain(), names.vmid(), gift.to_bytes >> 20);
     if gift.by_balloon {
         return Change {
-            what: format!("{what} Not where a PCI device is passed on to it (VFIO): its balloon does nothing then."),
+            what: format!("{what} With a passed-through PCI device (VFIO) its balloon does nothing."),
             qemu: match socket {
                 Some(socket) => qmp(socket, "balloon", &json!({ "value": mib << 20 })),
                 None => format!("# at its monitor (HMP), in MiB:\nballoon {mib}"),
             },
             libvirt: format!("virsh setmem {domain} {mib}MiB --live"),
             proxmox: format!(
-                "# without shares, by which Proxmox would take it back; minimum and, at once, what it has:\n\
+                "# shares 0 ends Proxmox's automatic ballooning of this guest, which would take the memory back:\n\
                  qm set {vmid} --shares 0 && \\\nqm set {vmid} --balloon {mib}"
             ),
             takes: AppliesAt::Running,
