@@ -153,9 +153,14 @@ fn change(p: &Processors, socket: Option<&str>, gift: &Gift, what: String) -> Ch
     }
     Change {
         what,
-        qemu: format!("# in place of its own size; where a memory backend has it, as size= there, too:\n-m {mib}M"),
+        qemu: format!(
+            "# a limit of its control group (MemoryMax) has to leave room for it; in place of its own size, and where a\n\
+             # memory backend has that, as size= there, too:\n\
+             -m {mib}M"
+        ),
         libvirt: format!(
-            "# where the domain has <numa>, the memory of its cells instead (virsh edit):\n\
+            "# <hard_limit> of <memtune> has to leave room for it; where the domain has <numa>, the memory of its cells\n\
+             # instead (virsh edit):\n\
              virsh setmaxmem {domain} {mib}MiB --config && \\\nvirsh setmem {domain} {mib}MiB --config"
         ),
         proxmox: format!("qm set {vmid} --memory {mib}"),
