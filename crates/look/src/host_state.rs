@@ -1,5 +1,5 @@
-//! Facts of the host as a whole, which all its guests share: frequency of the processors, merging of pages, swap. About
-//! four files a frequency policy, and six more; all are readable by everybody, and none is a guest's.
+//! Facts of the host as a whole, which all its guests share: frequency of the processors, merging of pages, swap,
+//! memory. About four files a frequency policy, and seven more; all are readable by everybody, and none is a guest's.
 
 use std::path::Path;
 
@@ -11,11 +11,17 @@ use vmio_node::linux::{block, cpu, system};
 use crate::parallel;
 
 /// Where these facts are read, for people.
-pub const SOURCE: &str = "/sys/devices/system/cpu/cpufreq, /sys/kernel/mm/ksm, /proc/swaps";
+pub const SOURCE: &str = "/sys/devices/system/cpu/cpufreq, /sys/kernel/mm/ksm, /proc/swaps, /proc/meminfo";
 
 /// Reads them; `ksmd` is the process of that name.
 pub fn of(reader: &dyn Reader, ksmd: Option<u32>) -> HostState {
-    HostState { governors: governors(reader), ksm: ksm(reader, ksmd), swap: swap(reader) }
+    HostState {
+        governors: governors(reader),
+        ksm: ksm(reader, ksmd),
+        swap: swap(reader),
+        memory_bytes: system::memory_bytes(reader, "MemTotal"),
+        available_bytes: system::memory_bytes(reader, "MemAvailable"),
+    }
 }
 
 /// The processors by what chooses their frequency: mostly all in one.
@@ -100,6 +106,13 @@ mod tests {
         let on =
             Ksm { saved_bytes: 1 << 20, memory_bytes: 1 << 20, run_seconds: 9, up_seconds: 100, across_nodes: true };
         assert_eq!((with(0x0020_0040), with(0x40)), (Some(on), None), "any process may have that name");
+    }
+
+    #[test]
+    fn memory_is_that_of_meminfo() {
+        let fake = Fake::new("fake").file("/proc/meminfo", "MemTotal: 8 kB\nMemFree: 1 kB\nMemAvailable: 3 kB\n");
+        let state = of(&fake, None);
+        assert_eq!((state.memory_bytes, state.available_bytes), (Some(8192), Some(3072)));
     }
 
     #[test]

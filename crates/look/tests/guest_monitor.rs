@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use vmio_look::{HostView, kinds};
-use vmio_model::facts::{Guest, Unread};
+use vmio_model::facts::{Balloon, Guest, Unread};
 use vmio_model::waterfall::hypervisor::HypervisorCounts;
 use vmio_node::Local;
 use vmio_testbed::net::listens;
@@ -224,4 +224,21 @@ fn counters_of_disks_are_read_where_the_monitor_is_free() {
     assert!(refused[0].contains("in use"), "{refused:?}");
     let without = Qemu::start(&["-chardev", "socket,id=m,path={}/m.sock,server=on,wait=off", "-mon", "m"]);
     assert_eq!(without.counts(), Err(vec![]), "a monitor for people is none");
+}
+
+/// A balloon's size is told, and nobody begins to poll its driver for that.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_balloon_is_read_and_its_driver_left_alone() {
+    let qemu = Qemu::start(&[FREE, &["-device", "virtio-balloon-pci,id=balloon0"]].concat()).settled();
+    let balloon = poll_for("its monitor tells the balloon", || {
+        let seen = qemu.look();
+        seen.processors.and_then(|own| *own.balloon).ok_or(seen.unread)
+    });
+    assert_eq!(balloon, Balloon { actual_bytes: 64 << 20, statistics: None });
+    let mut owner = client(&qemu.socket());
+    run(&mut owner, r#"{"execute": "qmp_capabilities"}"#);
+    let of = r#""path": "/machine/peripheral/balloon0", "property": "guest-stats-polling-interval""#;
+    let polled = run(&mut owner, &format!("{{\"execute\": \"qom-get\", \"arguments\": {{{of}}}}}"));
+    assert!(polled.contains("\"return\": 0"), "{polled}");
 }

@@ -46,6 +46,7 @@ mod ksm;
 mod limit_in_force;
 mod limit_on_card;
 mod live;
+mod memory_in_host_cache;
 mod missing_iothread;
 mod mtu_mismatch;
 mod native_aio_that_waits;
@@ -379,6 +380,7 @@ pub const RULES: &[&Rule] = &[
     &vcpus_over_cores::RULE,
     &numa_split::RULE,
     &guest_in_swap::RULE,
+    &memory_in_host_cache::RULE,
     &slow_governor::RULE,
     &cpu_quota::RULE,
     &host_clock_source::RULE,

@@ -184,9 +184,10 @@ fn left(end: Instant) -> Duration {
 }
 
 /// What may be asked of a guest that is not ours. None of these changes anything (QEMU, qapi/*.json).
-const QUERIES: [&str; 7] = [
+const QUERIES: [&str; 8] = [
     "query-block",
     "query-blockstats",
+    "query-balloon",
     "query-named-block-nodes",
     "query-cpus-fast",
     "query-iothreads",

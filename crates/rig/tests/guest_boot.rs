@@ -13,7 +13,7 @@ use crate::common::guest::{Bed, DISK_BYTES, limit, run, state};
 use vmio_model::cell::{Aio, Arch, Cache};
 use vmio_model::result::Accel;
 use vmio_node::Exec;
-use vmio_node::linux::process;
+use vmio_node::linux::{process, system};
 use vmio_rig::disks::Storage;
 use vmio_rig::guests::{Error, GuestSpec};
 use vmio_rig::image::{self, Image, OwnKernel};
@@ -140,7 +140,7 @@ fn a_guest_has_its_shape_on_its_processors() {
     let inside = guest.node();
     let count = |file: &str| inside.read_text(Path::new(file)).unwrap().matches("processor\t:").count();
     assert_eq!(count("/proc/cpuinfo"), 2);
-    let memory = vmio_node::linux::system::memory_bytes(inside.reader(), "MemTotal").unwrap() >> 20;
+    let memory = system::memory_bytes(inside.reader(), "MemTotal").unwrap() >> 20;
     assert!((256..320).contains(&memory), "{memory} MiB of 320, less what the kernel keeps for itself");
     drop(inside);
     guest.stop().unwrap();
@@ -245,6 +245,26 @@ fn kvm_is_believed_only_after_a_boot_and_remembered() {
         assert!(first.reason.contains("/dev/kvm"), "{}", first.reason);
     }
     bed.assert_clean();
+}
+
+/// A balloon takes memory of a guest, as the guest's own kernel counts it, and gives it back.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_balloon_takes_memory_and_gives_it_back() {
+    let bed = Bed::new();
+    let spec = GuestSpec { balloon: true, ..GuestSpec::of("guest0", 1, 256) };
+    let guest = bed.launch_as(&bed.image, &spec, limit()).unwrap();
+    let (balloon, inside) = (guest.balloon().unwrap(), guest.node());
+    let total = || system::memory_bytes(inside.reader(), "MemTotal").unwrap();
+    let (whole, before) = (balloon.actual_bytes().unwrap(), total());
+    assert_eq!(whole, 256 << 20);
+    for bytes in [whole - (64 << 20), whole] {
+        balloon.aim_at(bytes).unwrap();
+        poll_until("the balloon has its size", || balloon.actual_bytes().unwrap() == bytes);
+        assert_eq!(before - total(), whole - bytes);
+    }
+    drop(inside);
+    guest.stop().unwrap();
 }
 
 /// The image's kernel and modules, laid out as a user has his: the guest runs them, and another image carries them.

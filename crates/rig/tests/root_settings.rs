@@ -33,6 +33,7 @@ fn read_ahead(node: Arc<dyn Node>, journal: &Journal, path: &Path, value: &str) 
     let on = Where {
         actor: &actor("device"),
         end: &end,
+        balloon: None,
         ports: &[],
         card: None,
         cell: (&[], 0),
@@ -218,6 +219,7 @@ fn bridge_netfilter_is_set_in_one_namespace() {
         let on = Where {
             actor: &actor,
             end: &end,
+            balloon: None,
             ports,
             card: None,
             cell: (&[], 0),

@@ -213,6 +213,7 @@ const CANNOT: &[(&str, &str)] = &[
     ("uplink-trouble", "a real network card has to hang, or lose its link or packets (tested with made-up files)"),
     ("io-weight-ignored", "the schedulers of the host's disks and iocost are every guest's"),
     ("guest-in-swap", "the host has to swap"),
+    ("memory-in-host-cache", "a guest has to run and read its disk several times (tested with made-up replies)"),
     ("slow-governor", "the governor is the host's, and a host that is a guest has none"),
     ("ksm", "it is the host's, and has to have run for long"),
     ("bridge-netfilter", "it is the namespace's, and would be every guest's (tested with a real bridge, `advice`)"),

@@ -2,8 +2,9 @@
 //! (`--inactive`). Where the two differ, a configured setting is not in force.
 //!
 //! A few read-only `virsh` sessions query all domains, by UUID, since a domain's name may contain any character. With
-//! `--monitor` libvirt also passes `query-block` on to guests whose command line cannot be read and whose description
-//! lacks a cache mode; it marks them as tainted.
+//! `--monitor` libvirt also asks the monitors of all guests for their memory and reads (`domstats --block --balloon`),
+//! and passes `query-block` on to guests whose command line cannot be read and whose description lacks a cache mode; it
+//! marks these as tainted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use answers::{caches, capacities, documents, is_uuid};
 mod answers;
 mod disks;
 mod element;
+mod memory;
 mod nics;
 mod nova;
 pub(super) mod xml;
@@ -146,13 +148,20 @@ impl Daemon {
         }
         let guests = &mut managed.guests[first..];
         // Sizes of local files and devices are read without libvirt, which would query the guest's monitor, and that
-        // the storage.
+        // the storage; so is what the monitor knows of memory.
         let hidden = |d: &Disk| !d.place.source.as_deref().is_some_and(|source| source.starts_with('/'));
-        let safe = |g: &&Guest| g.disks.iter().any(hidden) && on_server(host, g, g.pid).is_none();
-        let asked: Vec<&str> = guests.iter().filter(safe).filter_map(|g| g.uuid.as_deref()).collect();
+        let wanted = |g: &&Guest| host.monitor || g.disks.iter().any(hidden);
+        let safe = |g: &&Guest| on_server(host, g, g.pid).is_none();
+        let asked: Vec<&str> = guests.iter().filter(wanted).filter(safe).filter_map(|g| g.uuid.as_deref()).collect();
         if !asked.is_empty() {
-            match self.ask(host, vec![format!("domstats --block --nowait {}", asked.join(" "))]) {
-                Ok(text) => self.sizes(&text, guests),
+            let parts = if host.monitor { "--block --balloon" } else { "--block" };
+            match self.ask(host, vec![format!("domstats {parts} --nowait {}", asked.join(" "))]) {
+                Ok(text) => {
+                    self.sizes(&text, guests);
+                    if host.monitor {
+                        memory::put(host, &text, &self.virsh(), guests);
+                    }
+                }
                 Err(unread) => managed.unread.push(unread),
             }
         }

@@ -126,6 +126,11 @@ impl CommandLine {
         self.options.iter().rev().filter(|o| o.name == name).find_map(|o| o.get(key))
     }
 
+    /// The balloon device.
+    pub fn balloon(&self) -> Option<&Opt> {
+        self.all("device").find(|d| d.get("driver").is_some_and(|driver| driver.starts_with("virtio-balloon")))
+    }
+
     /// The option of a name with that id.
     pub fn find(&self, name: &str, id: &str) -> Option<&Opt> {
         self.options.iter().find(|o| o.name == name && o.id() == Some(id))

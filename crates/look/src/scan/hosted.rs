@@ -1,5 +1,5 @@
-//! What the host's kernel makes of a guest: memory that was swapped out, the weight and limits of its I/O, and facts of
-//! the host as a whole. All are the kernel's files: no name that a guest chose is followed.
+//! What the host's kernel makes of a guest: memory that was swapped out, what storage read for it, the weight and limits
+//! of its I/O, and facts of the host as a whole. All are the kernel's files: no name that a guest chose is followed.
 
 use vmio_model::facts::{Fact, Guest, HostState, IoWeight, WeightedDisk};
 use vmio_node::Reader;
@@ -31,6 +31,10 @@ pub fn settle(host: &HostView<'_>, mut guest: Guest) -> Guest {
         if let Some((bytes, file)) = found {
             own.swapped_bytes = Fact::read(Some(bytes), file);
         }
+    }
+    let moved = || process::io_bytes(&reader.read_text(&process::file(pid, "io")).ok()?);
+    if !shared_kernel && let Some((read, _)) = moved() {
+        own.storage_read_bytes = Fact::read(Some(read), format!("/proc/{pid}/io, read_bytes"));
     }
     let Some(io) = group("blkio") else { return guest };
     if let Some((weight, file)) = io.io_weight(reader) {
@@ -91,11 +95,15 @@ mod tests {
 
     /// Process 8 in group `vm`, whose disk has a limit.
     fn settled(fake: Fake) -> Guest {
+        settled_as("qemu", fake)
+    }
+
+    fn settled_as(kind: &str, fake: Fake) -> Guest {
         let limits = vec!["1000 IOPS by the control group".to_owned()].into();
         let details = Details { limits, ..Details::default() };
         let guest = Guest {
             name: "web1".into(),
-            kind: "qemu".into(),
+            kind: kind.into(),
             pid: Some(8),
             disks: vec![Disk { details, ..Disk::unknown(Subject::disk("web1", "vda"), from()) }],
             processors: Some(Processors::unknown(Subject::guest("web1"), from())),
@@ -124,6 +132,15 @@ mod tests {
         assert_eq!(of(with(disk)), (Some(4096), Some("/proc/8/status, VmSwap".into())));
         let counted = with(disk).file("/c/vm/memory.swap.current", "8192\n").file("/c/vm/cgroup.procs", "8\n");
         assert_eq!(of(counted), (Some(8192), Some("/c/vm/memory.swap.current".into())));
+    }
+
+    #[test]
+    fn what_storage_read_is_that_of_the_guests_process() {
+        let with = || fake(V2, "0::/vm\n").file("/proc/8/io", "rchar: 9\nread_bytes: 8192\nwrite_bytes: 1\n");
+        let read = settled(with()).processors.unwrap().storage_read_bytes;
+        assert_eq!((*read, read.source()), (Some(8192), Some(&"/proc/8/io, read_bytes".into())));
+        // A container has many processes.
+        assert_eq!(*settled_as("container", with()).processors.unwrap().storage_read_bytes, None);
     }
 
     #[test]

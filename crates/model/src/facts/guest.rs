@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::fact::{device, facts};
 use super::{
-    Below, Fact, GuestId, HostSeen, HostState, IoWeight, Nic, Place, Provenance, Setting, Subject, Throttled, Unread,
+    Balloon, Below, Fact, GuestId, HostSeen, HostState, IoWeight, Nic, Place, Provenance, Setting, Subject, Throttled,
+    Unread,
 };
 use crate::cell::{Kind, Vmm};
 use crate::result::Accel;
@@ -108,6 +109,8 @@ facts! {
         pub iothread_name: Fact<Option<String>>,
         /// Bytes of its files that the host's page cache holds now.
         pub host_cached_bytes: Fact<Option<u64>>,
+        /// Bytes that the guest read from it since its start.
+        pub read_bytes: Fact<Option<u64>>,
         /// Allocated bytes of its files.
         pub allocated_bytes: Fact<Option<u64>>,
         /// The host, for advice that depends on it.
@@ -213,6 +216,10 @@ device! {
         pub swapped_bytes: Fact<Option<u64>>,
         /// Whether the balloon device tells the host what memory the guest freed (free-page-reporting).
         pub free_page_reporting: Fact<Option<bool>>,
+        /// What its balloon leaves it, where it has one.
+        pub balloon: Fact<Option<Balloon>>,
+        /// Bytes that storage read for its process since that started.
+        pub storage_read_bytes: Fact<Option<u64>>,
         /// Weight of its I/O, where one was set.
         pub io_weight: Fact<Option<IoWeight>>,
         /// What was seen of the host as a whole.
@@ -307,6 +314,8 @@ impl Processors {
             throttled: Fact::default(),
             swapped_bytes: Fact::default(),
             free_page_reporting: Fact::default(),
+            balloon: Fact::default(),
+            storage_read_bytes: Fact::default(),
             io_weight: Fact::default(),
             host_state: Fact::default(),
             shares_cpus_with: Fact::default(),

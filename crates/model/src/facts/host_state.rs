@@ -14,6 +14,10 @@ pub struct HostState {
     pub ksm: Option<Ksm>,
     /// Where it swaps to; null without swap.
     pub swap: Option<Swap>,
+    /// Its memory, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// What of it could be used without swapping, the page cache included.
+    pub available_bytes: Option<u64>,
 }
 
 /// Processors whose frequency is chosen in the same way.

@@ -112,6 +112,7 @@ pub(super) fn all_wrong() -> Vec<Facts> {
             queues: Some(1).into(),
             iothread_name: "iothread1".into(),
             host_cached_bytes: Some(1 << 30).into(),
+            read_bytes: Some(8 << 30).into(),
             in_memory: "tmpfs".into(),
             // Where tmpfs takes direct I/O.
             host: Some(HostSeen { kernel: Some((6, 12)), ..HostSeen::default() }).into(),
@@ -225,7 +226,16 @@ pub(super) fn all_wrong() -> Vec<Facts> {
         place: place("", ""),
         ..live_processors()
     };
-    let emulated = Processors { accel: Some(Accel::Tcg).into(), ..wrong.clone() };
+    // A guest in swap is given no more memory.
+    let lacking = super::memory_in_host_cache::fixture::processors(8 << 30);
+    let emulated = Processors {
+        accel: Some(Accel::Tcg).into(),
+        swapped_bytes: None.into(),
+        balloon: lacking.balloon,
+        storage_read_bytes: lacking.storage_read_bytes,
+        host_state: lacking.host_state,
+        ..wrong.clone()
+    };
     let timed = Processors { flags: TIMERS.into_iter().map(str::to_owned).collect(), ..wrong.clone() };
     let of = |processors| Facts {
         disks: disks.clone(),

@@ -52,19 +52,10 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
     found
 }
 
-/// Storage that QEMU itself speaks to by network or socket, cached in QEMU's memory (librbd) or by the server. A block
-/// device of such storage has the page cache above it.
-const NOT_CACHED: [&str; 10] = ["rbd", "nbd", "iscsi", "http", "https", "ftp", "ssh", "gluster", "nfs", "vhost-user"];
-
-fn is_cached(disk: &Disk) -> bool {
-    let by_qemu = disk.details.storage.as_deref().is_some_and(|s| NOT_CACHED.contains(&s));
-    !by_qemu || disk.place.block_device == Some(true)
-}
-
 fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     match disk.cache.as_deref()? {
-        "writeback" if is_cached(disk) => written_back(rule, disk),
-        "writethrough" => Some(flushed(rule, disk, "writethrough", is_cached(disk))),
+        "writeback" if disk.is_cacheable() => written_back(rule, disk),
+        "writethrough" => Some(flushed(rule, disk, "writethrough", disk.is_cacheable())),
         "directsync" => Some(flushed(rule, disk, "directsync", false)),
         _ => None,
     }

@@ -35,7 +35,7 @@ use error::file_error;
 
 pub use container::Processes;
 pub use error::{Error, Result};
-pub use running::{Disks, Drive, DriveCounts, Guest, Hypervisor, Images};
+pub use running::{Balloon, Disks, Drive, DriveCounts, Guest, Hypervisor, Images};
 pub use ssh::NO_MACHINE;
 pub use unfit::Unfit;
 
@@ -160,16 +160,18 @@ pub struct GuestSpec {
     pub disks: Vec<DiskSpec>,
     /// Its network devices.
     pub nics: Vec<NicSpec>,
+    /// Whether it has a balloon, where its kind can have one.
+    pub balloon: bool,
     /// Kernel modules that it loads beside those of its devices, names as in `modules.dep`.
     pub modules: Vec<&'static str>,
 }
 
 impl GuestSpec {
-    /// A guest that runs on any processors, with no disk and no network device.
+    /// A guest that runs on any processors, with no disk, no network device and no balloon.
     pub fn of(name: impl Into<String>, vcpus: u32, memory_mib: u32) -> Self {
         let name = name.into();
         let (pins, disks, nics, modules) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { name, arch: Arch::default(), vcpus, memory_mib, pins, disks, nics, modules }
+        Self { name, arch: Arch::default(), vcpus, memory_mib, pins, disks, nics, balloon: false, modules }
     }
 }
 

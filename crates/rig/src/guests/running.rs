@@ -29,6 +29,10 @@ pub trait Guest: Send {
     fn disks(&self) -> Option<&dyn Disks> {
         None
     }
+    /// Its balloon; `None` for what has none.
+    fn balloon(&self) -> Option<Arc<dyn Balloon>> {
+        None
+    }
     /// How its hypervisor says that the network device at a tap is set up, by the keys of [`crate::nics`]; empty where
     /// the guest alone knows.
     fn card(&self, _tap: &str) -> BTreeMap<String, String> {
@@ -106,6 +110,20 @@ impl DriveCounts {
             nanoseconds: self.nanoseconds.checked_sub(old.nanoseconds)?,
         })
     }
+}
+
+/// A guest's balloon: the device by which its host takes memory of it, and gives it back.
+pub trait Balloon: Send + Sync {
+    /// Bytes of memory that it leaves the guest now.
+    ///
+    /// # Errors
+    /// When the hypervisor does not say.
+    fn actual_bytes(&self) -> Result<u64>;
+    /// Has the guest's driver go there. That takes a while, and the guest may stop before.
+    ///
+    /// # Errors
+    /// When the hypervisor refuses.
+    fn aim_at(&self, bytes: u64) -> Result<()>;
 }
 
 /// Disk images that can be exchanged while the guest runs.

@@ -54,13 +54,17 @@ pub const AGENT_PORT: &str = "vmio.0";
 /// Modules that every guest loads: the bus, the agent's channel, the disk with the tools.
 pub const BASE_MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_blk", "ext4"];
 
-/// What an image for guests of a processor carries for their disks and cards, beside [`BASE_MODULES`].
+/// The driver of a guest's balloon, which an image carries for those that have one.
+pub const BALLOON: &str = "virtio_balloon";
+
+/// What an image for guests of a processor carries for their disks, cards and balloon, beside [`BASE_MODULES`].
 pub fn device_modules(arch: Arch) -> Vec<&'static str> {
     let of_drivers = drivers::of(arch).flat_map(|driver| driver.guest_modules);
     let of_cards = nics::of(arch).flat_map(|nic| nic.guest_modules);
     let of_targets = targets::ALL.iter().flat_map(|target| target.guest_modules());
     let of_clients = own_clients().flat_map(|client| client.modules);
-    let all: BTreeSet<&str> = of_drivers.chain(of_cards).chain(of_targets).chain(of_clients).copied().collect();
+    let all = of_drivers.chain(of_cards).chain(of_targets).chain(of_clients).copied().chain([BALLOON]);
+    let all: BTreeSet<&str> = all.collect();
     all.into_iter().filter(|module| !BASE_MODULES.contains(module)).collect()
 }
 

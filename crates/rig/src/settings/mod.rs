@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use vmio_look::require::Requirement;
 use vmio_model::cell::Actor;
@@ -13,6 +14,7 @@ use vmio_model::result::{Mark, WorkloadTraits};
 use vmio_model::study::{GuardPolicy, SettingName, WordError};
 use vmio_node::Journal;
 
+use crate::guests::Balloon;
 use crate::nets::Port;
 use crate::workloads::End;
 
@@ -21,6 +23,7 @@ mod by_hand;
 #[cfg(test)]
 mod example;
 mod guard;
+pub mod memory;
 mod mtu;
 mod offloads;
 mod ports;
@@ -30,6 +33,7 @@ mod uplink;
 
 /// All settings, in the order in which they are shown, and put: what comes later may build on what is there.
 pub const ALL: &[&dyn Setting] = &[
+    &memory::Memory,
     &read_ahead::ReadAhead,
     &mtu::Mtu,
     &offloads::Offloads,
@@ -106,6 +110,8 @@ pub struct Where<'a> {
     pub actor: &'a Actor,
     /// Where its workload runs, and its disk or address there.
     pub end: &'a End,
+    /// The balloon of its guest; `None` where it has none, or works in none.
+    pub balloon: Option<&'a Arc<dyn Balloon>>,
     /// The interfaces of its path on the host's side; none where it works over no path.
     pub ports: &'a [Port],
     /// Its guest's own card, where that reaches what serves its disk by itself.

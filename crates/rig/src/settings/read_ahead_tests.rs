@@ -46,6 +46,7 @@ impl Bed {
         let on = Where {
             actor,
             end: &end,
+            balloon: None,
             ports: &[],
             card: None,
             cell: (&[], 0),

@@ -7,9 +7,9 @@ use vmio::report::scan::{View, json};
 use vmio::top::screen::{GuestCalls, Screen};
 use vmio_model::cell::{DetectZeroes, Options, State, Subject};
 use vmio_model::facts::{
-    Below, Busiest, Conntrack, DeletedFile, Details, DiscardEnds, Discards, Disk, Extents, Fact, Governor, Hop,
-    HopKind, HostSeen, HostState, IoWeight, Ksm, Layout, Mounted, Nic, Overridden, Place, Processors, Raidz, Setting,
-    SharedJournal, Swap, Throttled, ToGuest, Uplink, WeightedDisk,
+    Balloon, Below, Busiest, Conntrack, DeletedFile, Details, DiscardEnds, Discards, Disk, Extents, Fact, Governor,
+    GuestMemory, Hop, HopKind, HostSeen, HostState, IoWeight, Ksm, Layout, Mounted, Nic, Overridden, Place, Processors,
+    Raidz, Setting, SharedJournal, Swap, Throttled, ToGuest, Uplink, WeightedDisk,
 };
 use vmio_model::policy::Direction;
 use vmio_model::rate::BitRate;
@@ -74,6 +74,7 @@ pub fn scan() -> View {
         mapped_iothreads: Some(2).into(),
         iothread_name: some("io1").into(),
         host_cached_bytes: Some(4096).into(),
+        read_bytes: Some(40 << 30).into(),
         allocated_bytes: Some(7 << 30).into(),
         host: Some(HostSeen { kernel: Some((6, 1)), io_uring_disabled: Some(0), clock_source: some("tsc") }).into(),
         hypervisor: some("QEMU 7.2.22").into(),
@@ -203,6 +204,17 @@ pub fn scan() -> View {
         throttled: Some(Throttled { period_us: 100_000, periods: 3400, throttled: 12, stopped_us: 800_000 }).into(),
         swapped_bytes: Some(1 << 30).into(),
         free_page_reporting: Some(false).into(),
+        balloon: Some(Balloon {
+            actual_bytes: 2 << 30,
+            statistics: Some(GuestMemory {
+                free_bytes: 1 << 20,
+                available_bytes: Some(1 << 30),
+                cache_bytes: Some(1 << 30),
+                at_unix_seconds: 1_795_252_743,
+            }),
+        })
+        .into(),
+        storage_read_bytes: Some(8 << 30).into(),
         io_weight: Some(IoWeight { weight: 300, v1: false, disks: vec![weighted_disk()] }).into(),
         host_state: Some(host_state()).into(),
         shares_cpus_with: vec!["web2".into()].into(),
@@ -244,6 +256,8 @@ fn host_state() -> HostState {
             across_nodes: true,
         }),
         swap: Some(Swap::Disk),
+        memory_bytes: Some(64 << 30),
+        available_bytes: Some(8 << 30),
     }
 }
 

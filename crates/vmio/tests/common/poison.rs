@@ -158,6 +158,8 @@ impl Poison {
             throttled: self.fact(&p.throttled),
             swapped_bytes: self.fact(&p.swapped_bytes),
             free_page_reporting: self.fact(&p.free_page_reporting),
+            balloon: self.fact(&p.balloon),
+            storage_read_bytes: self.fact(&p.storage_read_bytes),
             io_weight: self.fact(&p.io_weight),
             host_state: self.fact(&p.host_state),
             shares_cpus_with: self.fact(&p.shares_cpus_with),

@@ -265,8 +265,7 @@ fn memory(process: &Process<'_>, own: &mut Processors) {
     let is_huge = on_huge || memfd;
     own.huge_pages = Fact::read(Some(is_huge), if is_huge { process.option("object") } else { DEFAULT });
     // Off unless it is asked for (QEMU, hw/virtio/virtio-balloon.c).
-    let balloon = |device: &&Opt| device.get("driver").is_some_and(|driver| driver.starts_with("virtio-balloon"));
-    if let Some(device) = process.line.all("device").find(balloon) {
+    if let Some(device) = process.line.balloon() {
         let asked = device.on("free-page-reporting");
         let from = if asked.is_some() { process.option("device") } else { DEFAULT };
         own.free_page_reporting = Fact::read(Some(asked == Some(true)), from);

@@ -9,6 +9,7 @@ use vmio_node::fake::{Fake, fails, says};
 use super::*;
 
 mod daemons;
+mod memory;
 
 const LIST: &str = include_str!("../../../tests/fixtures/managers/recorded/list.txt");
 const SESSION: &str = include_str!("../../../tests/fixtures/managers/recorded/session.txt");

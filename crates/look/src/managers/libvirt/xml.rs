@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use roxmltree::{Document, Node};
 use vmio_model::cell::Kind;
-use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance, Subject};
+use vmio_model::facts::{Balloon, Guest, Place, PlacedThread, Processors, Provenance, Subject};
 use vmio_model::result::Accel;
 use vmio_node::linux::cpu;
 
@@ -110,12 +110,20 @@ fn processors(domain: Node<'_, '_>, windows: Option<bool>, from: Provenance) -> 
         hpet: timer(domain, "hpet").into(),
         threads: pinned(domain, vcpus.unwrap_or(0)).into(),
         memory_bytes: child(domain, "memory").and_then(bytes).into(),
+        balloon: balloon(domain).into(),
         huge_pages: at(domain, &["memoryBacking", "hugepages"]).map(|_| true).into(),
         quota_cpus: quota.map(|(cpus, _)| cpus).into(),
         quota_of_vcpus: quota.map(|(_, of_vcpus)| of_vcpus).into(),
         place: Place { domain: Some(name.to_owned()), ..Place::default() },
         ..Processors::unknown(Subject::guest(name), from)
     }
+}
+
+/// What its balloon leaves a running domain, which has a device for it by default.
+fn balloon(domain: Node<'_, '_>) -> Option<Balloon> {
+    let device = at(domain, &["devices", "memballoon"])?;
+    device.attribute("model").filter(|model| model.starts_with("virtio"))?;
+    Some(Balloon { actual_bytes: child(domain, "currentMemory").and_then(bytes)?, statistics: None })
 }
 
 /// CPU model by QEMU's name. `host-model` has none: the running domain's description names the resulting one.

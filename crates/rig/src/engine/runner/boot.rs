@@ -20,6 +20,7 @@ use crate::engine::stage::Running;
 use crate::guests::{self, DiskSpec, Guest, GuestKind, GuestSpec, LaunchCtx, Unfit};
 use crate::limits::{Limits, OOM_SCORE_ADJ};
 use crate::nodes::{Machine, NodeId};
+use crate::settings::memory;
 
 /// How long a guest may take to boot: ten times what emulation takes here.
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
@@ -106,6 +107,8 @@ pub fn launch(
     // What is warm in the guest is held open there by a loop device.
     let is_warm = |actor: &Actor| actor.side == *side && actor.state() == Some(State::WarmGuest);
     spec.modules.extend(bed.study.cells().iter().flat_map(Cell::actors).any(is_warm).then_some("loop"));
+    let is_sized = |cell: &Cell| memory::is_set_by(cell) && cell.actors().any(|actor| actor.side == *side);
+    spec.balloon = bed.study.cells().iter().any(is_sized);
     for (target, attachment) in keys {
         let modules = targets::find(target).map_or(&[][..], |target| target.guest_modules());
         let lacks = |module: &&str| bed.image.as_ref().is_some_and(|image| image.lacks_module(module));

@@ -14,6 +14,7 @@ use vmio_node::Journal;
 use super::{PreparedActor, Stager};
 use crate::engine::measure::Impossible;
 use crate::engine::stop::StopCause;
+use crate::guests::Balloon;
 use crate::nets::Port;
 use crate::settings::{self, ByDefault, Error, Fit, Setting, Undos, Where};
 use crate::workloads::End;
@@ -44,8 +45,11 @@ impl Stager<'_, '_> {
         }
         let (actors, journal) = (Arc::clone(actors), Arc::clone(&self.bed.journal));
         let (guards, run_dir) = (self.bed.study.guards.clone(), self.bed.run_dir.clone());
+        let balloon = |prepared: &PreparedActor| self.guests.get(&prepared.actor.side)?.guest.balloon();
+        let balloons: Vec<Option<Arc<dyn Balloon>>> = actors.iter().map(balloon).collect();
         self.bed.on_storage(move || {
-            let on = Around { actors: &actors, guards: &guards, run_dir: &run_dir, journal: &journal };
+            let on =
+                Around { actors: &actors, balloons: &balloons, guards: &guards, run_dir: &run_dir, journal: &journal };
             put(&chosen, &on)
         })
     }
@@ -89,6 +93,8 @@ fn by_default(prepared: &PreparedActor, chosen: &[Chosen]) -> Vec<(&'static dyn 
 /// What settings are put around.
 struct Around<'a> {
     actors: &'a [PreparedActor],
+    /// Those of their guests, in their order.
+    balloons: &'a [Option<Arc<dyn Balloon>>],
     guards: &'a BTreeMap<String, GuardPolicy>,
     run_dir: &'a Path,
     journal: &'a Journal,
@@ -109,6 +115,7 @@ impl Around<'_> {
         let on = Where {
             actor: &prepared.actor,
             end,
+            balloon: self.balloons.get(place).and_then(Option::as_ref),
             ports: &prepared.ports,
             card: prepared.card.as_ref(),
             cell: (&ports, place),

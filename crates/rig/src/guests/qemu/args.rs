@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use vmio_model::cell::{Arch, Attachment, DetectZeroes};
 use vmio_model::result::Accel;
 
+use super::balloon;
 use super::cards::Card;
 use super::device::Device;
 use super::drivers::{Disk, Model};
@@ -46,6 +47,8 @@ pub struct Plan<'a> {
     pub disks: Vec<PlannedDisk<'a>>,
     /// Its network devices.
     pub nics: Vec<PlannedNic<'a>>,
+    /// Whether it has a balloon.
+    pub balloon: bool,
 }
 
 /// A network device of a plan.
@@ -137,15 +140,15 @@ impl PlannedDisk<'_> {
     }
 }
 
-/// Slots of the bus for disks and network devices. Before them are the host bridge, the agent's channel and the
-/// tools, after them the functions of q35's chipset in slot 1f.
+/// Slots of the bus for disks, network devices and a balloon. Before them are the host bridge, the agent's channel and
+/// the tools, after them the functions of q35's chipset in slot 1f.
 const SLOTS: usize = 28;
 const SERIAL_SLOT: &str = "01.0";
 const TOOLS_SLOT: &str = "02.0";
 const FIRST_SLOT: usize = 3;
 /// A slot has that many functions (PCI Local Bus 3.0, section 6.2.1).
 const FUNCTIONS: usize = 8;
-/// Disks and network devices that a guest can have: slots are shared where there are more of them than slots.
+/// Disks, network devices and a balloon that a guest can have: slots are shared where there are more than these.
 pub const MOST_DEVICES: usize = SLOTS * FUNCTIONS;
 
 /// Where a disk, or its controller, or a network device is on the bus. It is fixed, so that the guest can find by it
@@ -157,7 +160,7 @@ pub struct PciAddress {
 }
 
 impl PciAddress {
-    /// That of a guest's nth disk; its network devices come after the last.
+    /// That of a guest's nth disk; its network devices come after the last, and then its balloon.
     pub fn of(index: usize) -> Self {
         Self { slot: FIRST_SLOT + index % SLOTS, function: index / SLOTS }
     }
@@ -239,7 +242,7 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
     let tools = Device::new("virtio-blk-pci", "tools").with("drive", "tools").with("serial", TOOLS_SERIAL);
     add("device", tools.with("addr", TOOLS_SLOT).to_string());
 
-    let devices = plan.disks.len() + plan.nics.len();
+    let devices = plan.disks.len() + plan.nics.len() + usize::from(plan.balloon);
     let place = |i: usize, device: Device| {
         let address = PciAddress::of(i);
         let shared_slot = address.function == 0 && devices > i + SLOTS;
@@ -289,6 +292,9 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
         let device = card.device(&spec.nic, &id, &netdev, &spec.mac);
         let device = if card.model.is_on_pci { place(plan.disks.len() + i, device) } else { device };
         add("device", device.to_string());
+    }
+    if plan.balloon {
+        add("device", place(devices - 1, Device::new("virtio-balloon-pci", balloon::ID)).to_string());
     }
     args.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(String::from));
     args.extend(["-display", "none"].map(String::from));

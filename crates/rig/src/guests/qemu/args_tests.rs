@@ -31,6 +31,7 @@ fn plan<'a>(disks: &'a [(Storage, Attachment)], qemu: (u32, u32)) -> Plan<'a> {
         tools: "/s/tools.ext2".into(),
         paths: Paths::below(Path::new("/run/v,mio/g")),
         disks: disks.iter().map(disk).collect(),
+        balloon: false,
     }
 }
 
@@ -55,6 +56,8 @@ fn command_line_is_as_recorded() {
     let plan = plan(&disks, (7, 2));
     assert_recorded(&lines(&plan), include_str!("../../../tests/fixtures/qemu/arguments.txt"));
 
+    let with = arguments(&Plan { balloon: true, ..plan.clone() });
+    assert!(with.contains(&"virtio-balloon-pci,id=balloon0,addr=05.0".to_owned()), "{with:?}");
     let kvm = arguments(&Plan { accel: Accel::Kvm, ..plan });
     let after = |option: &str| kvm[kvm.iter().position(|a| a == option).unwrap() + 1].as_str();
     assert_eq!(

@@ -18,7 +18,7 @@ use super::args::{MOST_DEVICES, Paths, PciAddress, Plan, PlannedDisk, PlannedNic
 use super::guard::{Guard, Process, Served};
 use super::threads::Threads;
 use super::unfit::Unfit;
-use super::{SharedQmp, cards, console, disks, drivers, pins, running_accel};
+use super::{SharedQmp, balloon, cards, console, disks, drivers, pins, running_accel};
 use crate::disks::Storage;
 use crate::image::Image;
 use crate::qemu::{ask_version, find_qemu, waiting};
@@ -58,6 +58,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let mut modules: Vec<&str> = plan.disks.iter().flat_map(|d| d.model.driver.guest_modules).copied().collect();
     modules.extend(plan.nics.iter().flat_map(|n| n.card.model.guest_modules));
     modules.extend(&spec.modules);
+    modules.extend(spec.balloon.then_some(balloon::MODULE));
     modules.sort_unstable();
     modules.dedup();
     let initramfs = image.initramfs(&modules)?;
@@ -120,9 +121,10 @@ fn plan<'a>(
     directory::fits_a_name(&spec.name)?;
     directory::fits_a_socket(&spec.name, &paths.watch)?;
     let (disks, nics) = (spec.disks.len(), spec.nics.len());
-    if disks + nics > MOST_DEVICES {
+    let most = MOST_DEVICES - usize::from(spec.balloon);
+    if disks + nics > most {
         let all = format!("{disks} disks and {nics} network devices");
-        return Err(wrong(format!("{all} were requested, but at most {MOST_DEVICES} are possible")));
+        return Err(wrong(format!("{all} were requested, but at most {most} are possible")));
     }
     let qemu = ask_version(ctx.node.as_ref(), qemu)?;
     let mut disks: Vec<PlannedDisk<'a>> = Vec::new();
@@ -174,6 +176,7 @@ fn plan<'a>(
         tools: image.tools(),
         paths: paths.clone(),
         disks,
+        balloon: spec.balloon,
     })
 }
 

@@ -3,6 +3,7 @@
 
 mod accel;
 mod args;
+mod balloon;
 mod cards;
 mod console;
 mod device;
@@ -33,12 +34,13 @@ use vmio_node::qmp::{self, Qmp};
 use vmio_node::{Node, Reader};
 
 use super::{
-    Accelerator, Disks, Drive, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, NicSpec, Result,
-    Unfit,
+    Accelerator, Balloon, Disks, Drive, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, NicSpec,
+    Result, Unfit,
 };
 use crate::disks::Storage;
 use crate::disks::places::Pool;
 use crate::{nics, qemu};
+use balloon::QemuBalloon;
 use drive::QemuDrive;
 use effective::{Asked, Sources};
 use exchange::Exchanger;
@@ -162,7 +164,8 @@ impl GuestKind for Qemu {
         let (asked, nics) = (asked.collect(), spec.nics.clone());
         let exchanger = Exchanger::of(spec);
         let watch = args::Paths::below(&ctx.run_dir.join(&spec.name)).watch;
-        Ok(Box::new(QemuGuest { asked, nics, exchanger, accelerator, host: Arc::clone(&ctx.node), watch, booted }))
+        let (host, balloon) = (Arc::clone(&ctx.node), spec.balloon);
+        Ok(Box::new(QemuGuest { asked, nics, balloon, exchanger, accelerator, host, watch, booted }))
     }
 }
 
@@ -171,6 +174,7 @@ struct QemuGuest {
     accelerator: Accelerator,
     asked: Vec<Asked>,
     nics: Vec<NicSpec>,
+    balloon: bool,
     exchanger: Exchanger,
     /// The monitor for whoever watches.
     watch: PathBuf,
@@ -196,6 +200,10 @@ impl Guest for QemuGuest {
     }
     fn disks(&self) -> Option<&dyn Disks> {
         Some(self)
+    }
+    fn balloon(&self) -> Option<Arc<dyn Balloon>> {
+        let guest = self.booted.node.name().to_owned();
+        self.balloon.then(|| -> Arc<dyn Balloon> { Arc::new(QemuBalloon { guest, qmp: Arc::clone(&self.booted.qmp) }) })
     }
     fn card(&self, tap: &str) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();

@@ -123,6 +123,7 @@ fn disk(d: &Disk) -> Vec<Setting> {
     all.bytes("sectors of the device", &below.host_logical_block_bytes);
     all.bytes("sectors for the guest", &below.guest_logical_block_bytes);
     all.bytes("in the host's page cache", &details.host_cached_bytes);
+    all.bytes("read by the guest", &details.read_bytes);
     all.list("limits", &details.limits, ", ");
     all.overridden(&details.overridden);
     all.settings
@@ -181,6 +182,11 @@ fn processors(p: &Processors) -> Vec<Setting> {
     all.maybe("throttled", &p.throttled, |t| format!("in {} of {} periods", t.throttled, t.periods));
     all.bytes("in the host's swap", &p.swapped_bytes);
     all.flag("free page reporting", &p.free_page_reporting);
+    all.maybe("balloon", &p.balloon, |balloon| {
+        let free = balloon.statistics.map(|guest| format!(", of which {} are free", format::bytes(guest.free_bytes)));
+        format!("leaves it {}{}", format::bytes(balloon.actual_bytes), free.unwrap_or_default())
+    });
+    all.bytes("read by storage for it", &p.storage_read_bytes);
     all.maybe("I/O weight", &p.io_weight, |io| io.weight.to_string());
     all.list("shares processors with", &p.shares_cpus_with, ", ");
     all.overridden(&p.overridden);

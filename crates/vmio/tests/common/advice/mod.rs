@@ -86,10 +86,12 @@ pub enum Why {
     TriedAsRoot,
     /// The program that holds the limit.
     NeedsProgram,
+    /// The guest has to run, and to read its disk again and again.
+    NeedsReads,
 }
 
 impl Why {
-    pub const ALL: [Why; 17] = [
+    pub const ALL: [Why; 18] = [
         Why::NeedsKvm,
         Why::NeedsVhostNet,
         Why::NeedsNuma,
@@ -107,6 +109,7 @@ impl Why {
         Why::HostsOwn,
         Why::TriedAsRoot,
         Why::NeedsProgram,
+        Why::NeedsReads,
     ];
 
     /// In a cell of the table.
@@ -129,6 +132,7 @@ impl Why {
             Why::HostsOwn => "host's own",
             Why::TriedAsRoot => "tried as root",
             Why::NeedsProgram => "needs its program",
+            Why::NeedsReads => "needs reads",
         }
     }
 
@@ -169,6 +173,9 @@ impl Why {
                 "the root test `root_guard_guests` pastes it in a network namespace and looks at the guest again"
             }
             Why::NeedsProgram => "the tests have no such hypervisor or daemon; only the text is tested",
+            Why::NeedsReads => {
+                "the guest must have read its disk several times through the host's page cache; these guests stay paused"
+            }
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::require::Fix;
 
 mod blockstats;
 mod device;
+mod memory;
 mod replies;
 
 use replies::QmpReplies;
@@ -77,9 +78,7 @@ fn find(
     more: &dyn Fn(u32) -> Option<String>,
 ) -> Result<(String, PathBuf), Vec<Unread>> {
     let mut refused = Vec::new();
-    let args = |pid: u32| host.processes().iter().find(|p| p.pid == pid).and_then(|p| p.args.as_ref());
-    let Some((pid, args)) = guest.pid.and_then(|pid| Some((pid, args(pid)?))) else { return Err(refused) };
-    let line = CommandLine::parse(args);
+    let Some((pid, line)) = command_line(host, guest) else { return Err(refused) };
     for monitor in monitors(&line) {
         let what = format!("monitor {}", monitor.name());
         let usable = usable(host, pid, &line, &monitor).and_then(|path| match more(pid) {
@@ -94,8 +93,17 @@ fn find(
     Err(refused)
 }
 
+/// A guest's process, and its command line.
+fn command_line(host: &HostView<'_>, guest: &Guest) -> Option<(u32, CommandLine)> {
+    let pid = guest.pid?;
+    let args = host.processes().iter().find(|p| p.pid == pid)?.args.as_ref()?;
+    Some((pid, CommandLine::parse(args)))
+}
+
 fn session(host: &HostView<'_>, guest: &mut Guest, what: &str, path: &Path) {
-    let held = match host.monitor(&guest.name, path, QmpReplies::ask) {
+    let line = command_line(host, guest);
+    let balloon = line.as_ref().and_then(|(_, line)| line.balloon());
+    let held = match host.monitor(&guest.name, path, |monitor| QmpReplies::ask(monitor, balloon)) {
         Ok((replies, held)) => {
             replies.put(host, guest, what);
             held

@@ -10,7 +10,9 @@ use vmio_node::linux::process::Status;
 use vmio_node::qmp::ReadOnly;
 
 use super::device::{Device, device_path};
+use super::memory::MemoryReplies;
 use crate::host_view::HostView;
+use crate::qemu::options::Opt;
 
 /// Nodes that pass requests on.
 const FILTERS: [&str; 6] = ["throttle", "copy-on-read", "preallocate", "compress", "copy-before-write", "blkdebug"];
@@ -29,6 +31,7 @@ pub struct QmpReplies {
     devices: BTreeMap<String, Device>,
     /// Limits of throttle groups by id.
     groups: BTreeMap<String, Value>,
+    memory: MemoryReplies,
     /// Queries without a reply, and the reason of the first.
     missing: Option<(Vec<String>, String)>,
 }
@@ -45,8 +48,8 @@ enum BlockMatch {
 }
 
 impl QmpReplies {
-    /// Queries everything, the most important first.
-    pub fn ask(monitor: &mut ReadOnly) -> Self {
+    /// Queries everything of a guest with this balloon device, the most important first.
+    pub fn ask(monitor: &mut ReadOnly, balloon: Option<&Opt>) -> Self {
         let mut replies = QmpReplies { version: monitor.version().to_owned(), ..QmpReplies::default() };
         let mut missing = Vec::new();
         let mut reason = String::new();
@@ -77,6 +80,8 @@ impl QmpReplies {
                 None => missing.push(format!("limits of throttle group {group}")),
             }
         }
+        // No setting: without a balloon, or in a busy guest, these are unknown.
+        replies.memory = MemoryReplies::ask(monitor, balloon);
         if !missing.is_empty() {
             if reason.is_empty() {
                 reason = "the scan's time limit was reached".to_owned();
@@ -102,6 +107,7 @@ impl QmpReplies {
             });
         }
         self.processors(host, guest, what);
+        self.memory.put(guest, what);
         if let Some((missing, why)) = &self.missing {
             let what = format!("{what}: {}", missing.join(", "));
             let mend = "scan again when the guest is less busy".into();

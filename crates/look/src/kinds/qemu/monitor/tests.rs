@@ -10,6 +10,8 @@ use vmio_node::Fake;
 
 use super::*;
 
+mod memory;
+
 const STARTED: &str = include_str!("../../../../tests/fixtures/qmp/qemu-7.2.json");
 const CHANGED: &str = include_str!("../../../../tests/fixtures/qmp/qemu-7.2-changed.json");
 const TEN: &str = include_str!("../../../../tests/fixtures/qmp/qemu-10-by-qapi.json");
@@ -84,6 +86,10 @@ fn play(recording: &'static str) -> impl Fn(UnixStream) + Send + Sync + 'static 
                 None if asked["execute"] == "qmp_capabilities" => json!({"return": {}}),
                 None if asked["execute"] == "qom-get" => {
                     json!({"error": {"class": "GenericError", "desc": "Property not found"}})
+                }
+                // Recorded before it was asked for.
+                None if asked["execute"] == "query-blockstats" => {
+                    json!({"error": {"class": "GenericError", "desc": "not in the recording"}})
                 }
                 None => panic!("{asked} is not in the recording"),
             };

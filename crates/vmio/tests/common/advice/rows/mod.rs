@@ -61,6 +61,7 @@ pub static WHY: std::sync::LazyLock<Vec<(&'static str, Way, Why)>> = std::sync::
         all("disk-in-memory", Why::ReadersPlace),
         all("io-weight-ignored", Why::HostsOwn),
         all("guest-in-swap", Why::HostsOwn),
+        all("memory-in-host-cache", Why::NeedsReads),
         all("slow-governor", Why::HostsOwn),
         all("ksm", Why::HostsOwn),
     ];
