@@ -92,7 +92,7 @@ fn main() -> Result<()> {
     let (pairs, seconds) = (numbers.next().unwrap_or(12), numbers.next().unwrap_or(3));
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let file = dir.path().join("load");
-    std::fs::write(&file, vec![0x5a; FILE_BYTES])?;
+    std::fs::write(&file, vec![0x5au8; FILE_BYTES])?;
     let (mut dd, mut fio) = (Command::new("dd"), Command::new("fio"));
     dd.args(["if=/dev/zero", "of=/dev/null", "bs=4k", "status=none"]);
     fio.args(["--name=load", "--thread", "--rw=randread", "--bs=4k", "--ioengine=psync", "--invalidate=0"])

@@ -86,7 +86,7 @@ pub(super) enum Undecided {
         p.map_or_else(String::new, |p| format!(", p = {p:.2}"))
     )]
     Chance { far: f64, together: usize, p: Option<f64> },
-    #[error("the run's own noise is not known: no native cell has two rounds")]
+    #[error("the run's own noise is not known: no native cell has two rounds with this figure")]
     NoNoise,
     #[error(
         "a factor of {factor:.2} from {far} is below this run's own noise: two equal native cells may be a factor of \
@@ -168,7 +168,12 @@ fn hides(effect: &Effect, sides: Sides, emulated: bool) -> bool {
 /// The largest noise of the native cells of the two that are compared; where they have none, of all native cells of
 /// their workloads.
 pub(super) fn noise(effect: &Effect, found: &EffectCells, run: &Run, pairs: u32) -> Option<f64> {
-    let of = |cell: &Cell| cell_noise(run, cell, pairs, |s| figure(effect.measure, run, s));
+    // By the samples above rest alone the noise of energy would be too small.
+    let is_known = |cell: &Cell| effect.measure != Measure::EnergyPerRequest || metered(run, &[cell]).is_ok();
+    let of = |cell: &Cell| {
+        let noise = || cell_noise(run, cell, pairs, |s| figure(effect.measure, run, s));
+        is_known(cell).then(noise).flatten()
+    };
     let largest = |cells: &mut dyn Iterator<Item = &Cell>| cells.filter_map(of).reduce(f64::max);
     let beside = [found.numerator.natively(), found.denominator.natively()];
     largest(&mut beside.iter()).or_else(|| {

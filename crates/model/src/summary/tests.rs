@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::figure::Reading;
-use crate::result::{CpuUse, Mark, ProbeResult, Sample, Watched};
+use crate::result::{AtRest, CpuUse, Mark, ProbeResult, Sample, Watched};
 use crate::run::Run;
 use crate::study::Matrix;
 use crate::testing::{Bench, guest, native, virtio};
@@ -264,6 +264,9 @@ fn numbers_of_loop_devices_are_no_difference() {
 fn what_only_one_environment_has_is_told() {
     let (a, mut b) = (bench().run(), bench().run());
     b.environment.programs.insert("fio".into(), "fio-3.36".into());
+    // What was measured of the machine is never the same, and no setting.
+    b.environment.sample_interrupt_seconds = Some(8e-6);
+    b.environment.at_rest = vec![AtRest { started_unix: 1.0, seen: Vec::new(), marks: Vec::new() }];
     let shown = |what: &str, a: &str, b: &str| compare::Difference { what: what.into(), a: a.into(), b: b.into() };
     let fio = "{\"fio\":\"fio-3.36\"}";
     assert_eq!(compare(&a, &b).differences, [shown("programs", "(none)", fio)]);

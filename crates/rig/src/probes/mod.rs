@@ -171,8 +171,8 @@ pub trait ByItself: Sync {
 
 /// A probe that looks by itself, at work. What it attached goes when it is dropped.
 pub trait Looking: Send {
-    /// Stops looking, at once. All probes are halted before any is stopped: what one takes to conclude is no part of
-    /// what another sees.
+    /// Stops looking, at once: for one that counts until then. All probes are halted before any is stopped: what one
+    /// takes to conclude is no part of what another counts.
     fn halt(&mut self) {}
 
     /// Stops and gives what was seen.
