@@ -92,6 +92,14 @@ fn abilities() -> Vec<Ability> {
     // Volumes are left out: `places` says whether this host has any.
     for t in targets::ALL.iter().filter(|t| t.fits(&PlaceBackend::Files("/".into())).is_ok()) {
         add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link());
+        if let Some(client) = t.own_client() {
+            let about = "the same, reached by the guest itself over a card of its own";
+            add("target", &format!("{}, guest-side", t.name()), about, listed(client.requirements), false);
+        }
+        if !t.native_requirements().is_empty() {
+            let about = "the same, reached by this host's own kernel";
+            add("target", &format!("{}, natively", t.name()), about, listed(t.native_requirements()), false);
+        }
     }
     // Optional: disks can be measured without networks.
     for n in nets::ALL {
