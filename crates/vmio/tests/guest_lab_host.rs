@@ -14,6 +14,9 @@ use vmio::store::Store;
 use vmio_model::result::RunState;
 use vmio_model::run::Run;
 
+/// Who reaches a disk of another host's natively, as a result has it.
+const CLIENT: &str = "NBD over TCP, in this host's kernel";
+
 /// The lab host's own runs as they came home, oldest first.
 fn runs(state: &StateDir) -> Vec<Run> {
     let store = Store::open_existing(&state.path().join("vmio.db")).unwrap();
@@ -151,6 +154,27 @@ fn long_a_loop_device_on_nfs_beside_the_paper() {
     let shown = state.vmio(&["study", "compare", "hdparm-nfs", "paper"]).with(0).out;
     let row = shown.lines().find(|line| line.contains("VE, /dev/loop0 on nfs")).unwrap();
     assert!(row.contains("7-289") && !row.contains('–'), "{shown}");
+    state.is_clean();
+}
+
+/// What this kernel may not have: a client of NBD. The server is another host's, and the device goes with the run.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_a_disk_over_the_network_is_reached_by_the_hosts_own_kernel() {
+    let state = StateDir::with_lab();
+    let study = fixture("lab.toml");
+    let command = "sed 's/ROUNDS/2/; s/TARGET/nbd/' lab.toml > n.toml; \
+                   vmio study run n.toml --on /srv/scratch --make-place --yes > /dev/null; code=$?; \
+                   cat /sys/block/nbd*/pid; ls -A /srv/scratch; exit $code";
+    let args = ["lab", "run", "--with", study.to_str().unwrap(), "--", "sh", "-c", command];
+    let ended = state.vmio(&args).with(0);
+    assert_eq!(ended.out, "", "nothing is left: {}", ended.err);
+    let runs = runs(&state);
+    let [run] = &runs[..] else { panic!("{}", ended.err) };
+    assert_eq!((&run.state, run.samples.len(), &run.skipped[..]), (&RunState::Done, 4, &[][..]));
+    let found = &run.effective["nbd/native"];
+    assert_eq!((found["client"].as_str(), found["server.cache.direct"].as_str()), (CLIENT, "true"), "{found:?}");
+    assert!(run.samples.iter().all(|sample| sample.device().is_some_and(|device| device.write_bytes > 0)));
     state.is_clean();
 }
 

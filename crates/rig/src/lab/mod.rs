@@ -65,6 +65,9 @@ const MODULES: [&str; 30] = [
     "ifb", "sch_htb", "sch_tbf", "sch_fq_codel", "sch_sfq", "sch_fq", "sch_ingress",
     "cls_bpf", "cls_u32", "cls_matchall", "cls_basic", "act_mirred", "act_police",
 ];
+/// What a lab host runs of this host's programs beside those of guests: it serves a disk over the network to the lab
+/// host's own kernel. (Its package would bring all of QEMU.)
+const SERVER: &str = "qemu-storage-daemon";
 /// Where the set-up lies in a lab host.
 const SETUP: &str = "lib/vmio-lab/setup";
 /// Where the packages' `/etc` lies in it: only `/usr` is on a disk.
@@ -93,7 +96,9 @@ pub const REQUIREMENTS: &[Requirement] = &[
 /// When a package, the kernel or the agent is missing, or a file cannot be written.
 pub fn load_or_build(node: &dyn Node, state_dir: &Path, progress: Progress) -> Result<Image> {
     let packages = PACKAGES.find(node, state_dir, progress)?;
-    let mut tools = Tools::find(node, &image::programs())?;
+    let mut programs = image::programs();
+    programs.push(SERVER);
+    let mut tools = Tools::find(node, &programs)?;
     let vmio = std::env::current_exe().map_err(file_error("find", Path::new("the running program")))?;
     tools.add(node, PathBuf::from("bin/vmio"), vmio)?;
     let recipe = Recipe {

@@ -48,6 +48,9 @@ impl Setting for Mtu {
             (Fit::Sets, _, Ok(mtus)) if mtus.ends > LINK_MTU && is_served_over_link(actor) => Fit::Refused(format!(
                 "connections to what serves the disk are made with an MTU of {LINK_MTU}: use that or less"
             )),
+            (Fit::Sets, _, Ok(mtus)) if mtus.link < mtus.ends && is_served_over_link(actor) => {
+                Fit::Refused("a connection to what serves the disk would not outlive that: write one MTU".into())
+            }
             (Fit::Sets, _, Ok(mtus)) if mtus.link < mtus.ends && !is_linked(actor) => {
                 Fit::Refused("no link between hosts is on the way: use the network uplink with the peer remote".into())
             }
@@ -133,6 +136,7 @@ mod tests {
         let disk = Cell::on("native", "nbd", None, "dd-read").lead;
         assert_eq!(Mtu.fits("9000", &disk), Fit::Sets);
         assert!(matches!(Mtu.fits("9001", &disk), Fit::Refused(why) if why.contains("9000")));
+        assert!(matches!(Mtu.fits("9000-over-1500", &disk), Fit::Refused(why) if why.contains("write one MTU")));
         assert_eq!(Mtus::read("9000-over-1500"), Ok(Mtus { ends: 9000, link: 1500 }));
         for wrong in ["1500-over-9000", "1500-over-1500"] {
             assert!(Mtus::read(wrong).is_err_and(|why| why.0.contains("takes less than the ends")), "{wrong}");

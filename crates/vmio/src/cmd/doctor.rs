@@ -93,6 +93,14 @@ fn abilities() -> Vec<Ability> {
     let files = PlaceBackend::Files("/".into());
     for t in targets::ALL.iter().filter(|t| t.fits(&files).is_ok() || t.flash_cache().is_some()) {
         add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link() && t.flash_cache().is_none());
+        if let Some(client) = t.own_client() {
+            let about = "the same, reached by the guest itself over a card of its own";
+            add("target", &format!("{}, guest-side", t.name()), about, listed(client.requirements), false);
+        }
+        if !t.native_requirements().is_empty() {
+            let about = "the same, reached by this host's own kernel";
+            add("target", &format!("{}, natively", t.name()), about, listed(t.native_requirements()), false);
+        }
     }
     // Optional: disks can be measured without networks.
     for n in nets::ALL {

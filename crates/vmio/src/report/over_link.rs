@@ -1,6 +1,7 @@
 //! What limits a disk that another host serves: the link, the server's disk, the guest's processors, or none of them.
 
 use vmio_model::summary::CellRow;
+use vmio_rig::disks::targets;
 
 use super::section::Section;
 use super::{Report, format};
@@ -25,7 +26,8 @@ struct Used {
 impl Used {
     /// `None` for a cell that is on no such disk.
     fn of(row: &CellRow) -> Option<Self> {
-        if !row.cell.lead.subject.is_disk() || row.wires.is_empty() {
+        let target = row.cell.target().and_then(targets::find)?;
+        if !target.over_link() || row.wires.is_empty() {
             return None;
         }
         let program = row.disk.as_ref().map_or(0.0, |disk| disk.bandwidth_bytes_per_second.value);

@@ -75,7 +75,8 @@ impl Target for Nbd {
             Requirement {
                 name: "kernel's NBD client",
                 why: "is what this host itself reaches the target `nbd` by",
-                fix: "modprobe nbd, or run the study in a lab host: vmio lab run -- vmio study run NAME --on /srv --yes",
+                fix: "modprobe nbd; or have a lab host measure its native cells: vmio lab run -- vmio study run NAME --on /srv \
+                      --yes",
                 check: |reader| {
                     let without = || Missing::Unlike("this kernel has no module nbd loaded".to_owned());
                     block::Device::whole(reader, "nbd0").is_there().then_some(()).ok_or_else(without)

@@ -191,7 +191,12 @@ impl Prepared for ServedFile {
         self.file.demands()
     }
     fn effective(&self) -> BTreeMap<String, String> {
-        self.file.effective()
+        let mut all = self.file.effective();
+        if self.native.is_some() {
+            all.extend(self.attached(&own_client::asked()));
+            all.insert("client".to_owned(), "NBD over TCP, in this host's kernel".to_owned());
+        }
+        all
     }
     fn reset(&mut self, state: State) -> Result<u64> {
         if let Some((client, enter)) = &mut self.native {
@@ -210,8 +215,10 @@ impl Prepared for ServedFile {
     }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
         let Self { file, sockets, servers, native, .. } = *self;
-        // Before its server: what it still had to write is written.
-        drop(native);
+        // Before its server. What its page cache still has is written first: the kernel could not, later.
+        if let Some((client, _)) = native {
+            let _ = scratch::flush(client.device());
+        }
         for (_, mut daemon) in servers {
             daemon.stop()?;
         }

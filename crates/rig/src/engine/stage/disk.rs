@@ -140,7 +140,7 @@ impl Stager<'_, '_> {
         let link = self.bed.paths.of(actor).or_else(|| prepared.link());
         if let (Some(link), Some(host)) = (link, &self.bed.paths.host) {
             ports = link.ports(&self.bed.local, host, REMOTE);
-            card = own.zip(link.plug.as_ref()).and_then(|((node, _), plug)| card_of(node, plug));
+            card = own.zip(link.plug.as_ref()).map(|((node, _), plug)| card_of(node, plug)).transpose()?;
             let uplink = link.uplink.clone().map(|name| ProbeSubject::Link { name, enter: host.enter() });
             points.extend(uplink.map(here));
             let server = link.peers.get(REMOTE).map(|end| End {
@@ -183,9 +183,10 @@ impl Stager<'_, '_> {
 }
 
 /// The card of a guest that is plugged in there.
-fn card_of(node: Arc<dyn Node>, plug: &Plug) -> Option<Port> {
-    let interface = Interfaces::here(node.reader()).with_address(&plug.mac)?;
-    Some(Port { node, enter: Vec::new(), interface, is_link: false, is_plug: false })
+fn card_of(node: Arc<dyn Node>, plug: &Plug) -> anyhow::Result<Port> {
+    let interface = Interfaces::here(node.reader()).with_address(&plug.mac);
+    let interface = interface.with_context(|| format!("{} has no card {} any more", node.name(), plug.mac))?;
+    Ok(Port { node, enter: Vec::new(), interface, is_link: false, is_plug: false })
 }
 
 /// A disk of a guest as its own kernel sees it.

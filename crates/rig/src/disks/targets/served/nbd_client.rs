@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use vmio_look::require::find_program;
 use vmio_node::linux::block::{self, Device};
 use vmio_node::{Exec, Node, Output, Process, Reader};
 
@@ -54,8 +55,14 @@ impl KernelClient {
             reason: "all network block devices are connected; end one with `nbd-client -d`".to_owned(),
         })?;
         let device = block::node_path(&name);
-        let command =
-            Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..client(storage, &device)? }.args(["-n", "-L"]).behind(enter);
+        // It is in a directory that a user's PATH often lacks.
+        let program = find_program(reader, CLIENT).ok_or_else(|| Error::Tool {
+            command: CLIENT.to_owned(),
+            reason: "there is no such program; apt install nbd-client".to_owned(),
+        })?;
+        let program = program.display().to_string();
+        let command = Exec { program, oom_score_adj: Some(OOM_SCORE_ADJ), ..client(storage, &device)? };
+        let command = command.args(["-n", "-L"]).behind(enter);
         let process = node.spawn(&command)?;
         let mut this = Self { device, process };
         let until = Instant::now() + LIMIT;
@@ -68,8 +75,13 @@ impl KernelClient {
                 return Ok(this);
             }
             if Instant::now() > until {
-                let size = found.size_bytes().unwrap_or(0);
-                let reason = format!("after {} s it has {size} bytes and not {bytes}", LIMIT.as_secs());
+                let (size, by) = (found.size_bytes().unwrap_or(0), found.nbd_client().unwrap_or(0));
+                let reason = format!(
+                    "after {} s it has {size} bytes, not {bytes}, and is connected by process {by}, not {} (in a container \
+                     with process numbers of its own vmio cannot tell its client)",
+                    LIMIT.as_secs(),
+                    this.process.pid()
+                );
                 return Err(Error::NotAsAsked { path: this.device.clone(), reason });
             }
             thread::sleep(POLL);
