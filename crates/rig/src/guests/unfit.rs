@@ -20,8 +20,8 @@ pub enum Unfit {
     #[error("a guest of {arch} (machine {machine}) has no {device}: use {}", .others.join(", "))]
     Device { arch: Arch, machine: &'static str, device: &'static str, others: Vec<&'static str> },
     #[error(
-        "the guests' kernel has no module {0}: name one that has, with --guest-kernel and --guest-modules, or leave out \
-         the target that needs it"
+        "the guests' kernel has no module {0}: name one that has, with --guest-kernel and --guest-modules, or leave \
+         out the target that needs it"
     )]
     NoModule(&'static str),
     /// What its hypervisor does not have, in that one's own words.

@@ -80,7 +80,7 @@ impl Target for FlashCache {
         true
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
-        memory::room(ctx.node, ctx.bytes)?;
+        memory::room(ctx.node, ctx.bytes, 1)?;
         let scratch = Scratch::make_with(ctx, self.name(), Scratch::fill)?;
         let (open, path) = (scratch.open.clone(), scratch.path.clone());
         let file = Box::new(RawFile::new(scratch, false));
@@ -161,6 +161,10 @@ impl Prepared for Cached {
             for server in pair.both() {
                 server.stop()?;
             }
+        }
+        if at.is_none() {
+            // None takes what it may before the first cell.
+            memory::room(&self.node, self.bytes(), self.servers.len() + 1)?;
         }
         let pair = self.start(at.unwrap_or(self.servers.len()))?;
         let storage = pair.keeps.storage();
