@@ -24,6 +24,8 @@ pub enum Unfit {
          out the target that needs it"
     )]
     NoModule(&'static str),
+    #[error("another guest of the study has {0}: only one can have a device that is passed through")]
+    OfAnotherGuest(String),
     /// What its hypervisor does not have, in that one's own words.
     #[error("{0}")]
     OfHypervisor(String),
