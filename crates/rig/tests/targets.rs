@@ -93,6 +93,22 @@ fn the_journal_takes_away_what_was_not_removed() {
     assert_eq!(bed.files(), [""; 0]);
 }
 
+/// As after a run that was killed.
+#[test]
+fn the_journal_takes_away_caches_in_memory() {
+    let bed = Bed::new();
+    if space::demand(&bed.node, Path::new("/dev/shm"), 40 * MIB).is_err() {
+        return skip("/dev/shm has no room for a cache");
+    }
+    let mut target = targets::find("guest-bcache").unwrap().prepare(&bed.ctx(1)).unwrap();
+    let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
+    let cache = target.cache_disk(&asked, "qemu").unwrap().unwrap();
+    std::mem::forget(target);
+    assert!(cache.exists());
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+    assert!(!cache.parent().unwrap().exists() && bed.files().is_empty(), "{}", cache.display());
+}
+
 #[test]
 fn somebody_elses_file_is_never_overwritten() {
     let bed = Bed::new();
