@@ -11,7 +11,8 @@ use super::{Error, Kind, Listed, PlaceBackend, PlaceKind, Result, tools};
 
 /// The driver that hands devices on.
 pub const DRIVER: &str = "vfio-pci";
-/// Drivers of others in a device's group that stand in the way of no guest (VFIO: `vfio_pci_drivers_allowed`).
+/// Drivers of others in a device's group that stand in the way of no guest: the kernel lets them leave its DMA to VFIO
+/// (`driver_managed_dma` of struct pci_driver).
 const HARMLESS: [&str; 3] = [DRIVER, "pci-stub", "pcieport"];
 /// First digits of the class of an NVMe controller (PCI Code and ID Assignment, 01 08).
 const NVME: &str = "0x0108";
