@@ -28,8 +28,8 @@ pub struct GuestBcache;
 /// What bcache keeps for itself at the start of the slow disk, in whole MiB: its data begin at 8 KiB.
 const OWN_BYTES: u64 = MIB;
 
-/// Least bytes of a cache: the kernel refuses one of 512 buckets or fewer (drivers/md/bcache/super.c, `cache_alloc`), and
-/// they have 64 KiB (`engine/stage/bcache/superblock.rs`).
+/// Least bytes of a cache: the kernel refuses one of 512 buckets or fewer (drivers/md/bcache/super.c, `cache_alloc`),
+/// and they have 64 KiB (`engine/stage/bcache/superblock.rs`).
 const LEAST_BYTES: u64 = 40 * MIB;
 
 /// Bytes of a cache for so many of a disk: half as much again, since it adds nothing where it is 95 % full.
