@@ -189,6 +189,7 @@ impl Prepared for Cached {
     }
     /// Which of its servers a guest has is not known here: it gets the one that the state needs, again where it has it.
     fn exchange(&mut self, asked: &cell::Attachment, state: State) -> Result<Option<Exchange>> {
+        self.sound(asked)?;
         let needed = |pair: &Pair| match state {
             State::Filled => pair.misses.storage(),
             State::Fresh | State::WarmGuest | State::WarmHost | State::WarmFlash => pair.keeps.storage(),
