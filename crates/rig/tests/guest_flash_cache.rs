@@ -59,6 +59,7 @@ fn one_server_keeps_what_is_read_and_the_other_reads_it_again() {
     kill_process(Pid::from_raw(pids[1].cast_signed()).unwrap(), Signal::KILL).unwrap();
     let said = poll_for("it is noticed", || target.sound(&asked).err().ok_or("it is sound")).to_string();
     assert!(said.contains("vmio-flash-cache.raw") && said.contains("killed by signal 9"), "{said}");
+    assert!(target.exchange(&asked, State::WarmFlash).is_err(), "no guest gets one whose other server is gone");
     assert_eq!(target.attach(&asked).unwrap(), keeps, "by the same name");
     read(&keeps);
     let Storage::CachedNbd { socket } = &keeps else { panic!("{keeps:?}") };

@@ -10,7 +10,9 @@ use std::path::Path;
 
 use common::Bed;
 use vmio_model::cell::{Aio, Attachment, Cache};
+use vmio_rig::disks::space;
 use vmio_rig::disks::targets::{self, State};
+use vmio_testbed::skip;
 
 const MIB: u64 = 1 << 20;
 
@@ -64,6 +66,9 @@ fn a_preallocated_file_is_written_out() {
 #[test]
 fn each_guest_has_a_cache_disk_of_its_own_in_memory() {
     let bed = Bed::new();
+    if space::demand(&bed.node, Path::new("/dev/shm"), 80 * MIB).is_err() {
+        return skip("/dev/shm has no room for two caches");
+    }
     let mut target = targets::find("guest-bcache").unwrap().prepare(&bed.ctx(4)).unwrap();
     assert_eq!((target.bytes(), target.native().metadata().unwrap().len()), (4 * MIB, 5 * MIB));
     let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
@@ -71,7 +76,7 @@ fn each_guest_has_a_cache_disk_of_its_own_in_memory() {
         ["qemu", "qemu", "qemu#2"].map(|guest| target.cache_disk(&asked, guest).unwrap().unwrap());
     assert_eq!(one, again);
     assert_ne!(one, other);
-    assert_eq!(one.metadata().unwrap().len(), 6 * MIB);
+    assert_eq!(one.metadata().unwrap().len(), 40 * MIB, "bcache takes no smaller one");
     let dir = one.parent().unwrap().to_owned();
     target.remove(&bed.journal).unwrap();
     assert!(!dir.exists() && bed.files().is_empty(), "{:?}", bed.files());
@@ -86,6 +91,22 @@ fn the_journal_takes_away_what_was_not_removed() {
     assert_eq!(bed.files(), ["vmio-preallocated.raw", "vmio-sparse.raw"]);
     assert_eq!(bed.journal.undo_all(), [""; 0]);
     assert_eq!(bed.files(), [""; 0]);
+}
+
+/// As after a run that was killed.
+#[test]
+fn the_journal_takes_away_caches_in_memory() {
+    let bed = Bed::new();
+    if space::demand(&bed.node, Path::new("/dev/shm"), 40 * MIB).is_err() {
+        return skip("/dev/shm has no room for a cache");
+    }
+    let mut target = targets::find("guest-bcache").unwrap().prepare(&bed.ctx(1)).unwrap();
+    let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
+    let cache = target.cache_disk(&asked, "qemu").unwrap().unwrap();
+    std::mem::forget(target);
+    assert!(cache.exists());
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+    assert!(!cache.parent().unwrap().exists() && bed.files().is_empty(), "{}", cache.display());
 }
 
 #[test]

@@ -59,14 +59,18 @@ pub fn virtio_disk(reader: &dyn Reader, address: &str) -> Option<String> {
 }
 
 /// Name of the first disk of an NVMe controller on PCI: Linux has a directory `nvmeN` in `nvme` below that of the PCI
-/// device, and in it one for each namespace, `nvmeNnM` (`nvmeNcPnM` are paths to it, and no disks).
+/// device, and in it one for each namespace: the disk `nvmeSnM`, or where other controllers could share it a path
+/// `nvmeScNnM` to that disk (drivers/nvme/host/multipath.c).
 pub fn nvme_disk(reader: &dyn Reader, address: &str) -> Option<String> {
     let controllers = pci(address).join("nvme");
     let name = reader.list(&controllers).ok()?.into_iter().next()?;
     let mut inside = reader.list(&controllers.join(&name)).ok()?;
     inside.sort_unstable();
-    let is_disk = |entry: &String| entry.strip_prefix(&name).is_some_and(|rest| rest.starts_with('n'));
-    inside.into_iter().find(is_disk)
+    let disk = |entry: String| {
+        let (subsystem, rest) = entry.strip_prefix("nvme")?.split_once(['c', 'n'])?;
+        Some(format!("nvme{subsystem}n{}", rest.rsplit('n').next()?))
+    };
+    inside.into_iter().find_map(disk)
 }
 
 /// A back end of a Xen domain's device.

@@ -20,10 +20,12 @@ pub enum Unfit {
     #[error("a guest of {arch} (machine {machine}) has no {device}: use {}", .others.join(", "))]
     Device { arch: Arch, machine: &'static str, device: &'static str, others: Vec<&'static str> },
     #[error(
-        "the guests' kernel has no module {0}: name one that has, with --guest-kernel and --guest-modules, or leave out \
-         the target that needs it"
+        "the guests' kernel has no module {0}: name one that has, with --guest-kernel and --guest-modules, or leave \
+         out the target that needs it"
     )]
     NoModule(&'static str),
+    #[error("another guest of the study has {0}: only one can have a device that is passed through")]
+    OfAnotherGuest(String),
     /// What its hypervisor does not have, in that one's own words.
     #[error("{0}")]
     OfHypervisor(String),

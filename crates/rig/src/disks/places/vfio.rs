@@ -11,14 +11,14 @@ use super::{Error, Kind, Listed, PlaceBackend, PlaceKind, Result, tools};
 
 /// The driver that hands devices on.
 pub const DRIVER: &str = "vfio-pci";
-/// Drivers of others in a device's group that stand in the way of no guest (VFIO: `vfio_pci_drivers_allowed`).
+/// Drivers of others in a device's group that stand in the way of no guest: the kernel lets them leave its DMA to VFIO
+/// (`driver_managed_dma` of struct pci_driver).
 const HARMLESS: [&str; 3] = [DRIVER, "pci-stub", "pcieport"];
 /// First digits of the class of an NVMe controller (PCI Code and ID Assignment, 01 08).
 const NVME: &str = "0x0108";
 const GROUPS: &str = "/sys/kernel/iommu_groups";
 
-/// What this host must have.
-const REQUIREMENTS: &[Requirement] = &[Requirement {
+const IOMMU: Requirement = Requirement {
     name: "IOMMU",
     why: "lets a guest have a device of its own",
     fix: "turn it on in the firmware (VT-d, AMD-Vi), and for Intel start the kernel with intel_iommu=on",
@@ -26,7 +26,10 @@ const REQUIREMENTS: &[Requirement] = &[Requirement {
         Ok(groups) if !groups.is_empty() => Ok(()),
         _ => Err(Missing::Feature { feature: "IOMMU groups".into(), path: GROUPS.into() }),
     },
-}];
+};
+
+/// What this host must have.
+const REQUIREMENTS: &[Requirement] = &[IOMMU, Requirement { why: "opens the device in /dev/vfio", ..tools::ROOT }];
 
 /// Entry `vfio`.
 pub struct Vfio;
@@ -118,7 +121,7 @@ fn look(reader: &dyn Reader, place: &str, name: &str) -> Result<PassedThrough> {
         return unready(format!("{found}, not {DRIVER}"), help);
     }
     let Some(group) = linked(reader, &dir.join("iommu_group")) else {
-        return unready("it is in no IOMMU group".to_owned(), REQUIREMENTS[0].fix.to_owned());
+        return unready("it is in no IOMMU group".to_owned(), IOMMU.fix.to_owned());
     };
     let beside = reader.list(&Path::new(GROUPS).join(&group).join("devices")).unwrap_or_default();
     for other in beside.iter().filter(|other| **other != address) {

@@ -80,7 +80,7 @@ impl Target for FlashCache {
         true
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
-        memory::room(ctx.node, ctx.bytes)?;
+        memory::room(ctx.node, ctx.bytes, 1)?;
         let scratch = Scratch::make_with(ctx, self.name(), Scratch::fill)?;
         let (open, path) = (scratch.open.clone(), scratch.path.clone());
         let file = Box::new(RawFile::new(scratch, false));
@@ -162,6 +162,10 @@ impl Prepared for Cached {
                 server.stop()?;
             }
         }
+        if at.is_none() {
+            // None takes what it may before the first cell.
+            memory::room(&self.node, self.bytes(), self.servers.len() + 1)?;
+        }
         let pair = self.start(at.unwrap_or(self.servers.len()))?;
         let storage = pair.keeps.storage();
         match at {
@@ -185,6 +189,7 @@ impl Prepared for Cached {
     }
     /// Which of its servers a guest has is not known here: it gets the one that the state needs, again where it has it.
     fn exchange(&mut self, asked: &cell::Attachment, state: State) -> Result<Option<Exchange>> {
+        self.sound(asked)?;
         let needed = |pair: &Pair| match state {
             State::Filled => pair.misses.storage(),
             State::Fresh | State::WarmGuest | State::WarmHost | State::WarmFlash => pair.keeps.storage(),

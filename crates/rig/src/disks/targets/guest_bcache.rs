@@ -9,10 +9,11 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use vmio_look::require::Requirement;
 use vmio_model::cell;
-use vmio_node::{ChangeId, Journal};
+use vmio_node::{ChangeId, Journal, Local};
 
 use super::memory;
 use super::raw_file::RawFile;
@@ -27,9 +28,13 @@ pub struct GuestBcache;
 /// What bcache keeps for itself at the start of the slow disk, in whole MiB: its data begin at 8 KiB.
 const OWN_BYTES: u64 = MIB;
 
+/// Least bytes of a cache: the kernel refuses one of 512 buckets or fewer (drivers/md/bcache/super.c, `cache_alloc`),
+/// and they have 64 KiB (`engine/stage/bcache/superblock.rs`).
+const LEAST_BYTES: u64 = 40 * MIB;
+
 /// Bytes of a cache for so many of a disk: half as much again, since it adds nothing where it is 95 % full.
 fn cache_bytes(bytes: u64) -> u64 {
-    (bytes + bytes / 2).next_multiple_of(MIB)
+    (bytes + bytes / 2).next_multiple_of(MIB).max(LEAST_BYTES)
 }
 
 impl Target for GuestBcache {
@@ -74,12 +79,15 @@ impl Target for GuestBcache {
         Some("guest-bcache is only read: what a cache does with writes is not measured")
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
-        memory::room(ctx.node, cache_bytes(ctx.bytes))?;
+        memory::room(ctx.node, cache_bytes(ctx.bytes), 1)?;
         let (dir, bytes) = (ctx.dir.clone(), ctx.bytes + OWN_BYTES);
         let larger = TargetCtx { node: ctx.node, dir, pool: None, bytes, device: None, host: None, ..*ctx };
         let file = Box::new(RawFile::new(Scratch::make_with(&larger, self.name(), Scratch::fill)?, false));
         match memory::dir(ctx.journal, self.name()) {
-            Ok((dir, made)) => Ok(Box::new(Slow { file, dir, made, caches: Vec::new() })),
+            Ok((dir, made)) => {
+                let node = Local::owned(Arc::clone(ctx.journal));
+                Ok(Box::new(Slow { file, node, dir, made, caches: Vec::new() }))
+            }
             Err(e) => {
                 let _ = file.remove(ctx.journal);
                 Err(e)
@@ -91,6 +99,8 @@ impl Target for GuestBcache {
 /// The slow disk, and the files of caches.
 struct Slow {
     file: Box<RawFile>,
+    /// Where there is to be room for the caches.
+    node: Local,
     /// Directory of the caches, of mode 0700.
     dir: PathBuf,
     made: ChangeId,
@@ -112,6 +122,8 @@ impl Prepared for Slow {
         let known = self.caches.iter().position(|(of, name)| of == asked && name == guest);
         let path = self.dir.join(format!("{}.raw", known.unwrap_or(self.caches.len())));
         if known.is_none() {
+            // None takes what it may before the first cell.
+            memory::room(&self.node, cache_bytes(self.bytes()), self.caches.len() + 1)?;
             let file = OpenOptions::new().write(true).create_new(true).open(&path);
             let sized = file.and_then(|file| file.set_len(cache_bytes(self.bytes())));
             sized.map_err(scratch::io("make the file of a cache", &path))?;

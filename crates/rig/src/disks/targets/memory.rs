@@ -19,14 +19,14 @@ pub const REQUIREMENT: Requirement = Requirement {
     check: |reader| require::kernel(reader, "file system in memory", MEMORY),
 };
 
-/// Sees to it that it is memory, with room for so much.
-pub fn room(node: &dyn Node, bytes: u64) -> Result<()> {
+/// Sees to it that it is memory, with room for so many caches of so many bytes.
+pub fn room(node: &dyn Node, bytes: u64, caches: usize) -> Result<()> {
     let memory = Path::new(MEMORY);
     if scratch::not_in_memory(memory).is_ok() {
         let reason = "it is no file system in memory (tmpfs), and the cache would lie on a disk".to_owned();
         return Err(Error::NotAsAsked { path: memory.into(), reason });
     }
-    space::demand(node, memory, bytes)?;
+    space::demand(node, memory, bytes.saturating_mul(caches as u64))?;
     Ok(())
 }
 

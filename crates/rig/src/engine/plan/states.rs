@@ -1,4 +1,4 @@
-//! Why an actor's disk cannot be in the state that the study names.
+//! Why an actor's disk cannot be in the state that the study names, or have its cache.
 
 use vmio_model::cell::{Actor, State};
 
@@ -9,7 +9,12 @@ use crate::workloads;
 
 /// Why not; `None` where it can be, and where none is named. `pool`: where its target is a volume of one.
 pub(super) fn why_not(actor: &Actor, gentle: bool, pool: Option<&Pool>) -> Option<WhyNot> {
-    let (state, target) = (actor.state()?, actor.target().and_then(targets::find)?);
+    let target = actor.target().and_then(targets::find)?;
+    if gentle && target.flash_cache().is_some() {
+        let unfit = "its flash cache takes more memory than the hypervisors of a gentle run have".to_owned();
+        return Some(WhyNot::Gentle { unfit });
+    }
+    let state = actor.state()?;
     if state == State::WarmFlash && target.flash_cache().is_none() {
         let why = "no flash cache lies on it; use flash-cache or guest-bcache";
         return Some(WhyNot::Target(Unfit::State { target: target.name(), state, why }));
@@ -97,6 +102,9 @@ mod tests {
         assert_eq!(why(&actor(None, "sparse", State::Fresh, "seq-read")), reads);
         let gentle = why_not(&actor(None, "preallocated", host, "dd-read"), true, None);
         assert!(matches!(gentle, Some(WhyNot::Gentle { .. })), "{gentle:?}");
+        // Misses, too: bcache in the guest keeps what it reads.
+        let misses = why_not(&actor(Some(Cache::None), "guest-bcache", State::Filled, "seq-read"), true, None);
+        assert!(matches!(misses, Some(WhyNot::Gentle { .. })), "{misses:?}");
     }
 
     #[test]

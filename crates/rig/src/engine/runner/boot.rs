@@ -139,6 +139,12 @@ pub fn launch(
             without.insert((target.clone(), Some(attachment.clone())), why);
             continue;
         }
+        // All guests run at the same time.
+        let before = || bed.sides.values().take(at).flatten().any(|(of, _)| of == target);
+        if matches!(storage, Storage::PassedThrough { .. }) && before() {
+            without.insert((target.clone(), Some(attachment.clone())), Unfit::OfAnotherGuest(target.clone()));
+            continue;
+        }
         if let Storage::File(path) | Storage::BlockDevice(path) = &storage {
             raw.insert((target.clone(), Some(attachment.clone())), path.clone());
         }

@@ -35,6 +35,10 @@ impl Stager<'_, '_> {
     ) -> anyhow::Result<PreparedActor> {
         let unfit = || format!("{} works on no disk", actor.workload);
         let traits = workload.traits().disk.with_context(unfit)?;
+        // A plan has no such cell. Of a device that is passed through the data may be the user's.
+        if let Some(why) = targets::find(target).and_then(|target| target.only_read()).filter(|_| traits.writes) {
+            return Err(Impossible(why.to_owned()).into());
+        }
         let state = actor.state().unwrap_or_else(|| traits.state());
         let role = workload.roles().last().with_context(unfit)?.name;
         let wrote = self.bed.on_target(target, move |t| t.intact().and_then(|()| t.reset(state)))??;

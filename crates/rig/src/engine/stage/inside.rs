@@ -1,6 +1,6 @@
-//! What a guest has over one of its disks for a cell: a loop device over a file in the file system that the disk holds,
-//! or bcache. It is set up before the cell by the guest's agent and taken off after it, so that each cell begins without
-//! the file's pages in the guest's cache, or with an empty cache.
+//! What a guest has over one of its disks for a cell: a loop device over a file in the file system that the disk
+//! holds, or bcache. It is set up before the cell by the guest's agent and taken off after it, so that each cell begins
+//! without the file's pages in the guest's cache, or with an empty cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -61,8 +61,10 @@ mod tests {
             .file(format!("{controller}/model"), "OCZ\n")
             .file(format!("{controller}/nvme1c1n1/size"), "2048\n")
             .file(format!("{controller}/nvme1n1/size"), "2048\n")
-            .file("/sys/bus/pci/devices/0000:00:05.0/vendor", "0x1af4\n");
+            .file("/sys/bus/pci/devices/0000:00:05.0/vendor", "0x1af4\n")
+            .file("/sys/bus/pci/devices/0000:00:06.0/nvme/nvme2/nvme0c2n1/size", "2048\n");
         assert_eq!(nvme_by_address(&guest, PciAddress::of(1)), Some("/dev/nvme1n1".into()));
         assert_eq!(nvme_by_address(&guest, PciAddress::of(2)), None);
+        assert_eq!(nvme_by_address(&guest, PciAddress::of(3)), Some("/dev/nvme0n1".into()), "the disk of a path");
     }
 }

@@ -184,6 +184,9 @@ impl Model {
                 Err(Unfit::DeviceOfItsOwn { driver: self.driver.name })
             }
             Storage::PassedThrough { .. } if asked.cache != Cache::None => Err(Unfit::NoCache(asked.cache)),
+            Storage::PassedThrough { .. } if *asked != Attachment::new(NVME.name, Cache::None, Aio::Native) => {
+                Err(Unfit::NoOptions)
+            }
             _ => Ok(()),
         }
     }

@@ -139,4 +139,12 @@ fn a_device_that_is_passed_through_is_nvme_alone() {
     let through = Attachment { cache: Cache::Writeback, ..asked("nvme", false) };
     let said = find("nvme").unwrap().fits_storage(&through, &storage).unwrap_err().to_string();
     assert!(said.contains("cache=writeback"), "{said}");
+    // So a guest has it by one attachment.
+    for other in [
+        Attachment { aio: Aio::Threads, ..asked("nvme", false) },
+        with("nvme", Options { discard: true, ..Options::default() }),
+    ] {
+        let said = find("nvme").unwrap().fits_storage(&other, &storage).unwrap_err().to_string();
+        assert!(said.contains("leave aio"), "{said}");
+    }
 }

@@ -1,5 +1,5 @@
-//! Exchanges the image, or the server with a cache, under a disk while its guest runs: QMP `blockdev-add`, `blockdev-reopen`
-//! ([`NEEDED`]), `blockdev-del`.
+//! Exchanges the image, or the server with a cache, under a disk while its guest runs: QMP `blockdev-add`,
+//! `blockdev-reopen` ([`NEEDED`]), `blockdev-del`.
 //!
 //! A disk image that a hypervisor has open must never be changed by anybody else. So where a cell
 //! needs another image, the guest's disk is pointed at it: above each image stands a node of

@@ -48,6 +48,8 @@ pub enum Unfit {
     DeviceOfItsOwn { driver: &'static str },
     #[error("cache={0}: QEMU sees no request of a device that is passed through: use none")]
     NoCache(Cache),
+    #[error("QEMU sees no request of a device that is passed through: leave aio, iothread and all options out")]
+    NoOptions,
 
     #[error(transparent)]
     Card(#[from] nics::Unfit),
