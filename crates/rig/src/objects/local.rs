@@ -116,6 +116,8 @@ impl Server {
         drop(probe);
         let mut command = Exec { keep_bytes: KEPT_BYTES, ..Exec::new(program.display().to_string()) };
         command = command.args(["--port", &address.to_string(), "--quiet", "posix"]);
+        // A disk of a guest is nothing for this host's other users.
+        command = command.args(["--dir-perms", "0700", "--file-perms", "0600"]);
         command = command.args([directory.display().to_string()]);
         command.env.insert("ROOT_ACCESS_KEY_ID".into(), key.access);
         command.env.insert("ROOT_SECRET_ACCESS_KEY".into(), key.secret);
