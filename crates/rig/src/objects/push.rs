@@ -2,14 +2,16 @@
 //! the file, so no part is ever in memory.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+
+use rustix::fs::OFlags;
 
 use super::digest::{Hasher, Sha256};
 use super::manifest::{self, Manifest};
@@ -39,7 +41,9 @@ struct Sending<'a> {
 /// # Errors
 /// Why it was not stored. What was sent is kept by the server, and the next push of the image goes on from there.
 pub fn push(store: &dyn Store, key: &str, path: &Path, ways: &Ways<'_>) -> Result<Transfer> {
-    let image = File::open(path).map_err(file_error("open", path))?;
+    // Does not wait at a pipe.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let image = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(file_error("open", path))?;
     let before = image.metadata().map_err(file_error("read", path))?;
     let size_bytes = (&image).seek(SeekFrom::End(0)).map_err(file_error("read", path))?;
     if size_bytes == 0 {
@@ -330,5 +334,14 @@ mod tests {
         }
         fs::write(&path, "").unwrap();
         assert!(matches!(push(&store, "disk", &path, &ways()), Err(Error::Empty { .. })));
+    }
+
+    #[test]
+    fn a_pipe_is_no_image_and_is_not_waited_for() {
+        let (dir, store) = (tempfile::tempdir().unwrap(), Fake::default());
+        let path = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        assert!(matches!(push(&store, "disk", &path, &ways()), Err(Error::File { what: "read", .. })));
+        assert!(store.is_tidy());
     }
 }
