@@ -224,6 +224,8 @@ fn the_store_of_this_host_needs_no_options() {
     let stored = image(&state, &push).with(0).json();
     assert_eq!(stored["is_synced"].as_bool(), Some(true), "{stored}");
     assert_eq!(fs::read(images.join("images/disk")).unwrap(), bytes);
+    let mode = |name: &str| fs::metadata(images.join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(["images", "images/disk", "images/disk.vmio.json"].map(mode), [0o700, 0o600, 0o600]);
     image(&state, &["pull", "s3://images/disk", to.to_str().unwrap()]).with(0).says(&["synced to the disk"]);
     assert_eq!(fs::read(&to).unwrap(), bytes);
     signal(first.pid(), Signal::TERM);

@@ -195,6 +195,8 @@ fn what_a_server_refuses_is_a_kind_of_error() {
     assert!(of("503 Service Unavailable", "SlowDown").is_passing());
     let hostile = of("418 Teapot", "\u{9b}31m&lt;b&gt;").to_string();
     assert!(!hostile.contains('\u{9b}') && hostile.ends_with("answers 418 31m<b>"), "{hostile}");
+    let moved = client(|_| answer("307 Temporary Redirect", "Location: http://127.0.0.1:1/elsewhere\r\n", b""));
+    assert!(matches!(moved.get("a/disk", 9), Err(Error::Status { status: 307, .. })), "it is not followed");
     // An error after a good beginning.
     let late = client(|_| answer("200 OK", "", b"\n <Error><Code>InternalError</Code></Error>"));
     let why = late.complete("a/disk", "u", &[]).unwrap_err();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::digest::Sha256;
-use super::{Error, Part, PartToSend, Result, Span, Store, Ways};
+use super::{Callbacks, Error, Part, PartToSend, Result, Span, Store};
 
 type Parts = BTreeMap<u32, (Part, Vec<u8>)>;
 type Hook = Box<dyn Fn() + Send>;
@@ -42,8 +42,8 @@ pub(super) fn image(path: &Path, size_bytes: u64, seed: u64) -> Vec<u8> {
 }
 
 /// Without waiting, and telling nothing.
-pub(super) fn ways() -> Ways<'static> {
-    Ways { pause: &|_| (), progress: &|_, _| () }
+pub(super) fn callbacks() -> Callbacks<'static> {
+    Callbacks { pause: &|_| (), progress: &|_, _| () }
 }
 
 impl Fake {

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, fsync, 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use vmio_look::require::find_program;
-use vmio_node::{Exec, Node, Process, trusted_dir};
+use vmio_node::linux::{process, sockets};
+use vmio_node::{Exec, Node, Process, Reader, trusted_dir};
 
 use super::address::Endpoint;
 use super::credentials::Credentials;
@@ -110,12 +111,14 @@ impl Server {
         let credentials = home.join(CREDENTIALS);
         let key = key(&credentials)?;
         let failed = |why: String| Error::NotStarted { why };
-        // Another program at this port would be taken for the server.
+        // Which one is free, or why the one that was named is not.
         let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|e| failed(format!("port {port}: {e}")))?;
         let address = probe.local_addr().map_err(|e| failed(e.to_string()))?;
         drop(probe);
         let mut command = Exec { keep_bytes: KEPT_BYTES, ..Exec::new(program.display().to_string()) };
         command = command.args(["--port", &address.to_string(), "--quiet", "posix"]);
+        // A disk of a guest is nothing for this host's other users.
+        command = command.args(["--dir-perms", "0700", "--file-perms", "0600"]);
         command = command.args([directory.display().to_string()]);
         command.env.insert("ROOT_ACCESS_KEY_ID".into(), key.access);
         command.env.insert("ROOT_SECRET_ACCESS_KEY".into(), key.secret);
@@ -123,14 +126,13 @@ impl Server {
         let served = Served { address, directory: directory.into() };
         let mut server = Server { served, credentials, process, record };
         let until = Instant::now() + START;
-        while TcpStream::connect_timeout(&address, POLL).is_err() {
+        while !listens(node.reader(), server.process.pid(), address.port()) {
             server.still_runs()?;
             if Instant::now() >= until {
                 return Err(failed(format!("it takes no connections after {} s", START.as_secs())));
             }
             std::thread::sleep(POLL);
         }
-        server.still_runs()?;
         server.tell(&path)?;
         Ok(server)
     }
@@ -160,6 +162,15 @@ impl Drop for Server {
         let _ = self.process.wait(Some(END));
         let _ = self.record.set_len(0);
     }
+}
+
+/// Whether a process takes connections at a port. That somebody does is not enough: another user could have taken it.
+fn listens(reader: &dyn Reader, pid: u32, port: u16) -> bool {
+    let own = process::sockets(reader, pid).unwrap_or_default();
+    sockets::tcp_files(pid).iter().any(|file| {
+        let text = reader.read_text(file).unwrap_or_default();
+        sockets::inet_sockets(&text).any(|socket| socket.listens && socket.port == port && own.contains(&socket.inode))
+    })
 }
 
 /// Key and secret of the store, which are made where they are missing.
@@ -243,6 +254,15 @@ mod tests {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(dir.path().join(SERVED), "").unwrap();
         assert_eq!(Served::find(dir.path()).unwrap(), None, "it starts just now");
+    }
+
+    #[test]
+    fn only_the_server_itself_is_taken_for_it() {
+        let (node, own) = (vmio_node::Local::new(), std::process::id());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(listens(&node, own, port) && !listens(&node, own, 1));
+        assert!(!listens(&node, std::os::unix::process::parent_id(), port), "another one's");
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::https::shown;
 const PART_BYTES: u64 = 16 << 20;
 /// Most parts of an upload (Amazon S3 User Guide, "Amazon S3 multipart upload limits").
 pub(super) const MOST_PARTS: u64 = 10_000;
+/// Largest part of an upload (the same).
+const MOST_PART_BYTES: u64 = 5 << 30;
 /// Longest manifest: [`MOST_PARTS`] digests have 670 KB.
 pub(super) const MOST_BYTES: u64 = 1 << 20;
 /// What the name of a manifest adds to that of its image.
@@ -48,6 +50,10 @@ impl Manifest {
         }
         if read.size_bytes == 0 || read.part_bytes == 0 {
             return Err("it has a size of zero".to_owned());
+        }
+        // It has that much more time to come.
+        if read.part_bytes > MOST_PART_BYTES {
+            return Err("its parts are larger than an upload can have".to_owned());
         }
         if read.part_sha256.len() as u64 != count(read.size_bytes, read.part_bytes) {
             return Err("its parts do not add up to its size".to_owned());
@@ -102,6 +108,7 @@ mod tests {
             Manifest { part_bytes: 0, ..good.clone() },
             Manifest { size_bytes: u64::MAX, ..good.clone() },
             Manifest { part_bytes: 1, ..good.clone() },
+            Manifest { part_bytes: MOST_PART_BYTES + 1, part_sha256: vec![digest.into()], ..good.clone() },
             Manifest { sha256: "x".repeat(64), ..good.clone() },
             Manifest { part_sha256: vec![digest.into(), "../".into()], ..good.clone() },
         ] {

@@ -241,7 +241,7 @@ pub struct Transfer {
 }
 
 /// How a transfer waits and tells.
-pub struct Ways<'a> {
+pub struct Callbacks<'a> {
     /// Waits before a request is repeated.
     pub pause: &'a (dyn Fn(std::time::Duration) + Sync),
     /// Told how many bytes are done, of how many.

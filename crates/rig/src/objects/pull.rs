@@ -12,8 +12,8 @@ use std::thread;
 use super::digest::{Hasher, Sha256};
 use super::manifest::{self, Manifest};
 use super::partial::Partial;
-use super::retry::patiently;
-use super::{AT_ONCE, Error, Result, Span, Store, Transfer, Ways, file_error};
+use super::retry::with_retries;
+use super::{AT_ONCE, Callbacks, Error, Result, Span, Store, Transfer, file_error};
 
 /// Bytes that are read at once of a part that is there.
 const BUFFER: usize = 1 << 20;
@@ -27,7 +27,7 @@ struct Fetching<'a> {
     path: &'a Path,
     /// Behind them nothing was ever written.
     known_bytes: u64,
-    ways: &'a Ways<'a>,
+    callbacks: &'a Callbacks<'a>,
     next: AtomicUsize,
     moved_bytes: AtomicU64,
     kept_bytes: AtomicU64,
@@ -40,15 +40,21 @@ struct Fetching<'a> {
 ///
 /// # Errors
 /// Why there is no file. What was fetched is kept beside it, and the next pull goes on from there.
-pub fn pull(store: &dyn Store, key: &str, target: &Path, pinned: Option<&str>, ways: &Ways<'_>) -> Result<Transfer> {
+pub fn pull(
+    store: &dyn Store,
+    key: &str,
+    target: &Path,
+    pinned: Option<&str>,
+    callbacks: &Callbacks<'_>,
+) -> Result<Transfer> {
     let name = manifest::key(key);
-    let text = patiently(ways.pause, |_| store.get(&name, manifest::MOST_BYTES))?;
+    let text = with_retries(callbacks.pause, |_| store.get(&name, manifest::MOST_BYTES))?;
     let manifest_sha256 = Sha256::of(&text).hex();
     if pinned.is_some_and(|pinned| !pinned.eq_ignore_ascii_case(&manifest_sha256)) {
         return Err(Error::OtherManifest { what: name, found: manifest_sha256 });
     }
     let manifest = Manifest::read(&text).map_err(|why| Error::Manifest { what: name.clone(), why })?;
-    let size_bytes = patiently(ways.pause, |_| store.size(key))?;
+    let size_bytes = with_retries(callbacks.pause, |_| store.size(key))?;
     if size_bytes != manifest.size_bytes {
         let why = format!("{size_bytes} bytes instead of {}", manifest.size_bytes);
         return Err(Error::Corrupt { what: key.to_owned(), why });
@@ -61,7 +67,7 @@ pub fn pull(store: &dyn Store, key: &str, target: &Path, pinned: Option<&str>, w
         file: &partial.file,
         path: &partial.path,
         known_bytes: partial.known_bytes,
-        ways,
+        callbacks,
         next: AtomicUsize::new(0),
         moved_bytes: AtomicU64::new(0),
         kept_bytes: AtomicU64::new(0),
@@ -102,12 +108,12 @@ impl Fetching<'_> {
         let counter = if from < self.known_bytes && self.is_there(span, digest)? {
             &self.kept_bytes
         } else {
-            patiently(self.ways.pause, |before| self.fetch(at, span, digest, before))?;
+            with_retries(self.callbacks.pause, |before| self.fetch(at, span, digest, before))?;
             &self.moved_bytes
         };
         counter.fetch_add(span.bytes, Ordering::Relaxed);
         let done = self.kept_bytes.load(Ordering::Relaxed) + self.moved_bytes.load(Ordering::Relaxed);
-        (self.ways.progress)(done, size_bytes);
+        (self.callbacks.progress)(done, size_bytes);
         Ok(())
     }
 
@@ -157,7 +163,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::path::PathBuf;
 
-    use super::super::fake::{Fake, image, ways};
+    use super::super::fake::{Fake, callbacks, image};
     use super::super::push;
     use super::*;
 
@@ -168,7 +174,7 @@ mod tests {
         let (dir, store) = (tempfile::tempdir().unwrap(), Fake::default());
         let from = dir.path().join("from");
         let bytes = image(&from, 2 * PART + 9, 1);
-        push(&store, "disk", &from, &ways()).unwrap();
+        push(&store, "disk", &from, &callbacks()).unwrap();
         let to = dir.path().join("to");
         (dir, store, bytes, to)
     }
@@ -180,13 +186,13 @@ mod tests {
     #[test]
     fn an_image_is_fetched_whole_and_never_over_another_file() {
         let (_dir, store, bytes, to) = stored();
-        let done = pull(&store, "disk", &to, None, &ways()).unwrap();
+        let done = pull(&store, "disk", &to, None, &callbacks()).unwrap();
         assert_eq!((done.moved_bytes, done.kept_bytes), (bytes.len() as u64, 0));
         assert_eq!(fs::read(&to).unwrap(), bytes);
         assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o600);
         assert!(!partial(&to).exists());
-        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::Exists { .. })));
-        let missing = pull(&store, "none", &to.with_file_name("other"), None, &ways());
+        assert!(matches!(pull(&store, "disk", &to, None, &callbacks()), Err(Error::Exists { .. })));
+        let missing = pull(&store, "none", &to.with_file_name("other"), None, &callbacks());
         assert!(matches!(missing, Err(Error::NotThere { .. })), "{missing:?}");
     }
 
@@ -194,14 +200,14 @@ mod tests {
     fn what_is_there_is_not_fetched_again_unless_it_is_wrong() {
         let (_dir, store, bytes, to) = stored();
         store.cut_after(1);
-        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::Unreachable { .. })));
+        assert!(matches!(pull(&store, "disk", &to, None, &callbacks()), Err(Error::Unreachable { .. })));
         assert!(!to.exists() && partial(&to).exists());
         store.mend();
         // Of the three parts two are there, one of them with a byte that is wrong.
         let mut two = bytes[..usize::try_from(2 * PART).unwrap()].to_owned();
         two[7] ^= 1;
         fs::write(partial(&to), &two).unwrap();
-        let done = pull(&store, "disk", &to, None, &ways()).unwrap();
+        let done = pull(&store, "disk", &to, None, &callbacks()).unwrap();
         assert_eq!((done.moved_bytes, done.kept_bytes), (PART + 9, PART));
         assert_eq!(fs::read(&to).unwrap(), bytes);
     }
@@ -210,12 +216,12 @@ mod tests {
     fn an_object_that_is_not_what_its_manifest_says_becomes_no_file() {
         let (_dir, store, _, to) = stored();
         store.spoil("disk");
-        let why = pull(&store, "disk", &to, None, &ways()).unwrap_err();
+        let why = pull(&store, "disk", &to, None, &callbacks()).unwrap_err();
         assert!(matches!(&why, Error::Corrupt { why, .. } if why == "part 1 of 3 has another digest"), "{why}");
         store.shorten("disk");
-        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::Corrupt { .. })));
+        assert!(matches!(pull(&store, "disk", &to, None, &callbacks()), Err(Error::Corrupt { .. })));
         store.spoil("disk.vmio.json");
-        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::Manifest { .. })));
+        assert!(matches!(pull(&store, "disk", &to, None, &callbacks()), Err(Error::Manifest { .. })));
         assert!(!to.exists());
     }
 
@@ -225,13 +231,13 @@ mod tests {
         let pinned = Sha256::of(&store.object("disk.vmio.json")).hex();
         let other = to.with_file_name("other");
         image(&other, 2 * PART + 9, 2);
-        let pushed = push(&store, "disk", &other, &ways()).unwrap();
+        let pushed = push(&store, "disk", &other, &callbacks()).unwrap();
         assert_ne!(pushed.manifest_sha256, pinned);
-        let why = pull(&store, "disk", &to, Some(&pinned), &ways()).unwrap_err();
+        let why = pull(&store, "disk", &to, Some(&pinned), &callbacks()).unwrap_err();
         assert!(matches!(&why, Error::OtherManifest { found, .. } if *found == pushed.manifest_sha256), "{why}");
         fs::write(&other, &bytes).unwrap();
-        push(&store, "disk", &other, &ways()).unwrap();
-        let done = pull(&store, "disk", &to, Some(&pinned.to_uppercase()), &ways()).unwrap();
+        push(&store, "disk", &other, &callbacks()).unwrap();
+        let done = pull(&store, "disk", &to, Some(&pinned.to_uppercase()), &callbacks()).unwrap();
         assert_eq!(done.manifest_sha256, pinned);
     }
 
@@ -241,14 +247,14 @@ mod tests {
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         let zeros = File::create(&from).unwrap();
         zeros.set_len(2 * PART).unwrap();
-        push(&store, "disk", &from, &ways()).unwrap();
-        pull(&store, "disk", &to, None, &ways()).unwrap();
+        push(&store, "disk", &from, &callbacks()).unwrap();
+        pull(&store, "disk", &to, None, &callbacks()).unwrap();
         let made = fs::metadata(&to).unwrap();
         assert!(made.len() == 2 * PART && made.blocks() < 16, "{} blocks", made.blocks());
         let again = dir.path().join("again");
         fs::write(again.with_file_name(".again.vmio-partial"), b"left over").unwrap();
         fs::set_permissions(again.with_file_name(".again.vmio-partial"), fs::Permissions::from_mode(0o600)).unwrap();
-        pull(&store, "disk", &again, None, &ways()).unwrap();
+        pull(&store, "disk", &again, None, &callbacks()).unwrap();
         assert!(fs::read(&again).unwrap().iter().all(|byte| *byte == 0));
     }
 
@@ -258,22 +264,22 @@ mod tests {
         let elsewhere = dir.path().join("elsewhere");
         fs::write(&elsewhere, "kept").unwrap();
         symlink(&elsewhere, partial(&to)).unwrap();
-        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::File { .. })));
+        assert!(matches!(pull(&store, "disk", &to, None, &callbacks()), Err(Error::File { .. })));
         fs::remove_file(partial(&to)).unwrap();
         fs::write(partial(&to), "").unwrap();
         fs::set_permissions(partial(&to), fs::Permissions::from_mode(0o644)).unwrap();
-        let open = pull(&store, "disk", &to, None, &ways()).unwrap_err();
+        let open = pull(&store, "disk", &to, None, &callbacks()).unwrap_err();
         assert!(matches!(open, Error::Foreign { why: "others may read or write it", .. }), "{open}");
         fs::remove_file(partial(&to)).unwrap();
         fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o600)).unwrap();
         fs::hard_link(&elsewhere, partial(&to)).unwrap();
-        let linked = pull(&store, "disk", &to, None, &ways()).unwrap_err();
+        let linked = pull(&store, "disk", &to, None, &callbacks()).unwrap_err();
         assert!(matches!(linked, Error::Foreign { why: "it has a second name", .. }), "{linked}");
         assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "kept");
         fs::remove_file(partial(&to)).unwrap();
         let held = Partial::open(&to).unwrap();
-        assert!(matches!(pull(&store, "disk", &to, None, &ways()), Err(Error::Busy { .. })));
+        assert!(matches!(pull(&store, "disk", &to, None, &callbacks()), Err(Error::Busy { .. })));
         drop(held);
-        pull(&store, "disk", &to, None, &ways()).unwrap();
+        pull(&store, "disk", &to, None, &callbacks()).unwrap();
     }
 }

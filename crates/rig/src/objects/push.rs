@@ -2,19 +2,21 @@
 //! the file, so no part is ever in memory.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use rustix::fs::OFlags;
+
 use super::digest::{Hasher, Sha256};
 use super::manifest::{self, Manifest};
-use super::retry::patiently;
-use super::{AT_ONCE, Error, Part, PartToSend, Result, Span, Store, Transfer, Ways, file_error};
+use super::retry::with_retries;
+use super::{AT_ONCE, Callbacks, Error, Part, PartToSend, Result, Span, Store, Transfer, file_error};
 
 /// Bytes that are read at once for the digests.
 const BUFFER: usize = 1 << 20;
@@ -27,7 +29,7 @@ struct Sending<'a> {
     image: &'a File,
     path: &'a Path,
     size_bytes: u64,
-    ways: &'a Ways<'a>,
+    callbacks: &'a Callbacks<'a>,
     sent: Mutex<BTreeMap<u32, Part>>,
     done_bytes: AtomicU64,
     failed: Mutex<Option<Error>>,
@@ -38,20 +40,22 @@ struct Sending<'a> {
 ///
 /// # Errors
 /// Why it was not stored. What was sent is kept by the server, and the next push of the image goes on from there.
-pub fn push(store: &dyn Store, key: &str, path: &Path, ways: &Ways<'_>) -> Result<Transfer> {
-    let image = File::open(path).map_err(file_error("open", path))?;
+pub fn push(store: &dyn Store, key: &str, path: &Path, callbacks: &Callbacks<'_>) -> Result<Transfer> {
+    // Does not wait at a pipe.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let image = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(file_error("open", path))?;
     let before = image.metadata().map_err(file_error("read", path))?;
     let size_bytes = (&image).seek(SeekFrom::End(0)).map_err(file_error("read", path))?;
     if size_bytes == 0 {
         return Err(Error::Empty { path: path.into() });
     }
-    let again = ways.pause;
-    let upload = match patiently(again, |_| store.unfinished(key))? {
+    let pause = callbacks.pause;
+    let upload = match with_retries(pause, |_| store.unfinished(key))? {
         Some(upload) => upload,
-        None => patiently(again, |_| store.begin(key))?,
+        None => with_retries(pause, |_| store.begin(key))?,
     };
     let there: BTreeMap<u32, Part> =
-        patiently(again, |_| store.parts(key, &upload))?.into_iter().map(|part| (part.number, part)).collect();
+        with_retries(pause, |_| store.parts(key, &upload))?.into_iter().map(|part| (part.number, part)).collect();
     let sending = Sending {
         store,
         key,
@@ -59,7 +63,7 @@ pub fn push(store: &dyn Store, key: &str, path: &Path, ways: &Ways<'_>) -> Resul
         image: &image,
         path,
         size_bytes,
-        ways,
+        callbacks,
         sent: Mutex::default(),
         done_bytes: AtomicU64::new(0),
         failed: Mutex::default(),
@@ -74,9 +78,9 @@ pub fn push(store: &dyn Store, key: &str, path: &Path, ways: &Ways<'_>) -> Resul
     if state(&before) != state(&after) {
         return Err(Error::Changed { path: path.into() });
     }
-    patiently(again, |_| store.complete(key, &upload, &parts))?;
+    with_retries(pause, |_| store.complete(key, &upload, &parts))?;
     let mut is_synced = store.sync(key)?;
-    let stored = patiently(again, |_| store.size(key))?;
+    let stored = with_retries(pause, |_| store.size(key))?;
     if stored != size_bytes {
         let why = format!("{stored} bytes instead of {size_bytes}");
         return Err(Error::Corrupt { what: key.to_owned(), why });
@@ -84,7 +88,7 @@ pub fn push(store: &dyn Store, key: &str, path: &Path, ways: &Ways<'_>) -> Resul
     let text =
         serde_json::to_vec(&manifest).map_err(|e| Error::Manifest { what: key.to_owned(), why: e.to_string() })?;
     let name = manifest::key(key);
-    patiently(again, |_| store.put(&name, &text))?;
+    with_retries(pause, |_| store.put(&name, &text))?;
     is_synced &= store.sync(&name)?;
     let manifest_sha256 = Sha256::of(&text).hex();
     Ok(Transfer { moved_bytes: size_bytes - kept_bytes, kept_bytes, is_synced, manifest, manifest_sha256 })
@@ -177,7 +181,7 @@ impl Sending<'_> {
     }
 
     fn send(&self, part: &PartToSend) -> Result<Part> {
-        patiently(self.ways.pause, |_| {
+        with_retries(self.callbacks.pause, |_| {
             let mut bytes = Bytes::new(self.image, part.span);
             let sent = self.store.put_part(self.key, self.upload, part, &mut bytes);
             match (sent, bytes.failed) {
@@ -210,7 +214,7 @@ impl Sending<'_> {
 
     fn tell(&self, bytes: u64) {
         let done = self.done_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        (self.ways.progress)(done, self.size_bytes);
+        (self.callbacks.progress)(done, self.size_bytes);
     }
 }
 
@@ -258,7 +262,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
 
-    use super::super::fake::{Fake, image, ways};
+    use super::super::fake::{Fake, callbacks, image};
     use super::*;
 
     const PART: u64 = 16 << 20;
@@ -268,7 +272,7 @@ mod tests {
         let (dir, store) = (tempfile::tempdir().unwrap(), Fake::default());
         let path = dir.path().join("disk");
         let bytes = image(&path, 2 * PART + 5, 1);
-        let done = push(&store, "a/disk", &path, &ways()).unwrap();
+        let done = push(&store, "a/disk", &path, &callbacks()).unwrap();
         assert_eq!((done.moved_bytes, done.kept_bytes), (2 * PART + 5, 0));
         assert_eq!(store.object("a/disk"), bytes);
         let manifest = Manifest::read(&store.object("a/disk.vmio.json")).unwrap();
@@ -284,21 +288,21 @@ mod tests {
         let bytes = image(&path, 3 * PART, 1);
         // Cut for good after two parts.
         store.cut_after(2);
-        assert!(matches!(push(&store, "disk", &path, &ways()), Err(Error::Unreachable { .. })));
+        assert!(matches!(push(&store, "disk", &path, &callbacks()), Err(Error::Unreachable { .. })));
         assert!(
             store.find("disk").is_none() && store.find("disk.vmio.json").is_none(),
             "only whole images have a name"
         );
         store.mend();
-        let done = push(&store, "disk", &path, &ways()).unwrap();
+        let done = push(&store, "disk", &path, &callbacks()).unwrap();
         assert_eq!((done.moved_bytes, done.kept_bytes), (PART, 2 * PART));
         assert_eq!(store.object("disk"), bytes);
         // Parts of another image are not taken for those of this one.
         store.cut_after(2);
-        push(&store, "disk", &path, &ways()).unwrap_err();
+        push(&store, "disk", &path, &callbacks()).unwrap_err();
         store.mend();
         let other = image(&path, 3 * PART, 2);
-        assert_eq!(push(&store, "disk", &path, &ways()).unwrap().kept_bytes, 0);
+        assert_eq!(push(&store, "disk", &path, &callbacks()).unwrap().kept_bytes, 0);
         assert_eq!(store.object("disk"), other);
     }
 
@@ -308,10 +312,10 @@ mod tests {
         let path = dir.path().join("disk");
         let bytes = image(&path, 2 * PART, 1);
         store.fail_next(2, || Error::Late { server: "S".into() });
-        push(&store, "disk", &path, &ways()).unwrap();
+        push(&store, "disk", &path, &callbacks()).unwrap();
         assert_eq!(store.object("disk"), bytes);
         store.fail_next(99, || Error::Full { server: "S".into(), code: "InsufficientStorage".into() });
-        assert!(matches!(push(&store, "new", &path, &ways()), Err(Error::Full { .. })));
+        assert!(matches!(push(&store, "new", &path, &callbacks()), Err(Error::Full { .. })));
         assert!(store.find("new").is_none());
     }
 
@@ -324,11 +328,20 @@ mod tests {
             image(&path, PART, 1);
             let (file, bytes) = (path.clone(), written.to_owned());
             store.before_part(move || fs::write(&file, &bytes).unwrap());
-            let why = push(&store, "disk", &path, &ways()).unwrap_err();
+            let why = push(&store, "disk", &path, &callbacks()).unwrap_err();
             assert!(matches!(why, Error::Changed { .. }), "{why}");
             assert!(store.find("disk").is_none());
         }
         fs::write(&path, "").unwrap();
-        assert!(matches!(push(&store, "disk", &path, &ways()), Err(Error::Empty { .. })));
+        assert!(matches!(push(&store, "disk", &path, &callbacks()), Err(Error::Empty { .. })));
+    }
+
+    #[test]
+    fn a_pipe_is_no_image_and_is_not_waited_for() {
+        let (dir, store) = (tempfile::tempdir().unwrap(), Fake::default());
+        let path = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        assert!(matches!(push(&store, "disk", &path, &callbacks()), Err(Error::File { what: "read", .. })));
+        assert!(store.is_tidy());
     }
 }

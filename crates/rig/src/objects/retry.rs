@@ -9,7 +9,7 @@ const ATTEMPTS: u32 = 6;
 const FIRST: Duration = Duration::from_millis(500);
 
 /// Repeats a request while its error may pass. The closure is told how often it was made before.
-pub(super) fn patiently<T>(pause: &dyn Fn(Duration), mut request: impl FnMut(u32) -> Result<T>) -> Result<T> {
+pub(super) fn with_retries<T>(pause: &dyn Fn(Duration), mut request: impl FnMut(u32) -> Result<T>) -> Result<T> {
     let mut wait = FIRST;
     for before in 0..ATTEMPTS - 1 {
         match request(before) {
@@ -31,7 +31,7 @@ mod tests {
         let waits = RefCell::new(Vec::new());
         let late = || Err(Error::Late { server: "S".into() });
         let pause = |wait: Duration| waits.borrow_mut().push(wait.as_millis() as u64);
-        let got = patiently(&pause, |before| if before < passing { late() } else { last() });
+        let got = with_retries(&pause, |before| if before < passing { late() } else { last() });
         (got, waits.into_inner())
     }
 

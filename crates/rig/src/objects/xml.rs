@@ -1,8 +1,14 @@
 //! The XML of S3 (Amazon S3 API Reference): answers to requests on uploads in parts, and errors.
 
-use roxmltree::{Document, Node};
+use roxmltree::{Document, Node, ParsingOptions};
 
 use super::Part;
+
+/// Most nodes of an answer, which take memory: a list of 1000 uploads has some 40 each.
+const MOST_NODES: u32 = 100_000;
+/// Most quotation marks. An attribute has two, and all attributes of an element are compared with each other. A list of
+/// 1000 parts has two in each ETag.
+const MOST_QUOTES: usize = 10_000;
 
 /// An upload that was begun.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +38,11 @@ fn root<'a, 'input>(document: &'a Document<'input>, name: &str) -> Result<Node<'
 }
 
 fn parse(answer: &str) -> Result<Document<'_>, String> {
-    Document::parse(answer).map_err(|e| e.to_string())
+    if answer.bytes().filter(|byte| matches!(byte, b'"' | b'\'')).count() > MOST_QUOTES {
+        return Err("it has too many attributes".to_owned());
+    }
+    let options = ParsingOptions { nodes_limit: MOST_NODES, ..ParsingOptions::default() };
+    Document::parse_with_options(answer, options).map_err(|e| e.to_string())
 }
 
 /// Code of an error.
@@ -147,5 +157,14 @@ mod tests {
             assert!(unfinished(bad).is_err(), "{bad}");
         }
         assert_eq!(code("<html>"), None);
+        // What would take long, or much memory.
+        let attributes: String = (0..MOST_QUOTES).map(|n| format!(" a{n}=''")).collect();
+        for bad in [
+            format!("<ListPartsResult{attributes}/>"),
+            format!("<ListPartsResult>{}</ListPartsResult>", "<a/>".repeat(MOST_NODES as usize)),
+            "<!DOCTYPE a [<!ENTITY b 'c'>]><ListPartsResult>&b;</ListPartsResult>".to_owned(),
+        ] {
+            assert!(parts(&bad).is_err(), "{bad:.60}");
+        }
     }
 }

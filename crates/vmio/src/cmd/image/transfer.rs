@@ -7,7 +7,7 @@ use std::time::Instant;
 use vmio_model::failure::{Exit, Failure};
 use vmio_node::Local;
 use vmio_rig::objects::{
-    self, Client, Connection, Credentials, Endpoint, Error, Manifest, Served, Store as _, Url, Ways,
+    self, Callbacks, Client, Connection, Credentials, Endpoint, Error, Manifest, Served, Store as _, Url,
 };
 
 use super::serve;
@@ -113,7 +113,7 @@ pub fn push(args: &Push, context: &Context) -> Outcome {
         client.make_bucket().map_err(failed)?;
     }
     let began = Instant::now();
-    let done = objects::push(&client, url.key(), &args.image, &ways()).map_err(failed)?;
+    let done = objects::push(&client, url.key(), &args.image, &callbacks()).map_err(failed)?;
     tell("stored", &args.image, &url, &done, began, context)
 }
 
@@ -123,7 +123,7 @@ pub fn pull(args: &Pull, context: &Context) -> Outcome {
     let failed = |why| failed(&format!("{at} was not fetched to {file}"), why);
     let (client, url) = args.server.connect(at, context).map_err(failed)?;
     let began = Instant::now();
-    let done = objects::pull(&client, url.key(), &args.file, args.manifest.as_deref(), &ways()).map_err(failed)?;
+    let done = objects::pull(&client, url.key(), &args.file, args.manifest.as_deref(), &callbacks()).map_err(failed)?;
     tell("fetched", &args.file, &url, &done, began, context)
 }
 
@@ -159,8 +159,8 @@ impl Server {
 }
 
 /// Waits, and tells how far it is on a terminal.
-fn ways() -> Ways<'static> {
-    Ways {
+fn callbacks() -> Callbacks<'static> {
+    Callbacks {
         pause: &|wait| {
             term::transient("the server does not answer; asking again");
             thread::sleep(wait);
