@@ -31,8 +31,9 @@ impl Watched {
             let what = format!("the latency histograms of {} cannot be used: {why}", guest.name);
             Failure::new(Exit::Precondition, what).help("leave out --histograms: --qmp tells the means")
         };
-        let histograms = Histograms::of(&guest.name, pid, monitor).map_err(refused)?;
+        // First, since those that a killed vmio left on would be taken for another program's.
         let journals = context.recovered_journals()?;
+        let histograms = Histograms::of(&guest.name, pid, monitor).map_err(refused)?;
         let journal = Arc::new(Journal::open(&journals, &format!("explain-{}", std::process::id()))?);
         let stopping = signals::on_signal({
             let journal = Arc::clone(&journal);
