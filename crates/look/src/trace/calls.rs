@@ -172,7 +172,8 @@ impl CallTrace {
         (!self.rings).then_some(OF_RINGS[0])
     }
 
-    /// Requests since the start that could not be counted, since more were under way than the map has room for.
+    /// Requests since the start that could not be counted, since a map was full. Those that made room for others while they
+    /// were under way are not among them.
     pub fn lost(&self) -> u64 {
         not_counted(&self.object)
     }

@@ -21,7 +21,8 @@ pub struct Asked {
     pub times: Times,
 }
 
-/// Where the mean time of these requests goes, in seconds. The parts add up to it.
+/// Where the mean time of these requests goes, in seconds. The parts add up to it; the first one is below zero, by at most
+/// 2 % of the whole, where the clocks or windows of the others differ by more than it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "HostTimes")]
 pub struct Split {
@@ -149,7 +150,8 @@ fn split(calls: &Calls, moved: &Calls, below: &Transfer) -> Result<Split, Why> {
     }
     // One there is several of theirs. Flushes move nothing, so they make the mean size smaller only there.
     let size = calls.done as f64 / moved.number().max(1) as f64;
-    if requests >= FEW * number && below.bytes as f64 / requests > SAME * size {
+    let few = requests < FEW * number && (below.bytes as f64) < FEW * calls.done as f64;
+    if !few && below.bytes as f64 / requests > SAME * size {
         return Err(Why::OtherSize);
     }
     if queue + device > calls.seconds * (1.0 + CLOCKS) {
@@ -225,6 +227,7 @@ mod tests {
         assert_eq!(why(made(200, 150), below(400, 2048, 0, 50)), Some(Why::MoreRequests), "each is split");
         assert_eq!(why(made(200, 150), below(200, 65536, 0, 50)), Some(Why::MoreRequests), "read-ahead");
         assert_eq!(why(made(200, 150), below(50, 16384, 0, 50)), Some(Why::OtherSize), "merged");
+        assert_eq!(why(made(1000, 50), below(2, 1 << 20, 0, 50)), Some(Why::OtherSize), "few and large: written back");
         assert_eq!(why(made(200, 150), below(200, 4096, 100, 100)), Some(Why::NotWaitedFor));
         let (load, mut elsewhere) = (made(9, 100), guest(Transfer::default(), Transfer::default()));
         elsewhere.disk_source = DiskSource::None;

@@ -81,12 +81,13 @@ impl LiveHypervisor {
     }
 }
 
-/// What the hypervisor counted in so many seconds, with what it asked of the host meanwhile (`None` where that is not
-/// seen). `None` if nothing was counted.
-pub fn hypervisor(counts: &HypervisorCounts, asked: Option<&CallLoad>, seconds: f64) -> Option<LiveHypervisor> {
-    let part = |counted: &Requests, calls: Option<&Calls>| {
+/// What the hypervisor counted in so many seconds, with what it asked of the host in so many (`None` where that is not
+/// seen): the two began and ended apart. `None` if nothing was counted.
+pub fn hypervisor(counts: &HypervisorCounts, seconds: f64, asked: Option<(&CallLoad, f64)>) -> Option<LiveHypervisor> {
+    let part = |counted: &Requests, calls: Option<(&Calls, f64)>| {
         let number = Some(counted.requests).filter(|n| *n > 0 && seconds > 0.0)? as f64;
-        let own = own(counted, calls, asked.is_some_and(|asked| asked.submissions.number() > 0));
+        let only_handed_over = asked.is_some_and(|(load, _)| load.submissions.number() > 0);
+        let own = if only_handed_over { Err(Why::EndNotSeen) } else { own(counted, seconds, calls) };
         Some(HypervisorPart {
             per_second: number / seconds,
             request_bytes: counted.bytes as f64 / number,
@@ -97,25 +98,28 @@ pub fn hypervisor(counts: &HypervisorCounts, asked: Option<&CallLoad>, seconds: 
             untimed: own.err(),
         })
     };
-    let changes = asked.map(CallLoad::changes);
-    let reads = part(&counts.reads, asked.map(|asked| &asked.reads));
-    let writes = part(&counts.writes, changes.as_ref());
+    let changes = asked.map(|(load, seconds)| (load.changes(), seconds));
+    let reads = part(&counts.reads, asked.map(|(load, seconds)| (&load.reads, seconds)));
+    let writes = part(&counts.writes, changes.as_ref().map(|(calls, seconds)| (calls, *seconds)));
     (reads.is_some() || writes.is_some()).then_some(LiveHypervisor { reads, writes })
 }
 
 /// Seconds of one request that the calls do not take. It waits for each of them, unless they are split, or the calls are
-/// others' or go on behind its back. Means are compared: both are counted in windows that differ a little.
-fn own(counted: &Requests, calls: Option<&Calls>, only_handed_over: bool) -> Result<f64, Why> {
-    let calls = calls.ok_or(Why::NotSeen)?;
-    if only_handed_over {
-        return Err(Why::EndNotSeen);
-    }
+/// others' or go on behind its back. Means and rates are compared, since the two were counted in windows of their own.
+fn own(counted: &Requests, seconds: f64, asked: Option<(&Calls, f64)>) -> Result<f64, Why> {
+    let (calls, watched) = asked.filter(|(_, watched)| *watched > 0.0).ok_or(Why::NotSeen)?;
     let (requests, made) = (counted.requests as f64, calls.number() as f64);
-    if made > SAME * requests {
+    // Calls for one request.
+    let each = (made / watched) / (requests / seconds);
+    if each > SAME {
         return Err(Why::MoreRequests);
     }
+    // It also asks in a way that is not seen, or one call serves several requests.
+    if each * SAME < 1.0 {
+        return Err(Why::NotSeen);
+    }
     let whole = counted.request_seconds / requests;
-    let below = if made > 0.0 { calls.seconds / made * (made / requests).min(1.0) } else { 0.0 };
+    let below = calls.seconds / made * each.min(1.0);
     if below > whole * (1.0 + CLOCKS) { Err(Why::NotWaitedFor) } else { Ok(whole - below) }
 }
 
@@ -136,7 +140,7 @@ mod tests {
 
     fn reads(requests: Requests, asked: Option<CallLoad>) -> HypervisorPart {
         let counts = HypervisorCounts { reads: requests, ..HypervisorCounts::default() };
-        hypervisor(&counts, asked.as_ref(), 2.0).unwrap().reads.unwrap()
+        hypervisor(&counts, 2.0, asked.as_ref().map(|asked| (asked, 2.0))).unwrap().reads.unwrap()
     }
 
     #[test]
@@ -146,14 +150,16 @@ mod tests {
         assert_eq!((part.per_second, part.request_bytes, part.untimed), (100.0, 4096.0, None));
         assert!((part.whole_seconds - 150e-6).abs() < 1e-12 && (part.own_seconds.unwrap() - 50e-6).abs() < 1e-12);
         let counts = HypervisorCounts { reads: counted(200, 150), ..HypervisorCounts::default() };
-        let both = hypervisor(&counts, Some(&asked), 2.0).unwrap();
+        let both = hypervisor(&counts, 2.0, Some((&asked, 2.0))).unwrap();
         assert!((both.own_ratio().unwrap() - 1.0 / 3.0).abs() < 1e-9, "{both:?}");
         let mut latency = Latency::default();
         (0..200).for_each(|_| latency.add(150));
         let told = both.with(&[latency, Latency::default()]).reads.unwrap();
         assert!((told.p99_seconds.unwrap() / 150e-6 - 1.0).abs() < 0.25, "{told:?}");
-        // What QEMU's own cache answers asks nothing of the host.
-        assert!((reads(counted(10, 5), Some(CallLoad::default())).own_seconds.unwrap() - 5e-6).abs() < 1e-12);
+        // Its counters began a second before the calls: the same requests a second.
+        let counts = HypervisorCounts { reads: counted(300, 150), ..HypervisorCounts::default() };
+        let apart = hypervisor(&counts, 3.0, Some((&asked, 2.0))).unwrap().reads.unwrap();
+        assert!(apart.per_second == 100.0 && (apart.own_seconds.unwrap() - 50e-6).abs() < 1e-12, "{apart:?}");
     }
 
     #[test]
@@ -161,12 +167,14 @@ mod tests {
         let why = |load: CallLoad| reads(counted(200, 150), Some(load)).untimed;
         let of_reads = |reads| CallLoad { reads, ..CallLoad::default() };
         assert_eq!(reads(counted(200, 150), None).untimed, Some(Why::NotSeen));
+        assert_eq!(why(CallLoad::default()), Some(Why::NotSeen), "storage in the hypervisor, or an unseen way to ask");
+        assert_eq!(why(of_reads(calls(100, 50))), Some(Why::NotSeen), "half of them");
         assert_eq!(why(of_reads(calls(300, 50))), Some(Why::MoreRequests));
         assert_eq!(why(of_reads(calls(200, 160))), Some(Why::NotWaitedFor));
         let longer = reads(counted(200, 150), Some(of_reads(calls(220, 100)))).own_seconds.unwrap();
         assert!((longer - 50e-6).abs() < 1e-12, "the calls were counted a little longer: {longer}");
         assert_eq!(why(CallLoad { submissions: calls(20, 5), ..CallLoad::default() }), Some(Why::EndNotSeen));
-        assert_eq!(hypervisor(&HypervisorCounts::default(), None, 1.0), None, "nothing was counted");
+        assert_eq!(hypervisor(&HypervisorCounts::default(), 1.0, None), None, "nothing was counted");
     }
 
     #[test]

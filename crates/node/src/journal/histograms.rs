@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -44,7 +45,7 @@ impl Histograms {
         let mut all = Self { guest: guest.to_owned(), monitor, pid, start_ticks, disks: Vec::new() };
         let answer = all.open()?.execute(QUERY, json!({})).map_err(|e| e.to_string())?;
         if entries(&answer).any(|entry| READS.iter().chain(&CHANGES).any(|name| entry["stats"].get(name).is_some())) {
-            return Err("its latency histograms are on already: somebody else reads them".to_owned());
+            return Err("its latency histograms are on already: another program reads them".to_owned());
         }
         all.disks = entries(&answer).filter_map(named).collect();
         Ok(all)
@@ -73,9 +74,11 @@ impl Histograms {
         let sum = |names: &[&str]| {
             let mut sum: Vec<u64> = Vec::new();
             for histogram in own.iter().flat_map(|entry| names.iter().map(move |name| &entry["stats"][*name])) {
-                let bins = histogram["bins"].as_array().map_or(&[][..], Vec::as_slice);
+                let bins = histogram["bins"].as_array().map(Vec::as_slice).unwrap_or_default();
                 sum.resize(sum.len().max(bins.len()), 0);
-                sum.iter_mut().zip(bins).for_each(|(sum, bin)| *sum += bin.as_u64().unwrap_or(0));
+                for (sum, bin) in sum.iter_mut().zip(bins) {
+                    *sum = sum.saturating_add(bin.as_u64().unwrap_or(0));
+                }
             }
             sum
         };
@@ -110,6 +113,11 @@ impl Histograms {
 
     fn open(&self) -> Result<Qmp, String> {
         let stream = machine::connect(&self.monitor).map_err(|e| format!("cannot connect to its monitor: {e}"))?;
+        // The path is in the hands of the guest's owner, and may lead elsewhere by now.
+        let peer = socket_peercred(&stream).map_err(|e| format!("cannot see whose monitor it is: {e}"))?;
+        if i64::from(peer.pid.as_raw_pid()) != i64::from(self.pid) {
+            return Err("another process listens on its monitor's path".to_owned());
+        }
         Qmp::within(LIMIT, None, &self.guest, stream).map_err(|e| e.to_string())
     }
 }
@@ -204,8 +212,11 @@ mod tests {
         let at = dir.path().join("m");
         let qemu = monitor(&at, vec![vec![json!([disk("d0", json!({"wr_latency_histogram": {}}))])]]);
         let why = Histograms::of("web1", std::process::id(), at.clone()).unwrap_err();
-        assert!(why.contains("somebody else"), "{why}");
+        assert!(why.contains("another program"), "{why}");
         qemu.join().unwrap();
+        let _listener = UnixListener::bind(dir.path().join("other")).unwrap();
+        let why = Histograms::of("web1", 1, dir.path().join("other")).unwrap_err();
+        assert!(why.contains("another process"), "{why}");
         let ended = Histograms { guest: "web1".into(), monitor: at, pid: 0, start_ticks: 1, disks: vec!["d0".into()] };
         ended.undo().unwrap();
         let living = Histograms {

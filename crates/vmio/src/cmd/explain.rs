@@ -28,8 +28,8 @@ mod histograms;
 
 const EXAMPLES: &str = "\
 Examples:
-  vmio explain last            the disk and network cells of the newest run, from
-                               the store
+  vmio explain last            the disk and network cells of the newest run,
+                               from the store
   vmio explain 7 --cell rand-read-1
                                a cell of run 7 with all its layers
   vmio explain web1            a running guest, watched for 10 s from outside
@@ -172,7 +172,7 @@ fn since(
     (before, began): (HypervisorCounts, Instant),
 ) -> Result<(HypervisorCounts, f64), String> {
     let now = counted(local, guest)?;
-    let anew = || "the counters of the hypervisor have started anew meanwhile".to_owned();
+    let anew = || "the counters of the hypervisor began at zero meanwhile".to_owned();
     Ok((now.since(&before).ok_or_else(anew)?, began.elapsed().as_secs_f64()))
 }
 
@@ -233,8 +233,9 @@ fn watched(args: &Args, context: &Context) -> anyhow::Result<GuestLayers> {
     let calls = sampler.calls(pid).and_then(|calls| host::calls(calls, load, interval.seconds));
     let files = calls.is_none().then_some(Layer::HostFiles);
     let mut notes = interval.notes.clone();
+    let asked = sampler.calls(pid).map(|calls| (calls, interval.seconds));
     let hypervisor = match before.map(|before| since(&local, guest, before)) {
-        Some(Ok((counts, seconds))) => hypervisor::hypervisor(&counts, sampler.calls(pid), seconds),
+        Some(Ok((counts, seconds))) => hypervisor::hypervisor(&counts, seconds, asked),
         Some(Err(why)) => {
             notes.push(why);
             None

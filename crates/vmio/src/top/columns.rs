@@ -190,7 +190,7 @@ pub const ALL: &[Column] = &[
         ('K', "kernel", "KERNEL", "mean time of its requests in the host but the device (KAVG); with --calls"),
         [6, D, 3],
         |g| g.kernel_mean_seconds,
-        |_, x| time(x, None),
+        |_, x| time(x.map(|x| x.max(0.0)), None),
     ),
     column(('z', "size", "SIZE", "mean size of its requests"), [5, D, 6], |g| g.disk.request_bytes, |_, x| size(x)),
     column(

@@ -1,6 +1,7 @@
 //! Latency histograms of a guest's QEMU, switched on while it is watched and only because somebody asked for it. They are
 //! in a journal: they are switched off however this ends, after SIGKILL by the next start that has one.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,8 +31,9 @@ impl Watched {
             let what = format!("the latency histograms of {} cannot be used: {why}", guest.name);
             Failure::new(Exit::Precondition, what).help("leave out --histograms: --qmp tells the means")
         };
-        let histograms = Histograms::of(&guest.name, pid, monitor).map_err(refused)?;
+        // First, since those that a killed vmio left on would be taken for another program's.
         let journals = context.recovered_journals()?;
+        let histograms = Histograms::of(&guest.name, pid, monitor).map_err(refused)?;
         let journal = Arc::new(Journal::open(&journals, &format!("explain-{}", std::process::id()))?);
         let stopping = signals::on_signal({
             let journal = Arc::clone(&journal);
@@ -43,10 +45,12 @@ impl Watched {
         })
         .context("cannot set up signal handling")?;
         let all = Self { histograms, journal, stopping };
-        all.journal.record(Change::Histograms(all.histograms.clone()))?;
         // As buckets of the model: QEMU counts below the first boundary, between them, and from the last one on.
         let boundaries: Vec<u64> = (1..BUCKETS).map(|bucket| floor_us(bucket) * 1000).collect();
-        all.histograms.set(&boundaries).map_err(refused)?;
+        // A signal meanwhile waits. Where only some could be switched on the change stays written down, and is undone.
+        let set = || Ok::<_, Infallible>(all.histograms.set(&boundaries));
+        let Ok((set, _)) = all.journal.make(Change::Histograms(all.histograms.clone()), set)?;
+        set.map_err(refused)?;
         Ok(all)
     }
 

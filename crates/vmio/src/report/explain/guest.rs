@@ -97,7 +97,7 @@ fn of_hypervisor(doc: &mut Document, hypervisor: &LiveHypervisor) {
 /// Why the hypervisor's part is not told from the host's.
 fn above(why: Why) -> String {
     match why {
-        Why::NoProbe | Why::NotSeen => "its system calls are not seen".to_owned(),
+        Why::NoProbe | Why::NotSeen => "its calls to the host are not seen, or not those of all requests".to_owned(),
         Why::MoreRequests => "it asks the host more often than the guest asks it".to_owned(),
         Why::OtherSize | Why::NotWaitedFor | Why::EndNotSeen => super::reason(why, None),
     }

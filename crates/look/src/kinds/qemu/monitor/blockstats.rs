@@ -1,7 +1,6 @@
 //! Counters of a guest's disks by its monitor (QMP `query-blockstats`; qapi/block-core.json, `BlockStats`).
 
 use serde_json::Value;
-use vmio_model::top::load::Requests;
 use vmio_model::waterfall::hypervisor::HypervisorCounts;
 use vmio_node::qmp::ReadOnly;
 
@@ -19,8 +18,10 @@ fn counts(all: &Value) -> Option<HypervisorCounts> {
         // Discards are counted since QEMU 4.2.
         let kinds = [("rd", false), ("wr", true), ("flush", true), ("unmap", true)];
         for (name, changes) in kinds {
-            let Some(requests) = number(name, "operations") else {
-                if name == "unmap" { continue } else { return None }
+            let requests = match number(name, "operations") {
+                Some(requests) => requests,
+                None if name == "unmap" => continue,
+                None => return None,
             };
             let into = if changes { &mut sum.writes } else { &mut sum.reads };
             into.requests = into.requests.saturating_add(requests);
@@ -37,6 +38,7 @@ fn counts(all: &Value) -> Option<HypervisorCounts> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
+    use vmio_model::top::load::Requests;
 
     use super::*;
 
