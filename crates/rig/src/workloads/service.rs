@@ -135,11 +135,21 @@ impl Serving {
     }
 
     /// What they say until they end by themselves, in the order in which they were started. One that does not within the
-    /// time is killed, and ended so.
+    /// time is asked to end (SIGTERM), so that it says what it has; then it is killed.
     pub(super) fn hear(&mut self, limit: Duration) -> Result<Vec<Output>> {
         let until = Instant::now() + limit;
-        let left = || Some(until.saturating_duration_since(Instant::now()));
-        self.servers.iter_mut().map(|server| Ok(server.process.wait(left())?)).collect()
+        let ended = |server: &mut Server| {
+            while Instant::now() < until {
+                if let Some(output) = server.process.try_wait()? {
+                    return Ok(output);
+                }
+                thread::sleep(POLL);
+            }
+            // Where a queue hardly lets anything through, it does not hear that its sender is done.
+            server.process.terminate()?;
+            Ok(server.process.wait(Some(END_LIMIT))?)
+        };
+        self.servers.iter_mut().map(ended).collect()
     }
 
     fn stop(&mut self) {

@@ -5,9 +5,13 @@ use std::fmt::Display;
 
 use vmio_model::cell::{Cell, Side};
 use vmio_model::study::Study;
+use vmio_model::words::first_of;
 use vmio_node::{Journal, Node, Reader};
 
 use crate::limits::{self, Limits, Share};
+
+/// Sides that are named where several are held alike.
+const NAMED: usize = 3;
 
 /// The native sides and the containers of a run, each with its group or why it has none.
 pub type Natives = BTreeMap<Side, Result<Limits, limits::Error>>;
@@ -64,13 +68,22 @@ pub fn forecast(study: &Study, cells: &[Cell], reader: &dyn Reader) -> String {
     words(seen.iter().map(|(side, held)| (*side, held.as_deref())))
 }
 
-/// `cgroup v2: …` of one side; of several each with its name: `cgroup v2: …; native#2: cgroup v2: …`.
+/// `cgroup v2: …` of one side; of several with their names: `cgroup v2: …; native#2: cgroup v2: …`. Those that are held
+/// alike are told together.
 fn words<'a, E: Display + 'a>(sides: impl Iterator<Item = (&'a Side, Result<&'a str, &'a E>)>) -> String {
-    let word = |(side, held): (&Side, Result<&str, &E>)| {
+    let mut alike: Vec<(String, Vec<String>)> = Vec::new();
+    for (side, held) in sides {
         let held = held.map_or_else(|why| format!("not held: {why}"), str::to_owned);
-        if *side == Side::native() { held } else { format!("{side}: {held}") }
+        match alike.iter_mut().find(|(other, _)| *other == held) {
+            Some((_, sides)) => sides.push(side.to_string()),
+            None => alike.push((held, vec![side.to_string()])),
+        }
+    }
+    let plain = Side::native().to_string();
+    let word = |(held, sides): &(String, Vec<String>)| {
+        if sides[..] == [plain.as_str()] { held.clone() } else { format!("{}: {held}", first_of(sides, NAMED)) }
     };
-    sides.map(word).collect::<Vec<_>>().join("; ")
+    alike.iter().map(word).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -157,5 +170,10 @@ mod tests {
         assert_eq!(words::<&str>([(&plain, Ok("cpuset 1"))].into_iter()), "cpuset 1");
         let two = words([(&plain, Ok("cpuset 1")), (&second, Err(&why))].into_iter());
         assert_eq!(two, "cpuset 1; native#2: not held: no control groups");
+        let all: Vec<Side> = (0..64).map(|nth| Side { nth, ..Side::native() }).collect();
+        let told = words::<&str>(all.iter().map(|side| (side, Ok(["cpuset 0", "cpuset 1"][side.nth as usize % 2]))));
+        assert!(told.starts_with("native, native#3, "), "{told}");
+        assert!(told.contains("; native#2, native#4, ") && told.ends_with(": cpuset 1"), "{told}");
+        assert!(told.len() < 160, "{told}");
     }
 }
