@@ -103,7 +103,9 @@ fn on_disks() -> impl Iterator<Item = &'static dyn Workload> {
 /// The targets that a directory holds, natively. What is by the page cache of its file moves what it likes.
 fn reached() -> impl Iterator<Item = &'static dyn Target> {
     let files = PlaceBackend::Files("/".into());
-    let had = move |t: &&dyn Target| t.fits(&files).is_ok() && t.only_read().is_none() && !t.over_link() && t.guests_alone().is_none();
+    let had = move |t: &&dyn Target| {
+        t.fits(&files).is_ok() && t.only_read().is_none() && !t.over_link() && t.guests_alone().is_none()
+    };
     targets::ALL.iter().copied().filter(had)
 }
 

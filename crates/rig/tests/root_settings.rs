@@ -259,6 +259,7 @@ fn rate_and_mtu_are_set_of_the_link_to_a_disks_server() {
         let on = Where {
             actor: &on_nbd,
             end: &end,
+            balloon: None,
             ports: &ports,
             card: None,
             cell: (&[], 0),

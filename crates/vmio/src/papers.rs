@@ -139,7 +139,7 @@ mod tests {
                 cells.for_each(|pattern| has(&[], &[(pattern, &of.workload)]));
             }
             for of in &paper.events {
-                has(&of.columns.each_ref().map(|column| (&column.cell, &*column.workload)));
+                has(&[], &of.columns.each_ref().map(|column| (&column.cell, &*column.workload)));
             }
             for effect in &paper.effects {
                 let below = effect.denominator.as_ref().map(|p| (p, effect.below()));

@@ -26,12 +26,14 @@ use vmio::store::Store;
 use vmio_model::cell::{Arch, Millis, Subject};
 use vmio_model::figure::{Reading, Unit};
 use vmio_model::modelled::{ModelAccuracy, ModelledDisk};
+use vmio_model::paper::judge;
 use vmio_model::result::{
     Accel, CACHED_AFTER, CACHED_BEFORE, COMPONENT, CpuUse, LOST, Mark, ProbeResult, READ, ROLE, RunState, SAMPLED,
     SAMPLES, SOURCE, Watched,
 };
 use vmio_model::run::Run;
 use vmio_model::stats::{Estimate, Interval};
+use vmio_model::summary::summarise;
 use vmio_model::summary::wires::{Carried, Wire};
 use vmio_model::waterfall::cells::{self, Bound, CellLayers, DeviceView, Times, Untimed, Why};
 use vmio_model::waterfall::host::LiveCalls;
@@ -377,6 +379,12 @@ fn outputs(dir: &Path) -> Printed {
     for study in storage.into_iter().chain(["shafer2010-network", "rasmusson2013", "rasmusson2013-network"]) {
         all.run("study-compare", dir, &format!("study compare {study} paper --json"));
     }
+    // Tables and effects that name studies of their own.
+    let mut networked = common::paper::run(Accel::Kvm);
+    networked.kind = "shafer2010-ebs".into();
+    all.add("tax", report::json(&Report::of(&networked)));
+    let paper = vmio::papers::of_study("shafer2010-ebs").unwrap();
+    all.add("study-compare", vmio::document::text(&judge(paper, &networked, &summarise(&networked))));
     let plans = [
         "tax --dry-run --json",
         "tax --dry-run --json --power-command true --power hwmon",

@@ -234,7 +234,7 @@ impl<'a> Taken<'a> {
 
 /// The paper's tables of events with a run's figures; empty when the run is not of the paper's study.
 pub fn events(paper: &Paper, run: &Run, summary: &Summary) -> Vec<EventTable> {
-    if !paper.is_of(summary.study.study()) {
+    if !paper.covers(&[], summary.study.study()) {
         return Vec::new();
     }
     paper.events.iter().map(|of| of.beside(run, summary)).collect()

@@ -50,6 +50,7 @@ fn apply(value: &str, balloon: Option<&Arc<dyn Balloon>>) -> (Result<String>, Un
         end: &End::here(Arc::new(Fake::new("guest0")), At::Nothing),
         balloon,
         ports: &[],
+        card: None,
         cell: (&[], 0),
         guards: &BTreeMap::new(),
         run_dir: Path::new(""),
