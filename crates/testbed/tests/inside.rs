@@ -54,6 +54,19 @@ fn what_does_not_end_is_ended_and_told() {
 
 #[test]
 #[ignore = "root"]
+fn root_what_others_pin_is_not_seen() {
+    let suite = env!("CARGO_BIN_EXE_suite");
+    let seen = format!("{suite} inside $TMPDIR/result --namespaces -- sh -c '! mountpoint -q /sys/fs/bpf'");
+    let script = format!(
+        "mount -t bpf bpf /sys/fs/bpf || exit 3; {seen}; code=$?; rm $TMPDIR/result; umount /sys/fs/bpf || exit 4; \
+         exit $code"
+    );
+    let (told, output) = inside(&script, &["--namespaces"]);
+    assert_eq!(told, json!({"ended": {"code": 0}, "left": [], "unclaimed": []}), "{output:?}");
+}
+
+#[test]
+#[ignore = "root"]
 fn root_leftovers_in_namespaces_are_reported() {
     let (clean, output) = inside("ip link add a0 type veth peer name a1 && ip link del a0", &["--namespaces"]);
     assert_eq!(clean, json!({"ended": {"code": 0}, "left": [], "unclaimed": []}), "{output:?}");

@@ -203,5 +203,13 @@ fn boot(ctx: &LaunchCtx<'_>, dir: &Path) -> Result<Box<dyn Guest>> {
         disks.push(DiskSpec { id: id.into(), storage: Storage::File(path), attachment: Some(attachment) });
     }
     let spec = GuestSpec { disks, ..GuestSpec::of(NAME, VCPUS, MEMORY_MIB) };
-    Ok(Qemu.launch(ctx, &spec)?)
+    match Qemu.launch(ctx, &spec) {
+        // As in a run: under emulation on a busy host a boot may hang by chance.
+        Err(down @ guests::Error::Down { .. }) if !ctx.journal.is_closed() => {
+            let what = down.to_string();
+            (ctx.progress)(&format!("{}; it is booted once more", what.lines().next().unwrap_or_default()));
+            Ok(Qemu.launch(ctx, &spec)?)
+        }
+        launched => Ok(launched?),
+    }
 }

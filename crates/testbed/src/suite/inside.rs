@@ -10,6 +10,7 @@
 //! | temporary files | the test's `TMPDIR` is a new directory; so are `/var/tmp` and `/dev/shm` of tests with root |
 //! | loop devices, journals | they lie in that directory |
 //! | interfaces, mounts, named network namespaces | tests with root have namespaces of their own |
+//! | pinned programs and maps | tests with root do not see the machine's `/sys/fs/bpf`; who needs one mounts it |
 //! | control groups, trace instances | the process number in their owner's name, looked up while it lives |
 //!
 //! What is left behind is named in the test's log, processes are ended, and the test has failed.
@@ -22,6 +23,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -75,6 +77,15 @@ pub fn run(command: &mut Command, namespaces: bool, limit: Duration) -> io::Resu
         // Names of network namespaces (ip-netns(8)): others on this machine make theirs meanwhile.
         fs::create_dir_all("/run/netns")?;
         mount("suite", "/run/netns", "tmpfs", MountFlags::empty(), None)?;
+        // Guards of other tests, and another vmio, pin theirs there meanwhile.
+        loop {
+            match unmount("/sys/fs/bpf", UnmountFlags::DETACH) {
+                Ok(()) => {}
+                // It is not mounted, or not there.
+                Err(Errno::INVAL | Errno::NOENT) => break,
+                Err(e) => return Err(e.into()),
+            }
+        }
         // The kernel shows what a loop device lies over by its path here: in a directory that no other test has.
         tmp.extend([temporary(&disk)?, disk, "/dev/shm".into()]);
     }

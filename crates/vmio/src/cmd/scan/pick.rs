@@ -6,7 +6,7 @@ use vmio_model::facts::{Guest, called};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::RULES;
 use vmio_model::sanitize;
-use vmio_model::words::nearest;
+use vmio_model::words::{first_of, nearest};
 
 use crate::report::scan::Row;
 
@@ -44,17 +44,15 @@ fn unknown((guests, left_out): (Vec<Guest>, usize), word: &str) -> Failure {
     let failure = Failure::new(Exit::Usage, format!("no guest {word} runs here"));
     let names: Vec<_> = guests.iter().map(|g| sanitize::line(&g.name)).collect();
     let names: Vec<&str> = names.iter().map(|n| n.as_ref()).collect();
-    let more = names.len().saturating_sub(LISTED);
-    let listed = names[..names.len() - more].join(", ");
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let listed = first_of(&names, LISTED);
     match nearest(word, names.iter().copied()) {
         _ if word.contains('/') => failure.help("a file is given with an equals sign, as in --prometheus=FILE"),
         _ if names.is_empty() && left_out > 0 => {
             failure.help("only guests of vmio's own measurement run here; `vmio scan --all` shows them")
         }
         _ if names.is_empty() => failure.help("no guest is visible; `vmio scan` lists what was searched for"),
-        Some(near) => failure.help(format!("did you mean {near}? These run: {listed}{more}")),
-        None => failure.help(format!("these run: {listed}{more}")),
+        Some(near) => failure.help(format!("did you mean {near}? These run: {listed}")),
+        None => failure.help(format!("these run: {listed}")),
     }
 }
 

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::rules::{Finding, RULES, Severity};
+use vmio_model::words::first_of;
 
 use super::{Row, View};
 use crate::report::format;
@@ -68,11 +69,9 @@ impl HostWide<'_> {
 
     /// In a line: `Software emulation (emulation-though-kvm) in 7 guests: a, b, c, d, e and 2 more`.
     pub fn line(&self) -> String {
-        let named = self.guests[..self.guests.len().min(NAMED)].join(", ");
-        let more = self.guests.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let named = first_of(&self.guests, NAMED);
         let guests = format::count(self.guests.len(), "guest");
-        format!("{}: {} ({}) in {guests}: {named}{more}", self.severity, self.title, self.rule)
+        format!("{}: {} ({}) in {guests}: {named}", self.severity, self.title, self.rule)
     }
 }
 

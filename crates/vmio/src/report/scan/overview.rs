@@ -2,7 +2,7 @@
 
 use vmio_look::{kinds, managers};
 use vmio_model::facts::Remedy;
-use vmio_model::words::{count, plural};
+use vmio_model::words::{count, first_of, plural};
 
 use super::settings::{disk_label, nic_label};
 use super::{HostWide, Row, View, by_fix, guest, host, is_to_be_like};
@@ -194,9 +194,7 @@ fn unread(doc: &mut Document, view: &View) {
             fix if fit::columns(&fix.to_string()) > LONG => "Not read (vmio scan --verbose says why)".to_owned(),
             fix => format!("Not read ({fix})"),
         };
-        let named = what[..what.len().min(NAMED)].join(", ");
-        let more = if what.len() > NAMED { format!(" and {} more", what.len() - NAMED) } else { String::new() };
-        doc.only(In::TERMINAL, paragraph(Kind::Warning, (0, 2), format!("{lead}: {named}{more}")));
+        doc.only(In::TERMINAL, paragraph(Kind::Warning, (0, 2), format!("{lead}: {}", first_of(what, NAMED))));
     }
     if others.len() > FIXES {
         // As many as the list of `--verbose` has, and of the same name as in a guest's own page.
