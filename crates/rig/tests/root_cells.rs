@@ -313,15 +313,14 @@ fn two_native_sides_are_held_apart_and_served_apart() {
     assert_eq!(groups.len(), 3, "the plain one and one for each: {groups:?}");
     println!("{}", run.environment.native_limits);
     let told = |side: &str, cpu: u32| {
-        let of = run.environment.native_limits.split("; ").find(|of| of.starts_with(side));
-        assert!(
-            of.is_some_and(|of| of.contains(&format!("cpuset {cpu},"))),
-            "{side}: {}",
-            run.environment.native_limits
-        );
+        let limits = &run.environment.native_limits;
+        // `native, native:pins=1: cgroup …; native:pins=0: cgroup …`.
+        let mut groups = limits.split("; ").filter_map(|of| of.split_once(": "));
+        let of = groups.find(|(sides, _)| sides.split(", ").any(|one| one == side));
+        assert!(of.is_some_and(|(_, held)| held.contains(&format!("cpuset {cpu},"))), "{side}: {limits}");
     };
-    told("native:pins=0: ", 0);
-    told("native:pins=1: ", 1);
+    told("native:pins=0", 0);
+    told("native:pins=1", 1);
     assert_eq!(own_groups(&bed).len(), 0, "none is left");
     for sample in &run.samples {
         let [other, sealed] = sample.beside.as_slice() else { panic!("{} co-runners", sample.beside.len()) };

@@ -60,7 +60,7 @@ fn works(networks: &[&str]) {
     let samples = (5 + networks.len()) * 2 * 2;
     assert_eq!((run.samples.len(), run.skipped.as_slice()), (samples, [].as_slice()), "both sides, two rounds");
     let limits = &run.environment.native_limits;
-    assert!(limits.contains("container: cgroup") && limits.contains("memory 256 MiB"), "{limits}");
+    assert!(limits.contains("container, native: cgroup") && limits.contains("memory 256 MiB"), "{limits}");
     assert_eq!((run.environment.qemu_limits, run.environment.guest_kernel), (None, None), "nothing is booted");
     // As the container's own kernel says.
     let held = &run.effective["container"];

@@ -164,7 +164,7 @@ fn top_streams_one_object_a_line_and_ends_after_the_count() {
     let all: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(all.len(), 3, "{out}");
     let at = |i: usize| all[i]["at_unix_seconds"].as_f64().unwrap();
-    assert!(at(0) < at(1) && at(1) < at(2) && all[0]["schema_version"] == "1.2", "{out}");
+    assert!(at(0) < at(1) && at(1) < at(2) && all[0]["schema_version"] == "1.3", "{out}");
     assert!(all.iter().all(|o| o["guests"].is_array() && o["seconds"].as_f64().unwrap() > 0.1));
 }
 

@@ -164,9 +164,8 @@ impl Reader<'_> {
             "steady_state",
         ];
         self.known_keys(s, &keys);
-        // One pair or one boot has no interval, so no share could converge.
-        let min_pairs = self.whole(s, "min_pairs", 2, 1000);
-        let max_pairs = self.whole(s, "max_pairs", 2, 1000);
+        let min_pairs = self.whole(s, "min_pairs", 1, 1000);
+        let max_pairs = self.whole(s, "max_pairs", 1, 1000);
         let min_boots = self.whole(s, "min_boots", 1, 100);
         let half_width = self.real(s, "half_width", 0.001, 0.5);
         let half_width_ratio = if s.table.contains_key("half_width_ratio") {

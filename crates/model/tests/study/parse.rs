@@ -71,7 +71,11 @@ fn problems_of_sense() {
     );
     assert!(one("target_mib = 1024", "target_mib = 500").contains("bad.toml:7: size.target_mib: 500 is too small"));
     assert!(one("min_boots = 3", "min_boots = 6").contains("repeat.min_boots: 6 boots need at least as many pairs"));
-    assert!(one("min_pairs = 5", "min_pairs = -5").contains("repeat.min_pairs: -5 is out of range: 2 to 1000"));
+    assert!(one("min_pairs = 5", "min_pairs = -5").contains("repeat.min_pairs: -5 is out of range: 1 to 1000"));
+    assert!(
+        one("min_pairs = 5\nmax_pairs = 8\nmin_boots = 3", "min_pairs = 1\nmax_pairs = 8\nmin_boots = 1")
+            .contains("one pair has no interval")
+    );
     assert!(one("half_width = 0.05", "half_width = nan").contains("out of range"));
     assert!(one("name = \"small\"", "name = \"\"").contains("bad.toml:1: name: must not be empty"));
     assert!(

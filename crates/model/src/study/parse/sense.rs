@@ -58,6 +58,10 @@ impl Reader<'_> {
         if let Baseline::Like(_) = &study.baseline {
             self.likeness(top, study, names);
         }
+        if study.baseline != Baseline::None && study.repeat.min_pairs < 2 {
+            let what = "one pair has no interval, so no share could converge: 2, or baseline = \"none\"";
+            self.problem(&at("repeat", "min_pairs"), "repeat.min_pairs", what.to_owned());
+        }
         let afar = |cell: &Cell| cell.actors().any(|actor| actor.side.is_afar());
         if study.baseline != Baseline::None && study.named_cells().any(|cell| afar(&cell)) {
             let what = "there is no native side of a machine that ssh reaches: write baseline = \"none\"";

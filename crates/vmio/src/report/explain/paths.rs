@@ -134,7 +134,7 @@ mod tests {
         let beside = text(&many, false, false);
         assert!(beside.contains("12 cells more") && !beside.contains("cell0"), "{beside}");
         let full = text(&many, false, true);
-        assert!(full.matches("Interface").count() == 12 && full.contains("cell11 (3 samples)"), "{full}");
+        assert!(full.matches("tap0").count() == 12 && full.contains("cell11 (3 samples)"), "{full}");
         assert!(full.lines().all(|line| line.chars().count() <= 80), "{full}");
         assert_eq!(text(&[], true, false), "");
     }
