@@ -115,7 +115,11 @@ fn a_flood_gets_its_maximum_and_its_neighbour_a_minimum() {
             let (there, dropped) = (arrived() - begin.1, of(1).dropped_packets - begin.2);
             let told = there + dropped;
             // The bridge and its ports may have sent a packet of their own.
-            if (told.saturating_sub(3)..=told + came / OF_MANY).contains(&came) { Ok(()) } else { Err((came, there, dropped)) }
+            if (told.saturating_sub(3)..=told + came / OF_MANY).contains(&came) {
+                Ok(())
+            } else {
+                Err((came, there, dropped))
+            }
         });
         // With a neighbour that wants all: each has what it is owed.
         under(floods(&host, &[1, 2]), || {
