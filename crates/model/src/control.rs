@@ -153,7 +153,7 @@ impl Control {
     pub fn round(capacity: BitRate, members: Vec<Member>, program: &Hierarchy, packet_bits: u64) -> Control {
         assert_eq!(members.len(), program.leaves.len(), "one leaf a member");
         let demands = vec![Demand::Unbounded; members.len()];
-        let in_force = round(capacity, &members, program, &demands);
+        let in_force = round(capacity, &members, program, &demands, &demands);
         let kind = Kind::Round(Box::new(program.clone()), demands);
         Control { kind, capacity, members, in_force, stage: None, packet_bits }
     }
@@ -228,7 +228,8 @@ impl Control {
                     return false;
                 }
                 let stage = self.in_force.stage;
-                let limits = AppliedLimits { stage, ..round(self.capacity, &self.members, program, &now) };
+                let used = demands_of(seen, time, |bits| bits);
+                let limits = AppliedLimits { stage, ..round(self.capacity, &self.members, program, &now, &used) };
                 *demands = now;
                 let changed = self.in_force != limits;
                 self.in_force = limits;
@@ -238,10 +239,14 @@ impl Control {
     }
 }
 
-/// Each member's demand, by the traffic of a period.
+/// Each member's demand, by the traffic of a period, as a limit allows it: one at exactly the measured rate would hold
+/// back a packet that comes early.
 fn observed(seen: &[PeriodSample], time: u64, packet_bits: u64) -> Vec<Demand> {
-    // A limit at exactly the measured rate would hold back a packet that comes early.
-    let room = |bits: u64| bits.saturating_add(bits / 32).saturating_add(packet_bits);
+    demands_of(seen, time, |bits| bits.saturating_add(bits / 32).saturating_add(packet_bits))
+}
+
+/// Each member's demand, by the traffic of a period: `room` gives the bits for what passed.
+fn demands_of(seen: &[PeriodSample], time: u64, room: impl Fn(u64) -> u64) -> Vec<Demand> {
     let demand = |s: &PeriodSample| match (s.held_back, s.passed) {
         (true, _) => Demand::Unbounded,
         (false, 0) => Demand::Rate(BitRate::ZERO),
@@ -258,10 +263,17 @@ fn caps(capacity: BitRate, members: &[Member], demands: &[Demand]) -> Vec<BitRat
     members.iter().zip(&grants).map(|(m, g)| cap(m, g).max(least)).collect()
 }
 
-/// The program with what the loop changes.
-fn round(capacity: BitRate, members: &[Member], program: &Hierarchy, demands: &[Demand]) -> AppliedLimits {
+/// The program with what the loop changes. A hard minimum needs no room: it is its leaf's own, whatever the root's rate,
+/// and with room in it that room would be lent to the others.
+fn round(
+    capacity: BitRate,
+    members: &[Member],
+    program: &Hierarchy,
+    demands: &[Demand],
+    used: &[Demand],
+) -> AppliedLimits {
     let idle = |(m, d): (&Member, &Demand)| if m.hard { m.min - d.up_to(m.min) } else { BitRate::ZERO };
-    let reserved = members.iter().zip(demands).map(idle).fold(BitRate::ZERO, BitRate::saturating_add);
+    let reserved = members.iter().zip(used).map(idle).fold(BitRate::ZERO, BitRate::saturating_add);
     let root = program.rate_bps.saturating_sub(reserved).max(BitRate::ONE);
     let mut caps: Vec<BitRate> = program.leaves.iter().map(|leaf| leaf.ceil_bps).collect();
     // Only these are granted more than their ceiling.
@@ -327,9 +339,9 @@ mod tests {
         // back.
         control.tick(&[seen(40, true), seen(60, true)], PERIOD);
         assert_eq!(control.in_force().root, 100 * M);
-        // Half of it is used, plus 3 % and a packet.
+        // Half of it is used: the others get no more than what is left of the capacity.
         control.tick(&[seen(20, false), seen(60, true)], PERIOD);
-        assert_eq!(control.in_force().root, 60 * M + 20 * M + 20 * M / 32 + BitRate::new(1_200_000));
+        assert_eq!(control.in_force().root, 80 * M);
     }
 
     #[test]
