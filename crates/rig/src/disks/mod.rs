@@ -8,4 +8,4 @@ pub mod space;
 pub mod storage;
 pub mod targets;
 
-pub use storage::Storage;
+pub use storage::{BlockClient, Storage};

@@ -5,6 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+/// A client of a hypervisor's own, which not every build of it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockClient {
+    /// Of iSCSI.
+    Iscsi,
+    /// Of Ceph's RADOS block devices.
+    Rbd,
+}
+
 /// Storage as a hypervisor opens it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Storage {
@@ -55,6 +64,16 @@ pub enum Storage {
         /// Its slot there.
         slot: u8,
     },
+    /// A disk of an iSCSI target (RFC 7143) on another host. It is reached from the network namespace that the
+    /// hypervisor is started in, or by a guest itself.
+    Iscsi {
+        /// Address and port of the target's portal.
+        portal: SocketAddr,
+        /// Its name (`iqn.…`).
+        target: String,
+        /// Number of the disk there.
+        lun: u32,
+    },
     /// A PCI device that the guest gets whole, by VFIO. Fits nvme alone: the guest's driver is that of the device.
     PassedThrough {
         /// Its address on the host: `0000:03:00.0`.
@@ -79,7 +98,8 @@ impl Storage {
         match self {
             Self::File(path) | Self::BlockDevice(path) | Self::Image { path, .. } => Some(path),
             Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::CachedNbd { .. } => None,
-            Self::NbdTcp { .. } | Self::Aoe { .. } | Self::Rbd { .. } | Self::PassedThrough { .. } => None,
+            Self::NbdTcp { .. } | Self::Aoe { .. } | Self::Iscsi { .. } => None,
+            Self::Rbd { .. } | Self::PassedThrough { .. } => None,
         }
     }
 
@@ -96,6 +116,7 @@ impl Storage {
             Self::Nbd { .. } | Self::CachedNbd { .. } => Some("NBD over a Unix socket"),
             Self::NbdTcp { .. } => Some("NBD over TCP"),
             Self::Aoe { .. } => Some("ATA over Ethernet"),
+            Self::Iscsi { .. } => Some("iSCSI"),
             Self::Rbd { .. } => Some("librbd"),
             Self::PassedThrough { .. } => Some("the device itself, passed through by VFIO"),
         }

@@ -15,8 +15,7 @@ use vmio_model::cell::{Actor, Arch, Attachment, Nic, Shape};
 use vmio_model::result::Accel;
 use vmio_node::{Journal, Node, Reader};
 
-use crate::disks::Storage;
-use crate::disks::places::Pool;
+use crate::disks::{BlockClient, Storage};
 use crate::image::Image;
 use crate::nodes::Nodes;
 
@@ -61,8 +60,8 @@ pub trait GuestKind: Sync {
     fn requirements_of(&self, _shape: &Shape) -> &'static [Requirement] {
         self.requirements()
     }
-    /// What this machine must have for a disk of one on a volume of this pool, beside what the pool needs.
-    fn requirements_on(&self, _pool: &Pool) -> &'static [Requirement] {
+    /// What this machine must have for a disk of one that its hypervisor opens by this client of its own.
+    fn requirements_for(&self, _client: BlockClient) -> &'static [Requirement] {
         &[]
     }
     /// Whether it can have this shape on this host, else why not.

@@ -93,6 +93,14 @@ fn abilities() -> Vec<Ability> {
     let files = PlaceBackend::Files("/".into());
     for t in targets::ALL.iter().filter(|t| t.fits(&files).is_ok() || t.flash_cache().is_some()) {
         add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link() && t.flash_cache().is_none());
+        let of_hypervisors = t.block_client().into_iter().flat_map(|client| {
+            let of_guests = guests::ALL.iter().map(move |guest| guest.requirements_for(client));
+            of_guests.filter(|requirements| !requirements.is_empty())
+        });
+        for requirements in of_hypervisors {
+            let about = "the same, reached by a guest's hypervisor";
+            add("target", &format!("{}, host-side", t.name()), about, listed(requirements), false);
+        }
         if let Some(client) = t.own_client() {
             let about = "the same, reached by the guest itself over a card of its own";
             add("target", &format!("{}, guest-side", t.name()), about, listed(client.requirements), false);

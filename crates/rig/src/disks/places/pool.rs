@@ -12,6 +12,7 @@ use super::lvmthin::ThinPool;
 use super::rbd::Cluster;
 use super::tools::{field, lvm_report, number};
 use super::{Error, Kind, Result, Unwell, lvm, zfs};
+use crate::disks::BlockClient;
 use crate::disks::space::{Space, gib, with_margin};
 
 /// Something that volumes are made in.
@@ -48,6 +49,11 @@ pub enum Pool {
 }
 
 impl Pool {
+    /// By which client of its own a hypervisor opens a volume of it; `None` where it opens a device of this host.
+    pub fn block_client(&self) -> Option<BlockClient> {
+        matches!(self, Self::Rbd { .. }).then_some(BlockClient::Rbd)
+    }
+
     /// The target that makes volumes in it.
     pub fn target(&self) -> &'static str {
         match self {

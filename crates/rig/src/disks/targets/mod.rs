@@ -17,8 +17,8 @@ pub use vmio_model::cell::State;
 pub use vmio_node::device_safety::{Identity, Pinned};
 use vmio_node::{Journal, Node};
 
-use crate::disks::Storage;
 use crate::disks::places::{PassedThrough, PlaceBackend, Pool};
+use crate::disks::{BlockClient, Storage};
 use crate::nets::{Namespace, NetPath};
 
 mod aoe;
@@ -29,6 +29,7 @@ mod error;
 mod example;
 mod flash_cache;
 mod guest_bcache;
+mod iscsi;
 pub(super) mod loopdev;
 mod looped;
 mod memory;
@@ -59,6 +60,7 @@ pub const ALL: &[&dyn Target] = &[
     &served::Served,
     &nbd::Nbd,
     &aoe::Aoe,
+    &iscsi::Iscsi,
     &flash_cache::FlashCache,
     &guest_bcache::GuestBcache,
     &passthrough::Passthrough,
@@ -143,6 +145,10 @@ pub trait Target: Sync {
     }
     /// How a guest reaches it by itself, where it can: then it is over a link too.
     fn own_client(&self) -> Option<&'static OwnClient> {
+        None
+    }
+    /// By which client of its own a hypervisor opens it, where not every build of one has that.
+    fn block_client(&self) -> Option<BlockClient> {
         None
     }
     /// How it is made on another machine than this host, where that can be.
@@ -400,8 +406,9 @@ mod tests {
         assert_eq!(names(&|t| t.refilled(Some(&thin)) && !t.refilled(None)), ["device"]);
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
         assert_eq!(names(&|t| t.elsewhere().is_some()), [elsewhere::DEVICE, elsewhere::PREALLOCATED]);
-        assert_eq!(names(&|t| t.over_link()), ["nbd", "aoe"]);
-        assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe"]);
+        assert_eq!(names(&|t| t.over_link()), ["nbd", "aoe", "iscsi"]);
+        assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe", "iscsi"]);
+        assert_eq!(names(&|t| t.block_client().is_some()), ["iscsi"]);
         assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
         assert_eq!(names(&|t| t.flash_cache().is_some()), ["flash-cache", "guest-bcache"]);
         assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), ["flash-cache", "guest-bcache"]);
@@ -414,9 +421,9 @@ mod tests {
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        let first = ["loop", "loop-nfs", "served", "nbd", "aoe", "flash-cache", "guest-bcache", "passthrough"];
-        assert_eq!(of_files[..8], first);
-        assert!(of_files[8..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 14, "{of_files:?}");
+        let first = ["loop", "loop-nfs", "served", "nbd", "aoe", "iscsi", "flash-cache", "guest-bcache", "passthrough"];
+        assert_eq!(of_files[..9], first);
+        assert!(of_files[9..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 15, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["passthrough", "qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);

@@ -99,14 +99,13 @@ fn why_not(
         if let Err(unfit) = target.fits(backend) {
             return Some(WhyNot::Target(unfit));
         }
-        match backend.pool() {
-            Some(pool) => {
-                needs.extend(pool.requirements());
-                let guest = guests::find(&actor.side.kind).filter(|_| actor.attachment().is_some());
-                needs.extend(guest.map_or(&[][..], |guest| guest.requirements_on(pool)));
-            }
-            None => needs.extend(target.requirements()),
-        }
+        let (own, client) = match backend.pool() {
+            Some(pool) => (pool.requirements(), pool.block_client()),
+            None => (target.requirements(), target.block_client()),
+        };
+        needs.extend(own);
+        let guest = guests::find(&actor.side.kind).filter(|_| actor.attachment().is_some());
+        needs.extend(client.zip(guest).map_or(&[][..], |(client, guest)| guest.requirements_for(client)));
     }
     if let Subject::Path { network, peer, nic, co_sender } = &actor.subject {
         match unreachable(network, peer, nic.as_ref()) {
@@ -374,6 +373,27 @@ mod tests {
             *state = Some(State::WarmGuest);
         }
         assert!(told(&warm).contains("reaches it by itself"));
+    }
+
+    /// QEMU's own is in a package of its own, a guest's is a program of its image, and this host's kernel is none.
+    #[test]
+    fn each_client_of_iscsi_needs_what_makes_it_one() {
+        let programs = ["ip", "nsenter", "unshare", "tgtd", "tgtadm"];
+        let host = programs.iter().fold(host(), |all, one| all.installed(one));
+        let module = |name: &str| format!("/usr/lib/x86_64-linux-gnu/qemu/{name}.so");
+        let host = host.file("/dev/net/tun", "").file("/dev/shm", "").file(module("accel-tcg-x86_64"), "");
+        let backend = PlaceBackend::Files("/srv".into());
+        let told = |host: &Fake, cell: Cell| {
+            let why = why_not(&cell.lead, host, false, &PlanOptions::default(), Some(&backend));
+            why.map(|why| why.to_string()).unwrap_or_default()
+        };
+        let by_itself = || Cell::on("qemu", "iscsi", None, "seq-read");
+        let said = told(&host, guest("iscsi", "seq-read"));
+        assert!(said.contains("no block-iscsi.so") && said.contains("apt install qemu-block-extra"), "{said}");
+        assert!(told(&host, by_itself()).contains("no program iscsistart in PATH; apt install open-iscsi"));
+        assert!(told(&host, native("iscsi", "seq-read")).contains("in its first network namespace alone"));
+        let host = host.file(module("block-iscsi"), "").installed("iscsistart");
+        assert_eq!((told(&host, guest("iscsi", "seq-read")), told(&host, by_itself())), (String::new(), String::new()));
     }
 
     #[test]

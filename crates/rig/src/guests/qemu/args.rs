@@ -22,6 +22,10 @@ use crate::qemu::QemuVersion;
 /// at each boot (a quarter of a second under emulation).
 const KERNEL: &str = "quiet panic=-1 cryptomgr.notests";
 
+/// How long an iSCSI request waits for its answer. QEMU then sends it again, a few times, and fails it; its default is
+/// to wait for ever.
+const ISCSI_SECONDS: u32 = 15;
+
 /// All that a command line is made of.
 #[derive(Clone)]
 pub struct Plan<'a> {
@@ -371,6 +375,10 @@ fn own_layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
         Storage::NbdTcp { server, export } => json!({
             "driver": "nbd", "node-name": below, "export": export, "cache": cache,
             "server": {"type": "inet", "host": server.ip(), "port": server.port().to_string()},
+        }),
+        Storage::Iscsi { portal, target, lun } => json!({
+            "driver": "iscsi", "node-name": below, "transport": "tcp", "portal": portal.to_string(),
+            "target": target, "lun": lun, "timeout": ISCSI_SECONDS, "cache": cache,
         }),
         Storage::Rbd { pool, image, conf, user } => {
             let mut rbd = json!({"driver": "rbd", "node-name": below, "pool": pool, "image": image, "cache": cache});

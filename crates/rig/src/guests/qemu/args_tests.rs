@@ -156,6 +156,20 @@ fn a_server_on_another_host_is_reached_by_its_address() {
     assert!(made.contains(r#""driver":"nbd""#) && made.contains(server), "{made}");
 }
 
+#[test]
+fn a_disk_of_an_iscsi_target_is_reached_by_its_portal() {
+    let portal = "198.18.255.3:3260".parse().unwrap();
+    let storage = Storage::Iscsi { portal, target: "iqn.2026-11.invalid.vmio:disk".into(), lun: 1 };
+    let made = lines(&plan(&[(storage, disk("virtio-blk", Cache::None, Aio::Threads))], (7, 2)));
+    for part in [
+        r#""driver":"iscsi","lun":1,"node-name":"node0-file","portal":"198.18.255.3:3260""#,
+        r#""target":"iqn.2026-11.invalid.vmio:disk","timeout":15,"transport":"tcp""#,
+        r#""driver":"raw","file":"node0-file","node-name":"node0""#,
+    ] {
+        assert!(made.contains(part), "no {part} in {made}");
+    }
+}
+
 /// Above it stands the node whose child is exchanged, as above a disk image.
 #[test]
 fn a_server_with_a_cache_can_be_exchanged() {

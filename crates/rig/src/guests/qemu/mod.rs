@@ -4,6 +4,7 @@
 mod accel;
 mod args;
 mod balloon;
+mod block_clients;
 mod cards;
 mod console;
 mod device;
@@ -16,7 +17,6 @@ mod guard;
 mod launch;
 mod machine;
 mod pins;
-mod rbd;
 mod threads;
 mod unfit;
 mod version;
@@ -37,8 +37,7 @@ use super::{
     Accelerator, Balloon, Disks, Drive, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, NicSpec,
     Result, Unfit,
 };
-use crate::disks::Storage;
-use crate::disks::places::Pool;
+use crate::disks::{BlockClient, Storage};
 use crate::{nics, qemu};
 use balloon::QemuBalloon;
 use drive::QemuDrive;
@@ -98,8 +97,8 @@ impl GuestKind for Qemu {
             Arch::Aarch64 => AARCH64,
         }
     }
-    fn requirements_on(&self, pool: &Pool) -> &'static [Requirement] {
-        if let Pool::Rbd { .. } = pool { rbd::NEEDS } else { &[] }
+    fn requirements_for(&self, client: BlockClient) -> &'static [Requirement] {
+        block_clients::needs(client)
     }
     fn fits(&self, shape: &Shape, host: &dyn Reader) -> Result<(), Unfit> {
         match shape {
