@@ -1,4 +1,4 @@
-//! A disk whose server and client are on two hosts, the targets `nbd`, `aoe` and `iscsi`, from the plan to the results.
+//! A disk whose server and client are on two hosts, the targets `nbd`, `aoe`, `iscsi` and `nvme-tcp`, from the plan to the results.
 //! Run with `cargo test -- --ignored`; the agent must have been built (`make agent`).
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -213,6 +213,37 @@ fn a_guest_has_a_disk_by_iscsi_through_its_hypervisor_and_by_itself() {
     }
     assert_eq!(bed.journal.undo_all(), [""; 0]);
     assert_eq!((bed.files(), process_of(&bed, "tgtd")), (Vec::new(), None));
+}
+
+/// Where this kernel has an NVMe target.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_reaches_an_nvme_subsystem_by_itself() {
+    must_be_root();
+    let bed = Bed::new();
+    let text = "baseline = 'none'\n[[matrix]]\nsides = ['qemu']\ndisks = { targets = ['nvme-tcp'] }\n\
+                workloads = ['seq-write', 'seq-read']\nsettings = { rate = ['200mbit'], mtu = ['9000'] }\n";
+    let planned = cells::planned(text, &bed.dir(), &guest::state());
+    if let [first, ..] = planned.skipped().as_slice() {
+        assert!(first.reason.contains("NVMe"), "{first:?}");
+        skip(&first.reason);
+        return;
+    }
+    let run = cells::measure_by(cells::one_round, &planned, &guest::state(), &bed.journal, &mut |_| {});
+    assert_eq!((run.samples.len(), run.skipped.len()), (2, 0), "{:?}", run.skipped);
+    let place = &run.effective["nvme-tcp/qemu"];
+    println!("{place:?}");
+    assert_eq!(place["client"], "NVMe over TCP, in the guest");
+    assert!(place["server"].starts_with("nvmet of Linux ") && place["server.cache.direct"] == "true", "{place:?}");
+    for sample in &run.samples {
+        let bandwidth = sample.result.figure("bandwidth").unwrap();
+        println!("{}: {:.1} MB/s", sample.cell.key(), bandwidth / 1e6);
+        assert!(bandwidth < 25e6 * 1.1, "the link carries 25 MB/s with all headers: {bandwidth}");
+    }
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+    assert_eq!(bed.files(), [""; 0]);
+    let mut served = std::fs::read_dir("/sys/kernel/config/nvmet/subsystems").unwrap().map(|entry| entry.unwrap());
+    assert!(!served.any(|entry| entry.file_name().to_string_lossy().contains(bed.journal.cookie())));
 }
 
 /// The guest's kernel gives its requests up, and the guest that is booted for the next cell finds the server there again.

@@ -178,6 +178,29 @@ fn long_a_disk_over_the_network_is_reached_by_the_hosts_own_kernel() {
     state.is_clean();
 }
 
+/// Its kernel is both: what serves the disk, and the client. What of it is in the kernel goes with the run.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_a_disk_by_nvme_over_tcp_is_served_and_reached_by_the_kernel() {
+    let state = StateDir::with_lab();
+    let study = fixture("lab.toml");
+    let command = "sed 's/ROUNDS/2/; s/TARGET/nvme-tcp/' lab.toml > n.toml; \
+                   vmio study run n.toml --on /srv/scratch --make-place --yes > /dev/null; code=$?; \
+                   cat /sys/class/nvme/nvme*/subsysnqn; cd /sys/kernel/config/nvmet; ls -A subsystems ports | grep -v :; \
+                   ls -A /srv/scratch; exit $code";
+    let args = ["lab", "run", "--with", study.to_str().unwrap(), "--", "sh", "-c", command];
+    let ended = state.vmio(&args).with(0);
+    assert_eq!(ended.out.trim(), "", "nothing is left: {}", ended.err);
+    let runs = runs(&state);
+    let [run] = &runs[..] else { panic!("{}", ended.err) };
+    assert_eq!((&run.state, run.samples.len(), &run.skipped[..]), (&RunState::Done, 4, &[][..]));
+    let found = &run.effective["nvme-tcp/native"];
+    let client = "NVMe over TCP, in this host's kernel";
+    assert_eq!((found["client"].as_str(), found["server.cache.direct"].as_str()), (client, "true"), "{found:?}");
+    assert!(run.samples.iter().all(|sample| sample.device().is_some_and(|device| device.write_bytes > 0)));
+    state.is_clean();
+}
+
 /// The host reads back from swap what a guest needs again, and says whose that is.
 #[test]
 #[ignore = "guest: needs QEMU"]

@@ -17,6 +17,7 @@ use crate::journal::error::NotUndone;
 use crate::journal::held::Identity;
 use crate::journal::histograms::Histograms;
 use crate::journal::loops;
+use crate::journal::nvme_export::NvmeExport;
 use crate::journal::removal::{self, OurDir};
 use crate::journal::servers::answering;
 use crate::journal::volume::Volume;
@@ -103,6 +104,8 @@ pub enum Change {
     Volume(Volume),
     /// Latency histograms of a QEMU that is not vmio's own; undone by switching them off.
     Histograms(Histograms),
+    /// A file that this kernel serves by NVMe over TCP, and its own connections to that; undone by ending both.
+    NvmeExport(NvmeExport),
 }
 
 /// The owner of a change, and the circumstances of its undo.
@@ -154,7 +157,7 @@ impl Change {
     /// The first path that is not absolute, if any.
     pub(crate) fn relative_path(&self) -> Option<&Path> {
         let paths: Vec<&Path> = match self {
-            Self::Process { .. } | Self::Volume(_) => vec![],
+            Self::Process { .. } | Self::Volume(_) | Self::NvmeExport(_) => vec![],
             Self::File { path, .. }
             | Self::Dir { path, .. }
             | Self::Sysfs { path, .. }
@@ -204,6 +207,7 @@ impl Change {
             }
             Self::Volume(volume) => volume.undo(),
             Self::Histograms(histograms) => histograms.undo(),
+            Self::NvmeExport(export) => export.undo(),
             Self::Loop { backing, file } => loops::detach(backing, *file, OPEN_LIMIT),
             Self::Mount { target } | Self::OwnDisk { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
@@ -233,6 +237,7 @@ impl fmt::Display for Change {
             Self::Sysfs { path, .. } => write!(f, "value of {}", path.display()),
             Self::Volume(volume) => volume.fmt(f),
             Self::Histograms(histograms) => write!(f, "{histograms}"),
+            Self::NvmeExport(export) => write!(f, "{export}"),
         }
     }
 }

@@ -232,6 +232,12 @@ impl<'a> Device<'a> {
         self.value("payload")
     }
 
+    /// Whether it is a way to a disk that has a device of its own, and no node (`hidden`; Linux
+    /// Documentation/ABI/stable/sysfs-block).
+    pub fn is_hidden(&self) -> bool {
+        self.value::<u8>("hidden") == Some(1)
+    }
+
     /// The process that connected a network block device with its server and serves it; `None` while nobody does
     /// (`pid`; Linux: drivers/block/nbd.c).
     pub fn nbd_client(&self) -> Option<u32> {

@@ -74,6 +74,15 @@ pub enum Storage {
         /// Number of the disk there.
         lun: u32,
     },
+    /// A disk of an NVMe subsystem on another host, over TCP, which a kernel reaches by itself.
+    NvmeTcp {
+        /// Its address and port.
+        server: SocketAddr,
+        /// Name of the subsystem.
+        nqn: String,
+        /// Serial number of the disk there.
+        serial: String,
+    },
     /// A PCI device that the guest gets whole, by VFIO. Fits nvme alone: the guest's driver is that of the device.
     PassedThrough {
         /// Its address on the host: `0000:03:00.0`.
@@ -98,7 +107,7 @@ impl Storage {
         match self {
             Self::File(path) | Self::BlockDevice(path) | Self::Image { path, .. } => Some(path),
             Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::CachedNbd { .. } => None,
-            Self::NbdTcp { .. } | Self::Aoe { .. } | Self::Iscsi { .. } => None,
+            Self::NbdTcp { .. } | Self::Aoe { .. } | Self::Iscsi { .. } | Self::NvmeTcp { .. } => None,
             Self::Rbd { .. } | Self::PassedThrough { .. } => None,
         }
     }
@@ -117,6 +126,7 @@ impl Storage {
             Self::NbdTcp { .. } => Some("NBD over TCP"),
             Self::Aoe { .. } => Some("ATA over Ethernet"),
             Self::Iscsi { .. } => Some("iSCSI"),
+            Self::NvmeTcp { .. } => Some("NVMe over TCP"),
             Self::Rbd { .. } => Some("librbd"),
             Self::PassedThrough { .. } => Some("the device itself, passed through by VFIO"),
         }

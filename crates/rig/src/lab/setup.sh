@@ -24,6 +24,8 @@ mount -t tmpfs shm /dev/shm
 mount -t tracefs tracefs /sys/kernel/tracing
 mount -t bpf -o mode=700 bpf /sys/fs/bpf
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
+# By its module, where the kernel has one: the NVMe target is set up in it.
+[ ! -d /sys/kernel/config ] || mount -t configfs configfs /sys/kernel/config
 echo +cpu +cpuset +io +memory +pids > /sys/fs/cgroup/cgroup.subtree_control
 
 # There is no udev: LVM makes its device nodes itself and waits for nobody. A pool that is full

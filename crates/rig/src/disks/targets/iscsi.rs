@@ -8,15 +8,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell;
-use vmio_node::linux::block::{self, Device};
-use vmio_node::{ChangeId, Exec, Journal, Local, Node, Reader, held};
+use vmio_node::{ChangeId, Exec, Journal, Local, Node, held};
 
-use super::own_client::OwnClient;
+use super::own_client::{self, OwnClient};
 use super::raw_file::RawFile;
 use super::scratch::Scratch;
 use super::served::nbd_client::refused;
@@ -36,10 +34,8 @@ pub struct Iscsi;
 const INITIATOR: &str = "iscsistart";
 /// Seconds for which a guest holds requests when its connection is gone, before it fails them: nobody makes it anew.
 const HELD_SECONDS: u32 = 15;
-/// How long logging in may take, and then the disk to appear: a guest under emulation is slow.
+/// How long logging in may take: a guest under emulation is slow.
 const LOGIN_LIMIT: Duration = Duration::from_secs(60);
-const DISK_LIMIT: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(50);
 
 const OWN_CLIENT: OwnClient = OwnClient {
     modules: &["iscsi_tcp", "sd_mod"],
@@ -217,17 +213,7 @@ fn connect(guest: &dyn Node, storage: &Storage, _nth: usize) -> Result<PathBuf> 
     if !output.ok() {
         return Err(refused(&command, &output));
     }
-    let until = Instant::now() + DISK_LIMIT;
-    loop {
-        if let Some(name) = disk(guest.reader()) {
-            return Ok(block::node_path(&name));
-        }
-        if Instant::now() > until {
-            let reason = format!("it logged in, and after {} s has no disk {SERIAL}", DISK_LIMIT.as_secs());
-            return Err(Error::Tool { command: command.shown(), reason });
-        }
-        thread::sleep(POLL);
-    }
+    own_client::find_disk(guest, SERIAL)
 }
 
 /// The command that has a guest of this name log in. It ends once the guest's kernel has the connection. A target takes
@@ -241,15 +227,6 @@ fn log_in(guest: &str, storage: &Storage) -> Result<Exec> {
     let held = format!("node.session.timeo.replacement_timeout={HELD_SECONDS}");
     let words = ["-i", &*name, "-t", target.as_str(), "-g", "1", "-a", &*address, "-p", &*port, "-P", &*held];
     Ok(Exec::new(INITIATOR).args(words).limit(LOGIN_LIMIT))
-}
-
-/// The name of the disk that a guest's kernel made of it.
-fn disk(guest: &dyn Reader) -> Option<String> {
-    let is_it = |name: &String| {
-        let device = Device::whole(guest, name);
-        device.serial().as_deref() == Some(SERIAL) && device.size_bytes().is_some_and(|bytes| bytes > 0)
-    };
-    block::whole(guest).ok()?.into_iter().find(is_it)
 }
 
 #[cfg(test)]
@@ -287,8 +264,5 @@ mod tests {
         let said = connect(&refusing, &storage(), 0).unwrap_err().to_string();
         assert!(said.contains("iscsistart -i") && said.contains("initiator reported error (8)"), "{said}");
         assert!(connect(&refusing, &Storage::File("/f".into()), 0).is_err());
-        // Others' disks are not taken for it.
-        let other = Fake::new("guest").file("/sys/block/sda/size", "2048\n");
-        assert_eq!(disk(&other), None);
     }
 }

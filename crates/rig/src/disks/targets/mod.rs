@@ -34,6 +34,7 @@ pub(super) mod loopdev;
 mod looped;
 mod memory;
 mod nbd;
+mod nvme_tcp;
 pub mod own_client;
 mod passthrough;
 mod preallocated;
@@ -61,6 +62,7 @@ pub const ALL: &[&dyn Target] = &[
     &nbd::Nbd,
     &aoe::Aoe,
     &iscsi::Iscsi,
+    &nvme_tcp::NvmeTcp,
     &flash_cache::FlashCache,
     &guest_bcache::GuestBcache,
     &passthrough::Passthrough,
@@ -129,6 +131,10 @@ pub trait Target: Sync {
     }
     /// Whether only a guest has it, and why.
     fn guests_alone(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether no hypervisor opens it, and why: a guest may reach it by itself ([`Target::own_client`]).
+    fn no_hypervisor(&self) -> Option<&'static str> {
         None
     }
     /// Whether only a guest that reaches it by itself has it ([`Target::own_client`]), and why.
@@ -406,24 +412,25 @@ mod tests {
         assert_eq!(names(&|t| t.refilled(Some(&thin)) && !t.refilled(None)), ["device"]);
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
         assert_eq!(names(&|t| t.elsewhere().is_some()), [elsewhere::DEVICE, elsewhere::PREALLOCATED]);
-        assert_eq!(names(&|t| t.over_link()), ["nbd", "aoe", "iscsi"]);
-        assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe", "iscsi"]);
+        assert_eq!(names(&|t| t.over_link()), ["nbd", "aoe", "iscsi", "nvme-tcp"]);
+        assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe", "iscsi", "nvme-tcp"]);
+        assert_eq!(names(&|t| t.no_hypervisor().is_some()), ["nvme-tcp"]);
         assert_eq!(names(&|t| t.block_client().is_some()), ["iscsi"]);
         assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
         assert_eq!(names(&|t| t.flash_cache().is_some()), ["flash-cache", "guest-bcache"]);
         assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), ["flash-cache", "guest-bcache"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
-            ["device", "loop", "loop-nfs", "nbd", "lvm", "lvm-thin", "zvol", "rbd"]
+            ["device", "loop", "loop-nfs", "nbd", "nvme-tcp", "lvm", "lvm-thin", "zvol", "rbd"]
         );
         assert_eq!(
             names(&|t| t.can_be(State::Fresh, true, None).is_ok()),
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        let first = ["loop", "loop-nfs", "served", "nbd", "aoe", "iscsi", "flash-cache", "guest-bcache", "passthrough"];
-        assert_eq!(of_files[..9], first);
-        assert!(of_files[9..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 15, "{of_files:?}");
+        let first = ["loop", "loop-nfs", "served", "nbd", "aoe", "iscsi", "nvme-tcp", "flash-cache", "guest-bcache"];
+        assert_eq!((&of_files[..9], of_files[9]), (&first[..], "passthrough"));
+        assert!(of_files[10..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 16, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["passthrough", "qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);

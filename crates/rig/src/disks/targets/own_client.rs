@@ -2,13 +2,20 @@
 //! hypervisor gives it no disk, and what it works on is a device that its own kernel makes.
 
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use vmio_look::require::Requirement;
 use vmio_model::cell::{Actor, Aio, Attachment, Cache};
-use vmio_node::Node;
+use vmio_node::linux::block::{self, Device};
+use vmio_node::{Node, Reader};
 
-use super::Result;
+use super::{Error, Result};
 use crate::disks::Storage;
+
+/// How long a disk may take to appear once a kernel is connected: a guest under emulation is slow.
+const DISK_LIMIT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
 
 /// How a guest reaches a target by itself.
 pub struct OwnClient {
@@ -41,4 +48,51 @@ pub fn asked() -> Attachment {
 /// What the target of an actor is asked for, by its hypervisor or by itself; `None` where no guest has it.
 pub fn asked_by(actor: &Actor) -> Option<Attachment> {
     actor.attachment().cloned().or_else(|| of(actor).map(|_| asked()))
+}
+
+/// The device of a disk that a kernel has connected to: that with this serial number, once it is there.
+///
+/// # Errors
+/// [`Error::NotAsAsked`] where there is none within a limit.
+pub fn find_disk(node: &dyn Node, serial: &str) -> Result<PathBuf> {
+    let until = Instant::now() + DISK_LIMIT;
+    loop {
+        if let Some(name) = disk(node.reader(), serial) {
+            return Ok(block::node_path(&name));
+        }
+        if Instant::now() > until {
+            let reason =
+                format!("{} is connected, and after {} s has no disk {serial}", node.name(), DISK_LIMIT.as_secs());
+            return Err(Error::NotAsAsked { path: "/sys/block".into(), reason });
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// Its name; not of a way to it that is no disk of its own.
+fn disk(reader: &dyn Reader, serial: &str) -> Option<String> {
+    let is_it = |name: &String| {
+        let device = Device::whole(reader, name);
+        let is_there = !device.is_hidden() && device.size_bytes().is_some_and(|bytes| bytes > 0);
+        is_there && device.serial().as_deref() == Some(serial)
+    };
+    block::whole(reader).ok()?.into_iter().find(is_it)
+}
+
+#[cfg(test)]
+mod tests {
+    use vmio_node::fake::Fake;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_without_a_size_and_those_of_others_are_not_taken_for_it() {
+        let other = Fake::new("guest")
+            .file("/sys/block/sda/size", "2048\n")
+            .file("/sys/block/sda/device/vpd_pg80", b"\0\x80\0\x06vmio-0")
+            .file("/sys/block/sdb/size", "0\n")
+            .file("/sys/block/sdb/device/vpd_pg80", b"\0\x80\0\x06vmio-x");
+        assert_eq!(disk(&other, "vmio-x"), None);
+        assert_eq!(disk(&other, "vmio-0").as_deref(), Some("sda"));
+    }
 }

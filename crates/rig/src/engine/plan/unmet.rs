@@ -142,7 +142,8 @@ fn why_not(
     }
     let not_by_itself = target.and_then(|target| target.by_itself_alone());
     let not_by_itself = not_by_itself.filter(|_| own_client::of(actor).is_none());
-    if let Some(why) = only_read.or(no_guest).or(no_native).or(not_by_itself) {
+    let no_driver = target.and_then(|target| target.no_hypervisor()).filter(|_| actor.attachment().is_some());
+    if let Some(why) = only_read.or(no_guest).or(no_native).or(no_driver).or(not_by_itself) {
         return Some(WhyNot::Target(Unfit::NotFor(why)));
     }
     let own = options.device.is_some() && target.is_some_and(|target| target.takes_device());
@@ -394,6 +395,26 @@ mod tests {
         assert!(told(&host, native("iscsi", "seq-read")).contains("in its first network namespace alone"));
         let host = host.file(module("block-iscsi"), "").installed("iscsistart");
         assert_eq!((told(&host, guest("iscsi", "seq-read")), told(&host, by_itself())), (String::new(), String::new()));
+    }
+
+    /// The kernel that serves it is this host's, and so is the client natively.
+    #[test]
+    fn nvme_over_tcp_needs_a_kernel_that_serves_it_and_has_no_driver() {
+        let programs = ["ip", "nsenter", "unshare", "ln", "tee"];
+        let host = programs.iter().fold(host(), |all, one| all.installed(one)).file("/dev/net/tun", "");
+        let backend = PlaceBackend::Files("/srv".into());
+        let told = |host: &Fake, cell: Cell| {
+            let why = why_not(&cell.lead, host, false, &PlanOptions::default(), Some(&backend));
+            why.map(|why| why.to_string()).unwrap_or_default()
+        };
+        let by_itself = || Cell::on("qemu", "nvme-tcp", None, "seq-read");
+        assert!(told(&host, guest("nvme-tcp", "seq-read")).contains("leave the driver out"));
+        assert!(told(&host, by_itself()).contains("modprobe nvmet_tcp"));
+        let host = host.file("/sys/kernel/config/nvmet/x", "").file("/sys/module/nvmet_tcp/refcnt", "0\n");
+        assert_eq!(told(&host, by_itself()), "");
+        assert!(told(&host, native("nvme-tcp", "seq-read")).contains("modprobe nvme_tcp"));
+        let host = host.file("/dev/nvme-fabrics", "").file("/sys/module/nvme_tcp/refcnt", "0\n");
+        assert_eq!(told(&host, native("nvme-tcp", "seq-read")), "");
     }
 
     #[test]

@@ -390,7 +390,9 @@ fn own_layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
             rbd
         }
         Storage::VhostUserBlk { .. } | Storage::PassedThrough { .. } => return Vec::new(),
-        Storage::Aoe { .. } => unreachable!("a disk by ATA over Ethernet was refused ({})", asked.label()),
+        Storage::Aoe { .. } | Storage::NvmeTcp { .. } => {
+            unreachable!("a disk that QEMU is no client of was refused ({})", asked.label())
+        }
     };
     let mut layers = vec![protocol, format];
     let options = &asked.options;

@@ -180,6 +180,7 @@ impl Model {
             }
             Storage::VhostUserBlk { .. } => Err(Unfit::ShownWriteCache(asked.cache)),
             Storage::Aoe { .. } => Err(Unfit::NoAoe),
+            Storage::NvmeTcp { .. } => Err(Unfit::NoNvmeTcp),
             Storage::PassedThrough { .. } if self.driver.name != NVME.name => {
                 Err(Unfit::DeviceOfItsOwn { driver: self.driver.name })
             }

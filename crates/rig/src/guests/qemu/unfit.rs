@@ -44,6 +44,8 @@ pub enum Unfit {
 
     #[error("QEMU has no client of ATA over Ethernet: leave the driver out, and the guest reaches the disk by itself")]
     NoAoe,
+    #[error("QEMU has no client of NVMe over TCP: leave the driver out, and the guest reaches the disk by itself")]
+    NoNvmeTcp,
     #[error("a device that is passed through is an NVMe disk in the guest, not one of {driver}: use nvme")]
     DeviceOfItsOwn { driver: &'static str },
     #[error("cache={0}: QEMU sees no request of a device that is passed through: use none")]
