@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vmio_look::require::find_program;
-use vmio_node::{Exec, Node, Process, held};
+use vmio_node::{End, Exec, Node, Output, Process, held};
 
 use super::super::served::how;
 use super::super::{Error, Result, facts};
@@ -86,12 +86,12 @@ impl Server {
             Err(e) => Err(format!("cannot connect to {}: {e}", socket.display())),
         };
         // If it ended, how says more.
-        up.map_err(|e| waiting::ended_soon(ended).map_or(e, |output| how(&output)))
+        up.map_err(|e| waiting::ended_soon(ended).map_or(e, how_it_ended))
     }
 
     /// How it ended, in words, if it has.
     pub fn ended(&mut self) -> Result<Option<String>> {
-        Ok(self.process.try_wait()?.map(|output| how(&output)))
+        Ok(self.process.try_wait()?.map(how_it_ended))
     }
 
     /// Ends it. All that was written is in the file: it keeps nothing back.
@@ -105,6 +105,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.stop();
+    }
+}
+
+/// What it said while it started has nothing to do with a signal.
+fn how_it_ended(output: Output) -> String {
+    match output.end {
+        End::Signal(_) => how(&Output { stderr: Vec::new(), ..output }),
+        End::Exit(_) | End::TimedOut => how(&output),
     }
 }
 
@@ -196,6 +204,13 @@ mod tests {
         let admin = Admin::new("/usr/sbin/tgtadm".to_owned(), Path::new("/dev/shm/d"));
         let named = format!("{}.0", admin.env[SOCKET_VARIABLE]);
         assert_eq!(Path::new(&named), control_socket(Path::new("/dev/shm/d")));
+    }
+
+    #[test]
+    fn what_it_said_is_told_where_it_ended_by_itself() {
+        let output = |end| Output { end, stdout: vec![], stderr: b"tgtd: unable to bind\n".to_vec(), truncated: false };
+        assert_eq!(how_it_ended(output(End::Exit(1))), "it ended with exit code 1: tgtd: unable to bind");
+        assert_eq!(how_it_ended(output(End::Signal(9))), "it was killed by signal 9");
     }
 
     #[test]
