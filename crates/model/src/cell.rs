@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::rate::BitRate;
+
 pub use actor::{Actor, Millis, NEIGHBOUR};
 pub use arch::Arch;
 pub use baseline::{Baseline, Like};
@@ -73,6 +75,12 @@ impl Cell {
     /// Its actors, the leading one first.
     pub fn actors(&self) -> impl Iterator<Item = &Actor> {
         std::iter::once(&self.lead).chain(&self.beside)
+    }
+
+    /// What its setting `rate` lets over the link to another host, each way; `None` without one.
+    pub fn link_rate(&self) -> Option<BitRate> {
+        let mbit: u64 = self.settings.get("rate")?.strip_suffix("mbit")?.parse().ok()?;
+        mbit.checked_mul(1_000_000).map(BitRate::new)
     }
 
     /// What the hypervisor of the guests in these cells is called in messages: that of the first. Where there are none,

@@ -17,8 +17,7 @@ use crate::study::Study;
 
 use reports::{Reports, outcome};
 
-/// The settings that select a cell's system.
-const RATE: &str = "rate";
+/// The setting that selects a cell's system.
 const GUARD: &str = "guard";
 /// Queue of the link, in milliseconds of its rate.
 const WAIT_MS: u64 = 50;
@@ -146,8 +145,7 @@ pub fn trials(run: &Run, study: &Study, scenario: &Scenario, load: &dyn Fn(&str)
 
 fn trial(taken: &[&Taken], study: &Study, paper: &Scenario, load: &dyn Fn(&str) -> Option<Load>) -> Option<Trial> {
     let cell = &taken.first()?.cell;
-    let mbit: u64 = cell.settings.get(RATE)?.strip_suffix("mbit")?.parse().ok()?;
-    let (capacity, actors) = (BitRate::new(mbit * 1_000_000), cell.actors().count());
+    let (capacity, actors) = (cell.link_rate()?, cell.actors().count());
     if actors < paper.vifs.len() {
         return None;
     }

@@ -322,6 +322,12 @@ pub fn budget_bytes(study: &Study) -> u64 {
 
 /// Seconds and written bytes of a cell, which goes over its span once at most.
 fn cell_cost(study: &Study, cell: &Cell, traits: &[WorkloadTraits], rates: &Rates, spans: &Spans) -> (f64, u64) {
+    let over_link = cell.link_rate().map(|rate| {
+        let most = |disk: f64| disk.min(rate.bits() as f64 / 8.0);
+        let (read, write) = (most(rates.read_bytes_per_second), most(rates.write_bytes_per_second));
+        Rates { read_bytes_per_second: read, write_bytes_per_second: write, ..rates.clone() }
+    });
+    let rates = over_link.as_ref().unwrap_or(rates);
     let each = cell.actors().map(|actor| {
         let (seconds, bytes) = actor_cost(study, actor, traits, rates, spans);
         (actor.start.seconds() + seconds, bytes)

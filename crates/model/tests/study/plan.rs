@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vmio_model::study::Rates;
-use vmio_model::study::plan::{Plan, TargetSpace, estimate, spans};
+use vmio_model::study::plan::{Plan, TargetSpace, estimate, estimate_of, spans};
 
 use super::{SMALL, disks, no_disks, rates, study, traits, whole};
 
@@ -30,6 +30,21 @@ fn time_at_rest_is_counted() {
     let more = of(true) - of(false);
     assert!((more - f64::from(phases) * study.repeat.rest_phase_seconds()).abs() < 1e-9, "{more} s in {phases}");
     assert!((5.0..=12.0).contains(&study.repeat.rest_phase_seconds()));
+}
+
+/// The link of a disk over the network takes its time, however fast the server's disk is.
+#[test]
+fn the_rate_of_a_link_limits_a_networked_disk() {
+    let study = study(&SMALL.replace("\"rand-read-1\"", "\"dd-write\""));
+    let mut cells = study.cells();
+    let seconds = |cells: &[Cell]| estimate_of(&study, cells, &traits(), &rates()).first_round_seconds;
+    let free = seconds(&cells);
+    for cell in &mut cells {
+        cell.settings.insert("rate".into(), "200mbit".into());
+    }
+    // Three dd, of 512 MiB each, at 25 MB/s instead of 800 MB/s.
+    let more = 3.0 * f64::from(512 << 20) * (1.0 / 25e6 - 1.0 / 800e6);
+    assert!((seconds(&cells) - free - more).abs() < 6.0, "{free} s, {} s", seconds(&cells));
 }
 
 #[test]
