@@ -125,7 +125,10 @@ impl NvmeExport {
         // Another one's has another address, or serves something.
         let address = fs::read_to_string(port.join("addr_traddr")).unwrap_or_default();
         if [self.address.ip().to_string().as_str(), ""].contains(&address.trim()) {
-            gone(&port, fs::remove_dir(&port))?;
+            match fs::remove_dir(&port) {
+                Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {}
+                other => gone(&port, other)?,
+            }
         }
         let namespace = subsystem.join(NAMESPACE);
         gone(&namespace, fs::remove_dir(&namespace))?;
