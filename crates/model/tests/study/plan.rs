@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use vmio_model::cell::Cell;
 use vmio_model::study::Rates;
 use vmio_model::study::plan::{Plan, TargetSpace, estimate, estimate_of, spans};
 

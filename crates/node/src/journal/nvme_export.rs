@@ -7,10 +7,12 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::journal::error::NotUndone;
+use crate::machine;
 
 /// Where the kernel's NVMe target is set up; there once its module is loaded and configfs is mounted.
 pub const NVMET: &str = "/sys/kernel/config/nvmet";
@@ -20,6 +22,8 @@ const CONTROLLERS: &str = "/sys/class/nvme";
 const AUTHORITY: &str = "nqn.2026-11.invalid.vmio:";
 /// Number of the one namespace of a subsystem.
 const NAMESPACE: &str = "namespaces/1";
+/// How long a connection may take to end.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A subsystem with one namespace, which is the file, at one port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,7 +121,10 @@ impl NvmeExport {
             let directory = controller.path();
             if fs::read_to_string(directory.join("subsysnqn")).is_ok_and(|nqn| nqn.trim() == self.nqn) {
                 let delete = directory.join("delete_controller");
-                gone(&delete, fs::write(&delete, "1"))?;
+                let write = delete.clone();
+                // The kernel waits for what the controller has begun.
+                let ended = machine::within(LIMIT, move || fs::write(write, "1"));
+                gone(&delete, ended.unwrap_or_else(|| Err(ErrorKind::TimedOut.into())))?;
             }
         }
         let (link, port, subsystem) = (self.link(root), self.port(root), self.subsystem(root));

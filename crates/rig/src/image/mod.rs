@@ -76,7 +76,10 @@ fn own_clients() -> impl Iterator<Item = &'static OwnClient> {
 /// Whether an image is made without this module where its kernel has none: guests then lack the targets that need it.
 fn is_optional(module: &str) -> bool {
     let in_guest = targets::ALL.iter().filter(|target| target.flash_cache() == Some(CacheAt::Guest));
-    in_guest.flat_map(|target| target.guest_modules()).any(|name| *name == module)
+    let of_caches = in_guest.flat_map(|target| target.guest_modules());
+    let mut optional = of_caches.chain(own_clients().flat_map(|client| client.modules));
+    let mut of_drivers = drivers::ALL.iter().flat_map(|driver| driver.guest_modules);
+    optional.any(|name| *name == module) && !of_drivers.any(|name| *name == module)
 }
 
 /// What targets need that a guest has by a loop device of its own.

@@ -110,18 +110,20 @@ pub fn launch(
     let is_sized = |cell: &Cell| memory::is_set_by(cell) && cell.actors().any(|actor| actor.side == *side);
     spec.balloon = bed.study.cells().iter().any(is_sized);
     for (target, attachment) in keys {
-        let modules = targets::find(target).map_or(&[][..], |target| target.guest_modules());
+        let found = targets::find(target);
+        let client = found.and_then(|target| target.own_client());
+        let client = client.filter(|_| attachment.is_none() && !side.shares_kernel());
+        let of_client = client.map_or(&[][..], |client| client.modules);
+        let modules = found.map_or(&[][..], |target| target.guest_modules()).iter().chain(of_client).copied();
         let lacks = |module: &&str| bed.image.as_ref().is_some_and(|image| image.lacks_module(module));
-        if let Some(module) = modules.iter().copied().find(lacks) {
+        if let Some(module) = modules.clone().find(lacks) {
             without.insert((target.clone(), attachment.clone()), Unfit::NoModule(module));
             continue;
         }
         spec.modules.extend(modules);
         let id = format!("d{}", spec.disks.len());
-        let client = targets::find(target).and_then(|target| target.own_client()).filter(|_| !side.shares_kernel());
-        if let (None, Some(client)) = (attachment, client) {
+        if let Some(client) = client {
             clients.push((target.clone(), client, attach(bed, target, &own_client::asked())?));
-            spec.modules.extend(client.modules);
             continue;
         }
         let Some(attachment) = attachment else {
