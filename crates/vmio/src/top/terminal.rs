@@ -6,13 +6,14 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use std::{process, thread};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use ratatui::widgets::Paragraph;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
 
 use super::app::App;
 use super::screen::Screen;
@@ -20,6 +21,9 @@ use super::view;
 
 /// How long a signal may go unnoticed.
 const HEARD: Duration = Duration::from_millis(100);
+/// How long after a signal the program is ended all the same: a terminal that goes while keys are read keeps the
+/// library that reads them for ever.
+const UNHEARD: Duration = Duration::from_secs(2);
 
 /// Restores the terminal when it is dropped.
 struct Restore;
@@ -34,9 +38,15 @@ impl Drop for Restore {
 /// whose process it is given.
 pub fn run(mut app: App, mut next: impl FnMut(Option<u32>) -> Option<Screen>) -> io::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        flag::register(signal, Arc::clone(&ended))?;
-    }
+    let (mut signals, heard) = (Signals::new([SIGINT, SIGTERM, SIGHUP])?, Arc::clone(&ended));
+    thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            heard.store(true, Ordering::Relaxed);
+            thread::sleep(UNHEARD);
+            ratatui::restore();
+            process::exit(1);
+        }
+    });
     // Also sets a hook that gives the terminal back before a panic is told.
     let mut terminal = ratatui::try_init()?;
     let _restore = Restore;
@@ -81,7 +91,7 @@ fn draw(terminal: &mut DefaultTerminal, app: &App) -> io::Result<()> {
 fn is_gone(limit: Duration) -> std::io::Result<bool> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        std::thread::sleep(limit);
+        thread::sleep(limit);
         return Ok(false);
     }
     let mut watched = [PollFd::new(&stdin, PollFlags::IN)];
