@@ -161,7 +161,9 @@ fn claims(mode: AttachMode) {
         let mut answer = announcement(ATTACKER, ATTACKER_IP);
         answer[..6].copy_from_slice(&VICTIM);
         send(&host, &vec![answer; 500]);
-        assert_eq!(since(&classifier).floods, seen.floods);
+        // The guest's own kernel may ask something meanwhile.
+        let more = since(&classifier).floods - seen.floods;
+        assert!(more < 10, "{more} of 500");
 
         // A router may announce itself, with any number of options.
         let router = Tenant { checks: Some(Checks { addresses: true, drop: true, router: true }), ..tenant(true) };

@@ -18,7 +18,7 @@ use vmio_rig::engine::measure::Event;
 use vmio_testbed::skip;
 
 /// Requests a second that QEMU lets pass: with one in flight each takes 5 ms.
-const LIMIT: u32 = 200;
+const LIMIT: u32 = 100;
 
 /// Layers above the hypervisor. Which of them are told apart depends on how long a cell is.
 const ABOVE: [Layer; 3] = [Layer::Application, Layer::GuestBlock, Layer::Virtual];
