@@ -3,7 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+/// Seconds for which QEMU holds a request back and connects again, where its connection with a server on another host broke.
+/// After them the guest gets an error. A server that was started again is reached within them; one that stays away makes a
+/// cell fail soon.
+const RECONNECT_SECONDS: u64 = 5;
 
 /// A client of a hypervisor's own, which not every build of it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +115,16 @@ impl Storage {
             Self::NbdTcp { .. } | Self::Aoe { .. } | Self::Iscsi { .. } | Self::NvmeTcp { .. } => None,
             Self::Rbd { .. } | Self::PassedThrough { .. } => None,
         }
+    }
+
+    /// How QEMU's own client opens a server of the NBD protocol on another host (QAPI `BlockdevOptionsNbd`). The first
+    /// connection is tried once, without `open-timeout`: with it QEMU would try again after each refusal, too, and the limit
+    /// is that of the guest's boot.
+    pub fn nbd_over_tcp(server: SocketAddr, export: &str) -> Value {
+        json!({
+            "driver": "nbd", "export": export, "reconnect-delay": RECONNECT_SECONDS,
+            "server": {"type": "inet", "host": server.ip(), "port": server.port().to_string()},
+        })
     }
 
     /// Whether another one takes its place while a guest runs ([`crate::disks::targets::Prepared::exchange`]).

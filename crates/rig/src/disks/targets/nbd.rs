@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(connect(&guest, &storage, 1).unwrap(), PathBuf::from("/dev/nbd1"));
         let ran: Vec<String> =
             guest.ran().iter().map(|cmd| format!("{} {}", cmd.program, cmd.args.join(" "))).collect();
-        assert_eq!(ran, ["nbd-client 198.18.255.3 10810 /dev/nbd1 -N disk -b 512"]);
+        assert_eq!(ran, ["nbd-client 198.18.255.3 10810 /dev/nbd1 -N disk -b 512 -t 45"]);
         let refusing = Fake::new("guest").command(|_| Some(fails(1, "Error: Socket failed: Connection refused\n")));
         let said = connect(&refusing, &storage, 0).unwrap_err().to_string();
         assert!(said.contains("nbd-client") && said.contains("Connection refused"), "{said}");

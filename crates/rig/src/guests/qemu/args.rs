@@ -372,10 +372,12 @@ fn own_layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
         Storage::CachedNbd { socket } => json!({
             "driver": "nbd", "node-name": below, "cache": cache, "server": {"type": "unix", "path": socket},
         }),
-        Storage::NbdTcp { server, export } => json!({
-            "driver": "nbd", "node-name": below, "export": export, "cache": cache,
-            "server": {"type": "inet", "host": server.ip(), "port": server.port().to_string()},
-        }),
+        Storage::NbdTcp { server, export } => {
+            let mut nbd = Storage::nbd_over_tcp(*server, export);
+            nbd["node-name"] = json!(below);
+            nbd["cache"] = json!(cache);
+            nbd
+        }
         Storage::Iscsi { portal, target, lun } => json!({
             "driver": "iscsi", "node-name": below, "transport": "tcp", "portal": portal.to_string(),
             "target": target, "lun": lun, "timeout": ISCSI_SECONDS, "cache": cache,

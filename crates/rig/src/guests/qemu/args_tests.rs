@@ -153,7 +153,15 @@ fn a_server_on_another_host_is_reached_by_its_address() {
     let storage = Storage::NbdTcp { server, export: "disk".into() };
     let made = lines(&plan(&[(storage, disk("virtio-blk", Cache::None, Aio::Threads))], (7, 2)));
     let server = r#""server":{"host":"198.18.255.2","port":"10809","type":"inet"}"#;
-    assert!(made.contains(r#""driver":"nbd""#) && made.contains(server), "{made}");
+    for part in [
+        r#""driver":"nbd""#,
+        r#""node-name":"node0-file""#,
+        r#""cache":{"direct":true"#,
+        r#""reconnect-delay":5"#,
+        server,
+    ] {
+        assert!(made.contains(part), "no {part} in {made}");
+    }
 }
 
 #[test]

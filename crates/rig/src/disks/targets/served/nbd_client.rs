@@ -18,6 +18,10 @@ use crate::limits::OOM_SCORE_ADJ;
 pub const CLIENT: &str = "nbd-client";
 /// How long it may take to connect, and one that was killed to end.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Seconds that a request may wait for its answer: then the kernel ends the connection, and the request fails. (Else it waits
+/// for ever, and nothing that uses the device can be ended.) All that a kernel writes out at once, 128 requests of 1280 KiB,
+/// takes as long at 30 Mbit/s.
+const REQUEST_SECONDS: u64 = 45;
 const POLL: Duration = Duration::from_millis(20);
 /// Most devices that the module makes where its parameter `nbds_max` is not set (drivers/block/nbd.c).
 const DEVICES: u32 = 16;
@@ -29,8 +33,9 @@ pub fn client(storage: &Storage, device: &Path) -> Result<Exec> {
         let reason = format!("{CLIENT} is no client of {storage:?}");
         return Err(Error::Server { path: device.to_owned(), reason });
     };
-    let (host, port) = (server.ip().to_string(), server.port().to_string());
-    Ok(Exec::new(CLIENT).args([&*host, &*port, &*device.to_string_lossy(), "-N", export.as_str(), "-b", "512"]))
+    let (host, port, limit) = (server.ip().to_string(), server.port().to_string(), REQUEST_SECONDS.to_string());
+    let device = device.to_string_lossy();
+    Ok(Exec::new(CLIENT).args([&*host, &*port, &*device, "-N", export.as_str(), "-b", "512", "-t", &*limit]))
 }
 
 /// Why it did not.
