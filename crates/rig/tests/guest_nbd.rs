@@ -17,7 +17,7 @@ use vmio_rig::engine::plan::Planned;
 use vmio_testbed::{must_be_root, skip};
 
 /// The process of this run that serves a disk by NBD.
-fn server(bed: &Bed) -> Option<u32> {
+pub fn server(bed: &Bed) -> Option<u32> {
     process_of(bed, "qemu-storage-daemon")
 }
 

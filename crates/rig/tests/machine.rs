@@ -12,6 +12,7 @@ mod guest_flash_cache;
 mod guest_images;
 mod guest_layers;
 mod guest_nbd;
+mod guest_nbd_faults;
 mod guest_networks;
 mod guest_served;
 mod guest_workloads;

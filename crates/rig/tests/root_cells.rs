@@ -8,7 +8,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Bed, cells, loops_over};
+use crate::common::{Bed, cells, loops_over, set_link};
 use vmio_model::figure::scalar;
 use vmio_model::result::{CACHED_BEFORE, Mark, Sample, Watched};
 use vmio_node::linux::block;
@@ -205,21 +205,6 @@ fn a_rate_holds_both_ways_for_its_cells_alone() {
     assert_eq!(run.effective[place], [("rate".to_owned(), "100mbit".to_owned())].into());
 }
 
-/// Takes an interface down in whichever of the namespaces that this process holds has it.
-fn take_down(interface: &str) -> bool {
-    let me = std::process::id();
-    let mut held = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let is_net = std::fs::read_link(&path).ok()?.display().to_string().starts_with("net:");
-        is_net.then(|| format!("--net=/proc/{me}/fd/{}", path.file_name().unwrap().to_str().unwrap()))
-    });
-    let down = |net: String| {
-        let args = [net.as_str(), "--", "ip", "link", "set", interface, "down"];
-        Command::new("nsenter").args(args).output().unwrap().status.success()
-    };
-    held.any(down)
-}
-
 /// The client of iperf3 of this run, while it is at work.
 fn sends(owner: &str) -> Option<u32> {
     let client = |pid: u32| {
@@ -262,7 +247,7 @@ fn link_goes_down(ended: bool) {
                 let client = Pid::from_raw(client.cast_signed()).unwrap();
                 // Its time is not over before the link is down, however long that takes here.
                 kill_process(client, Signal::STOP).unwrap();
-                let down = take_down("up1");
+                let down = set_link("up1", "down");
                 kill_process(client, if ended { Signal::KILL } else { Signal::CONT }).unwrap();
                 down
             }));
@@ -284,7 +269,7 @@ fn link_goes_down(ended: bool) {
     let of = |start: &str| run.samples.iter().filter(|s| s.cell.key().starts_with(start)).count();
     assert_eq!((of("uplink"), of("bridge")), (1, 2), "the round before is kept, and the other path goes on");
     assert_eq!(machine::marked_processes(|owner| owner == bed.journal.cookie()).len(), 0);
-    assert!(!take_down("up1"), "its namespace is gone");
+    assert!(!set_link("up1", "down"), "its namespace is gone");
 }
 
 /// Names of the control groups of a run.

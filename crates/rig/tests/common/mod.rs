@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use vmio_node::{Change, Exec, Journal, Local, Node};
@@ -94,4 +95,19 @@ impl Bed {
 /// Loop devices whose files lie in a directory.
 pub fn loops_over(dir: &Path) -> Vec<PathBuf> {
     vmio_node::loops::loop_devices().into_iter().filter(|l| l.backing.starts_with(dir)).map(|l| l.device).collect()
+}
+
+/// Sets an interface `up` or `down` in whichever of the namespaces that this process holds has it; whether one has.
+pub fn set_link(interface: &str, state: &str) -> bool {
+    let me = std::process::id();
+    let mut held = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let is_net = std::fs::read_link(&path).ok()?.display().to_string().starts_with("net:");
+        is_net.then(|| format!("--net=/proc/{me}/fd/{}", path.file_name().unwrap().to_str().unwrap()))
+    });
+    let set = |net: String| {
+        let args = [net.as_str(), "--", "ip", "link", "set", interface, state];
+        Command::new("nsenter").args(args).output().unwrap().status.success()
+    };
+    held.any(set)
 }
