@@ -67,6 +67,26 @@ impl Bed {
         output.out()
     }
 
+    /// A small file system of its own, without blocks that only root can take; it lies below the directory.
+    pub fn small_filesystem(&self, mib: u64) -> PathBuf {
+        let (device, _) = self.losetup("small", mib);
+        self.run("mkfs.ext4", &["-q", "-m", "0", device.to_str().unwrap()]);
+        let mount = self.dir().join("mnt");
+        self.journal.scratch_dir(&mount).unwrap();
+        self.journal.record(Change::Mount { target: mount.clone() }).unwrap();
+        self.run("mount", &[device.to_str().unwrap(), mount.to_str().unwrap()]);
+        mount
+    }
+
+    /// Takes all the space that is left of a file system; gives the file that has it.
+    pub fn fill(&self, mount: &Path) -> PathBuf {
+        let eater = mount.join("eater");
+        let args = ["if=/dev/zero", "bs=64k", "conv=fsync", &format!("of={}", eater.display())];
+        let full = self.node.exec(&Exec::new("dd").args(args).limit(vmio_testbed::limit())).unwrap();
+        assert!(full.err().contains("No space left"), "{full:?}");
+        eater
+    }
+
     /// A loop device over a new file, made by losetup as somebody else would.
     pub fn losetup(&self, name: &str, mib: u64) -> (PathBuf, PathBuf) {
         let file = self.dir().join(name);

@@ -23,6 +23,7 @@ pub const ALL: &[Model] = &[
     Model {
         avoids_ioeventfd: true,
         shows_write_through: false,
+        can_pause_guest: false,
         more: |device, disk| device.maybe("ioeventfd", (disk.qemu >= NVME_IOEVENTFD).then_some(false)),
         ..Model::of(&NVME, "nvme")
     },
@@ -85,6 +86,9 @@ pub struct Model {
     /// Whether the guest is told that there is no write cache where the mode has none. Else its
     /// flushes go on, beside writes that are flushed already.
     pub shows_write_through: bool,
+    /// Whether QEMU would pause the guest when a write of its finds no space (`werror=enospc`, the default): it answers
+    /// nothing then, and waits for somebody who makes space.
+    can_pause_guest: bool,
     /// What its controller has besides, or where there is none it itself.
     more: fn(Device, &Disk<'_>) -> Device,
 }
@@ -120,6 +124,7 @@ impl Model {
             maps_iothreads: false,
             avoids_ioeventfd: false,
             shows_write_through: true,
+            can_pause_guest: true,
             more: |device, _| device,
         }
     }
@@ -201,7 +206,8 @@ impl Model {
             .with("drive", disk.node)
             .with("serial", disk.serial)
             .with("share-rw", true)
-            .with("write-cache", if disk.asked.cache.write_cache() { "on" } else { "off" });
+            .with("write-cache", if disk.asked.cache.write_cache() { "on" } else { "off" })
+            .maybe("werror", self.can_pause_guest.then_some("report"));
         match self.controller {
             Some(controller) => vec![(self.more)(Device::new(controller, id), disk), own],
             None => vec![(self.more)(own, disk)],

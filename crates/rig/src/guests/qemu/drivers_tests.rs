@@ -46,6 +46,8 @@ fn contract_of_every_model() {
             }
             let on = if cache.write_cache() { "on" } else { "off" };
             assert_eq!(disk.get("write-cache").unwrap(), on, "{name}");
+            // QEMU's nvme has no such property: it never pauses the guest.
+            assert_eq!(disk.get("werror").is_some(), name != "nvme", "{name}");
             let thread = devices.iter().find_map(|device| device.get("iothread"));
             assert_eq!(thread.is_some(), model.has_iothread, "{name}");
             assert_eq!(needs(&asked), None);
@@ -69,7 +71,7 @@ fn queues_over_several_io_threads_need_qemu_9() {
     let devices = made(find("virtio-blk").unwrap(), &asked, &threads, QEMU);
     assert_eq!(
         devices[0].to_string(),
-        r#"{"drive":"node0","driver":"virtio-blk-pci","id":"disk0","iothread-vq-mapping":[{"iothread":"io0-0"},{"iothread":"io0-1"}],"num-queues":4,"serial":"VMIO-1","share-rw":true,"write-cache":"on"}"#
+        r#"{"drive":"node0","driver":"virtio-blk-pci","id":"disk0","iothread-vq-mapping":[{"iothread":"io0-0"},{"iothread":"io0-1"}],"num-queues":4,"serial":"VMIO-1","share-rw":true,"werror":"report","write-cache":"on"}"#
     );
 }
 
