@@ -10,14 +10,14 @@ use std::process::Command;
 
 use crate::common::guest::{Bed, DISK_BYTES, limit, run};
 use vmio_model::cell::{Aio, Arch, Attachment, Cache, DetectZeroes, Options};
-use vmio_node::Exec;
+use vmio_node::{End, Exec};
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers::{self, effective};
 use vmio_rig::guests::qemu::Qemu;
 use vmio_rig::guests::{DiskSpec, Error, Guest, GuestKind as _};
 use vmio_testbed::net::listens;
-use vmio_testbed::poll_until;
 use vmio_testbed::process::Companion;
+use vmio_testbed::{must_be_root, poll_until};
 
 const BLOCK: usize = 64 << 10;
 
@@ -264,4 +264,33 @@ fn images_and_served_disks_and_a_server_that_dies() {
     let Err(error) = bed.launch(&bed.image, last, limit()) else { panic!("there is no socket") };
     assert!(matches!(&error, Error::Spec { reason, .. } if reason.contains("server's socket")), "{error}");
     bed.assert_clean();
+}
+
+/// By default QEMU would pause it, and it would answer nothing.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_whose_disk_finds_no_space_gets_errors_and_goes_on() {
+    must_be_root();
+    let bed = Bed::new();
+    let mount = bed.small_filesystem(32);
+    let mut disks = Disks::default();
+    for driver in drivers::of(Arch::X86_64) {
+        let path = mount.join(driver.name);
+        fs::File::create(&path).unwrap().set_len(DISK_BYTES).unwrap();
+        disks.add(Attachment::new(driver.name, Cache::None, Aio::Threads), Storage::File(path));
+    }
+    let disks = disks.0;
+    let eater = bed.fill(&mount);
+    let guest = bed.boot(disks.clone());
+    for disk in &disks {
+        let of = format!("of={}", guest.disk_path(&disk.id).unwrap().display());
+        let write = Exec::new("dd").args(["if=/dev/zero", &*of, "bs=1M", "count=1", "oflag=direct"]).limit(limit());
+        let failed = guest.node().exec(&write).unwrap();
+        assert_eq!(failed.end, End::Exit(1), "{}: {}", disk.id, failed.err());
+    }
+    fs::remove_file(&eater).unwrap();
+    for (nth, disk) in disks.iter().enumerate() {
+        write_and_read(&*guest, nth, &disk.id);
+    }
+    guest.stop().unwrap();
 }
