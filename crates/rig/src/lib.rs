@@ -20,6 +20,7 @@ pub mod probes;
 pub mod qemu;
 pub mod redfish;
 pub mod settings;
+pub mod volumes;
 pub mod workloads;
 
 use vmio_model::study::Names;

@@ -1,0 +1,224 @@
+//! Volumes: disks that outlive their guests, a raw file each in a pool directory of this user's alone. The directory is
+//! resolved once; all that is done to its volumes goes by its descriptor. A volume takes its name only when its bytes
+//! are reserved and synced, so a crash leaves either the whole volume or none.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, fallocate, fcntl_lock,
+    flock, fstat, fsync, openat, renameat_with, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// Bits of a mode that let others in.
+const OTHERS: u32 = 0o077;
+/// Longest name of a volume.
+const MOST_CHARS: usize = 64;
+/// What is behind the name of a volume.
+const SUFFIX: &str = ".raw";
+/// A volume that is being made; no name of a volume starts with a dot.
+const UNFINISHED: &str = ".unfinished";
+/// Bytes of a volume are a multiple of this: the largest block of a disk.
+const BLOCK: u64 = 4096;
+
+/// Result of this module.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something was not done to a volume.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Error {
+    #[error("{0:?} names no volume: it has 1 to 64 letters, digits, - and _, the first a letter or a digit")]
+    Name(String),
+    #[error("a volume of {0} bytes cannot be made: it has a multiple of 4096, at least that")]
+    Size(u64),
+    #[error("{}: it belongs to user {owner}; help: name a directory of your own", path.display())]
+    Owner { path: PathBuf, owner: u32 },
+    #[error("{}: others may use it; help: chmod 700 it", path.display())]
+    Mode { path: PathBuf },
+    #[error("there is a volume {0} already")]
+    Exists(Name),
+    #[error("there is no volume {0}")]
+    Missing(Name),
+    #[error("volume {0} is open in a program that uses it as a disk")]
+    InUse(Name),
+    #[error("no space for {bytes} bytes in {}", path.display())]
+    NoSpace { path: PathBuf, bytes: u64 },
+    #[error("cannot {what} {}: {source}", path.display())]
+    File { what: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// The name of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name(String);
+
+impl std::str::FromStr for Name {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let is_one = text.len() <= MOST_CHARS
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        if is_one { Ok(Name(text.to_owned())) } else { Err(Error::Name(text.to_owned())) }
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Name {
+    fn file(&self) -> String {
+        format!("{}{SUFFIX}", self.0)
+    }
+}
+
+/// A volume as it lies in its pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// Its name.
+    pub name: Name,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// A directory of volumes.
+pub struct Pool {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+impl Pool {
+    /// The pool in a directory that is there, of this user's, and closed to others.
+    ///
+    /// # Errors
+    /// It is none of these.
+    pub fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let failed = |e: Errno| Error::File { what: "open", path: path.into(), source: e.into() };
+        let directory = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
+        let stat = fstat(&directory).map_err(failed)?;
+        if stat.st_uid != geteuid().as_raw() {
+            return Err(Error::Owner { path: path.into(), owner: stat.st_uid });
+        }
+        if stat.st_mode & OTHERS != 0 {
+            return Err(Error::Mode { path: path.into() });
+        }
+        Ok(Pool { path: path.into(), directory })
+    }
+
+    /// Makes a volume of zeros, its bytes reserved.
+    ///
+    /// # Errors
+    /// There is one of this name, no space, or no such size.
+    pub fn create(&self, name: &Name, bytes: u64) -> Result<Volume> {
+        if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
+            return Err(Error::Size(bytes));
+        }
+        let _changing = self.lock()?;
+        if self.volume(name).is_ok() {
+            return Err(Error::Exists(name.clone()));
+        }
+        // What a crash left of an earlier one goes first.
+        match unlinkat(&self.directory, UNFINISHED, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(self.failed("remove", UNFINISHED, e)),
+        }
+        let made = self.fill(name, bytes);
+        if made.is_err() {
+            let _ = unlinkat(&self.directory, UNFINISHED, AtFlags::empty());
+        }
+        made.map(|()| Volume { name: name.clone(), bytes })
+    }
+
+    fn fill(&self, name: &Name, bytes: u64) -> Result<()> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = openat(&self.directory, UNFINISHED, flags, mode).map_err(|e| self.failed("make", UNFINISHED, e))?;
+        fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(|e| match e {
+            Errno::NOSPC | Errno::FBIG | Errno::DQUOT => Error::NoSpace { path: self.path.clone(), bytes },
+            e => self.failed("reserve", &name.file(), e),
+        })?;
+        fsync(&file).map_err(|e| self.failed("sync", &name.file(), e))?;
+        let flags = RenameFlags::NOREPLACE;
+        match renameat_with(&self.directory, UNFINISHED, &self.directory, name.file(), flags) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Err(Error::Exists(name.clone())),
+            Err(e) => return Err(self.failed("name", &name.file(), e)),
+        }
+        fsync(&self.directory).map_err(|e| self.failed("sync", "", e))
+    }
+
+    /// Its volumes, by name. Files that are none are left out.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list(&self) -> Result<Vec<Volume>> {
+        let mut volumes = Vec::new();
+        for entry in Dir::read_from(&self.directory).map_err(|e| self.failed("read", "", e))? {
+            let entry = entry.map_err(|e| self.failed("read", "", e))?;
+            let stem = entry.file_name().to_str().ok().and_then(|file| file.strip_suffix(SUFFIX));
+            let Some(name) = stem.and_then(|stem| stem.parse::<Name>().ok()) else { continue };
+            match self.volume(&name) {
+                Ok((_, bytes)) => volumes.push(Volume { name, bytes }),
+                // It was deleted meanwhile.
+                Err(Error::Missing(_)) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(volumes)
+    }
+
+    /// Deletes a volume that no program of this host uses: QEMU and its servers hold locks of an image that they have
+    /// open (unless told `locking=off`), with which the lock that is taken here conflicts.
+    ///
+    /// # Errors
+    /// There is none, or it is in use.
+    pub fn delete(&self, name: &Name) -> Result<()> {
+        let _changing = self.lock()?;
+        let (file, _) = self.volume(name)?;
+        fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
+            Errno::AGAIN | Errno::ACCESS => Error::InUse(name.clone()),
+            e => self.failed("lock", &name.file(), e),
+        })?;
+        unlinkat(&self.directory, name.file(), AtFlags::empty()).map_err(|e| self.failed("delete", &name.file(), e))?;
+        fsync(&self.directory).map_err(|e| self.failed("sync", "", e))
+    }
+
+    /// The file of a volume and its size.
+    fn volume(&self, name: &Name) -> Result<(OwnedFd, u64)> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = openat(&self.directory, name.file(), flags, Mode::empty()).map_err(|e| match e {
+            // Of these the latter are a link and a directory.
+            Errno::NOENT | Errno::LOOP | Errno::ISDIR => Error::Missing(name.clone()),
+            e => self.failed("open", &name.file(), e),
+        })?;
+        let stat = fstat(&file).map_err(|e| self.failed("read", &name.file(), e))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Error::Missing(name.clone()));
+        }
+        Ok((file, stat.st_size.cast_unsigned()))
+    }
+
+    /// Held by who changes which volumes there are.
+    fn lock(&self) -> Result<OwnedFd> {
+        // A descriptor of its own, so that two threads of one process exclude each other, too.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let own = openat(&self.directory, ".", flags, Mode::empty()).map_err(|e| self.failed("open", "", e))?;
+        flock(&own, FlockOperation::LockExclusive).map_err(|e| self.failed("lock", "", e))?;
+        Ok(own)
+    }
+
+    fn failed(&self, what: &'static str, file: &str, e: Errno) -> Error {
+        Error::File { what, path: self.path.join(file), source: e.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests;
