@@ -39,5 +39,6 @@ mod store;
 mod store_file;
 mod stored_runs;
 mod suite;
+mod volumes;
 mod width;
 mod wording;

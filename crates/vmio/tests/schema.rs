@@ -15,6 +15,7 @@ use vmio::cmd::schema::{ALL, DIALECT};
 const SILENT: &[(&str, &str)] = &[
     ("study show", "TOML, to begin a study of one's own"),
     ("runs delete", "says nothing on standard output"),
+    ("volume delete", "the same"),
     ("image serve", "serves until it is ended"),
     ("lab run", "passes on what the command in the lab host prints"),
     ("guard apply", "says nothing on standard output, as the next two"),

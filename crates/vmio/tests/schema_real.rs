@@ -406,6 +406,10 @@ fn outputs(dir: &Path) -> Printed {
     for of in ["--config guard.toml", "--study amamou2012"] {
         all.run("guard-simulate", dir, &format!("guard simulate {of} --seconds 1 --json"));
     }
+    for args in ["create data 1MiB", "snapshot data copy", "resize data 2MiB"] {
+        all.run("volume", dir, &format!("volume {args} --json"));
+    }
+    all.run("volume-list", dir, "volume list --json");
     all.run("schema", dir, "schema --json");
     all
 }

@@ -2,13 +2,15 @@
 //! resolved once; all that is done to its volumes goes by its descriptor. A volume takes its name only when its bytes
 //! are reserved and synced, so a crash leaves either the whole volume or none.
 
+mod copy;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, fallocate, fcntl_lock,
-    flock, fstat, fsync, openat, renameat_with, unlinkat,
+    flock, fstat, fstatvfs, fsync, openat, renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -35,6 +37,10 @@ pub enum Error {
     Name(String),
     #[error("a volume of {0} bytes cannot be made: it has a multiple of 4096, at least that")]
     Size(u64),
+    #[error(
+        "volume {name} has {bytes} bytes, and a smaller one would lose data: make another one, and copy what it needs"
+    )]
+    Smaller { name: Name, bytes: u64 },
     #[error("{}: it belongs to user {owner}; help: name a directory of your own", path.display())]
     Owner { path: PathBuf, owner: u32 },
     #[error("{}: others may use it; help: chmod 700 it", path.display())]
@@ -49,6 +55,18 @@ pub enum Error {
     NoSpace { path: PathBuf, bytes: u64 },
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
+}
+
+impl Error {
+    /// Whether it is about what was asked for.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Error::Name(_) | Error::Size(_) | Error::Smaller { .. } | Error::Exists(_) | Error::Missing(_))
+    }
+
+    /// Whether something has to be done first.
+    pub fn is_precondition(&self) -> bool {
+        matches!(self, Error::Owner { .. } | Error::Mode { .. } | Error::InUse(_))
+    }
 }
 
 /// The name of a volume.
@@ -120,30 +138,35 @@ impl Pool {
         if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
             return Err(Error::Size(bytes));
         }
+        self.make(name, |file| self.reserve(file, FallocateFlags::empty(), bytes, bytes))?;
+        Ok(Volume { name: name.clone(), bytes })
+    }
+
+    /// A volume takes its name when `fill` is done and its bytes are synced.
+    fn make(&self, name: &Name, fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<()> {
         let _changing = self.lock()?;
-        if self.volume(name).is_ok() {
-            return Err(Error::Exists(name.clone()));
+        match self.volume(name) {
+            Ok(_) => return Err(Error::Exists(name.clone())),
+            Err(Error::Missing(_)) => {}
+            Err(e) => return Err(e),
         }
         // What a crash left of an earlier one goes first.
         match unlinkat(&self.directory, UNFINISHED, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => return Err(self.failed("remove", UNFINISHED, e)),
         }
-        let made = self.fill(name, bytes);
+        let made = self.write(name, fill);
         if made.is_err() {
             let _ = unlinkat(&self.directory, UNFINISHED, AtFlags::empty());
         }
-        made.map(|()| Volume { name: name.clone(), bytes })
+        made
     }
 
-    fn fill(&self, name: &Name, bytes: u64) -> Result<()> {
+    fn write(&self, name: &Name, fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<()> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let file = openat(&self.directory, UNFINISHED, flags, mode).map_err(|e| self.failed("make", UNFINISHED, e))?;
-        fallocate(&file, FallocateFlags::empty(), 0, bytes).map_err(|e| match e {
-            Errno::NOSPC | Errno::FBIG | Errno::DQUOT => Error::NoSpace { path: self.path.clone(), bytes },
-            e => self.failed("reserve", &name.file(), e),
-        })?;
+        fill(&file)?;
         fsync(&file).map_err(|e| self.failed("sync", &name.file(), e))?;
         let flags = RenameFlags::NOREPLACE;
         match renameat_with(&self.directory, UNFINISHED, &self.directory, name.file(), flags) {
@@ -152,6 +175,19 @@ impl Pool {
             Err(e) => return Err(self.failed("name", &name.file(), e)),
         }
         fsync(&self.directory).map_err(|e| self.failed("sync", "", e))
+    }
+
+    /// Reserves the first bytes of a file, of which so many are new.
+    fn reserve(&self, file: &OwnedFd, flags: FallocateFlags, bytes: u64, new: u64) -> Result<()> {
+        // Some file systems would take all that is left before they refuse.
+        let space = fstatvfs(file).map_err(|e| self.failed("see the space of", "", e))?;
+        if space.f_bavail.saturating_mul(space.f_frsize) < new {
+            return Err(Error::NoSpace { path: self.path.clone(), bytes: new });
+        }
+        fallocate(file, flags, 0, bytes).map_err(|e| match e {
+            Errno::NOSPC | Errno::FBIG | Errno::DQUOT => Error::NoSpace { path: self.path.clone(), bytes: new },
+            e => self.failed("reserve", "", e),
+        })
     }
 
     /// Its volumes, by name. Files that are none are left out.
@@ -175,20 +211,27 @@ impl Pool {
         Ok(volumes)
     }
 
-    /// Deletes a volume that no program of this host uses: QEMU and its servers hold locks of an image that they have
-    /// open (unless told `locking=off`), with which the lock that is taken here conflicts.
+    /// Deletes a volume that no program uses.
     ///
     /// # Errors
     /// There is none, or it is in use.
     pub fn delete(&self, name: &Name) -> Result<()> {
         let _changing = self.lock()?;
-        let (file, _) = self.volume(name)?;
-        fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-            Errno::AGAIN | Errno::ACCESS => Error::InUse(name.clone()),
-            e => self.failed("lock", &name.file(), e),
-        })?;
+        let _unused = self.unused(name)?;
         unlinkat(&self.directory, name.file(), AtFlags::empty()).map_err(|e| self.failed("delete", &name.file(), e))?;
         fsync(&self.directory).map_err(|e| self.failed("sync", "", e))
+    }
+
+    /// The file of a volume that no program uses, and its size. As long as it is open none can begin to: QEMU and its
+    /// servers lock an image that they have open (unless told `locking=off`), and the lock that is taken here conflicts
+    /// with theirs.
+    fn unused(&self, name: &Name) -> Result<(OwnedFd, u64)> {
+        let (file, bytes) = self.volume(name)?;
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok((file, bytes)),
+            Err(Errno::AGAIN | Errno::ACCESS) => Err(Error::InUse(name.clone())),
+            Err(e) => Err(self.failed("lock", &name.file(), e)),
+        }
     }
 
     /// The file of a volume and its size.

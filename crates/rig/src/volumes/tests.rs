@@ -86,7 +86,30 @@ fn what_qemu_has_open_is_not_deleted() {
     let locked = unsafe { libc::fcntl(open.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     assert_eq!(locked, 0, "{}", io::Error::last_os_error());
     assert!(matches!(pool.delete(&a), Err(Error::InUse(_))));
+    assert!(matches!(pool.snapshot(&a, &name("b")), Err(Error::InUse(_))));
+    assert!(matches!(pool.resize(&a, 8192), Err(Error::InUse(_))));
     assert_eq!(pool.list().unwrap().len(), 1);
     drop(open);
     pool.delete(&a).unwrap();
+}
+
+#[test]
+fn a_snapshot_keeps_its_bytes_and_a_volume_grows_only() {
+    let (dir, pool) = pool();
+    let (a, b) = (name("a"), name("b"));
+    pool.create(&a, 8192).unwrap();
+    let (mut first, file) = (vec![7; 8192], dir.path().join("a.raw"));
+    fs::write(&file, &first).unwrap();
+    assert_eq!(pool.snapshot(&a, &b).unwrap(), Volume { name: b.clone(), bytes: 8192 });
+    fs::write(&file, vec![8; 8192]).unwrap();
+    assert_eq!(fs::read(dir.path().join("b.raw")).unwrap(), first);
+    assert!(matches!(pool.snapshot(&a, &b), Err(Error::Exists(_))));
+    assert!(matches!(pool.snapshot(&a, &a), Err(Error::Exists(_))));
+    assert!(matches!(pool.snapshot(&name("none"), &name("c")), Err(Error::Missing(_))));
+    assert!(matches!(pool.resize(&b, 4096), Err(Error::Smaller { bytes: 8192, .. })));
+    assert!(matches!(pool.resize(&b, 8193), Err(Error::Size(8193))));
+    assert!(matches!(pool.resize(&b, 1 << 62), Err(Error::NoSpace { .. })));
+    assert_eq!(pool.resize(&b, 12288).unwrap().bytes, 12288);
+    first.resize(12288, 0);
+    assert_eq!(fs::read(dir.path().join("b.raw")).unwrap(), first);
 }

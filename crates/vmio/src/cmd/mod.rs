@@ -17,6 +17,7 @@ pub mod schema;
 mod study;
 mod tax;
 mod top;
+mod volume;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use vmio_model::rules::Severity;
@@ -52,6 +53,7 @@ verbs! {
     Doctor => doctor,
     Runs => runs,
     Image => image,
+    Volume => volume,
     Lab => lab,
     Schema => schema,
     Completions => completions,

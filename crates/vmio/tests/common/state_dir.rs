@@ -284,7 +284,7 @@ impl StateDir {
         };
         // The state directory's own; of guests of another processor, too.
         let own = ["vmio.db", "images", "labs", "packages", "kernels", "accelerator.json", "journals", "run", "store"];
-        let known: Vec<&str> = own.into_iter().chain(["images-arm64", "packages-arm64"]).collect();
+        let known: Vec<&str> = own.into_iter().chain(["images-arm64", "packages-arm64", "volumes"]).collect();
         left.extend(files(&state).into_iter().filter(|f| !known.contains(&f.as_str())).map(|f| format!("file {f}")));
         left.extend(files(&state.join("journals")).into_iter().map(|f| format!("file journals/{f}")));
         left.extend(files(&state.join("run")).into_iter().map(|f| format!("file run/{f}")));

@@ -10,7 +10,7 @@ use vmio_model::policy::plan::Plan;
 use vmio_model::summary::Comparison;
 
 use super::{Listed, made};
-use crate::cmd::{doctor, guard, image, runs, study};
+use crate::cmd::{doctor, guard, image, runs, study, volume};
 use crate::document::{Document, Layout};
 use crate::report::plan;
 use crate::report::{self, experiment, export, scan, simulation};
@@ -113,5 +113,8 @@ outputs! {
     "image": SORTED image::Document<'_> = "an image that guests boot from" by ["image build --json", "lab build --json"],
     "image-transfer": DOCUMENT image::transfer::Document<'_> = "an image that was stored or fetched"
         by ["image push --json", "image pull --json"],
+    "volume": DOCUMENT volume::Changed<'_> = "a volume that was made or changed"
+        by ["volume create --json", "volume snapshot --json", "volume resize --json"],
+    "volume-list": DOCUMENT volume::Listed<'_> = "the volumes of a pool" by ["volume list --json"],
     "schema": DOCUMENT Listed = "these outputs" by ["schema --json"],
 }

@@ -1,0 +1,211 @@
+//! `vmio volume`: disks that outlive their guests, in a pool directory.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use vmio_model::failure::{Exit, Failure};
+use vmio_model::policy::units::{self, UnitError};
+use vmio_rig::volumes::{Error, Name, Pool, Volume};
+
+use crate::context::{Context, Outcome};
+use crate::report::format;
+use crate::term;
+
+/// Keep disks that outlive their guests
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  vmio volume create data 20GiB
+                              a volume of zeros, its space reserved
+  vmio volume snapshot data data-monday
+                              a copy of it, under another name
+  vmio volume list            the volumes of the pool")]
+pub struct Args {
+    /// Directory of the volumes [default: volumes in the state directory]
+    #[arg(long, global = true, value_name = "DIR")]
+    pool: Option<PathBuf>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Make a volume of zeros and reserve its space
+    Create {
+        /// Its name: letters, digits, - and _
+        #[arg(value_name = "NAME")]
+        name: Name,
+        /// Its size, as in 20GiB or 512MiB
+        #[arg(value_name = "SIZE", value_parser = size)]
+        size: u64,
+    },
+    /// List the volumes
+    List,
+    /// Copy a volume that no guest uses
+    Snapshot {
+        /// The volume
+        #[arg(value_name = "NAME")]
+        name: Name,
+        /// Name of the copy
+        #[arg(value_name = "NEW")]
+        new: Name,
+    },
+    /// Make a volume larger that no guest uses
+    Resize {
+        /// The volume
+        #[arg(value_name = "NAME")]
+        name: Name,
+        /// Its new size, as in 20GiB or 512MiB
+        #[arg(value_name = "SIZE", value_parser = size)]
+        size: u64,
+    },
+    /// Delete a volume that no guest uses, with all that is on it
+    Delete {
+        /// The volume
+        #[arg(value_name = "NAME")]
+        name: Name,
+        /// Delete without asking
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+/// The volumes of a pool.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub struct Listed<'a> {
+    /// Version of this document.
+    pub schema_version: &'static str,
+    /// The pool's directory.
+    pub pool: &'a Path,
+    /// Its volumes, by name.
+    pub volumes: Vec<Row>,
+}
+
+/// A volume that was made or changed.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub struct Changed<'a> {
+    /// Version of this document.
+    pub schema_version: &'static str,
+    /// The pool's directory.
+    pub pool: &'a Path,
+    /// The volume as it is now.
+    pub volume: Row,
+}
+
+/// A volume.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+impl Row {
+    fn of(volume: &Volume) -> Self {
+        Row { name: volume.name.to_string(), size_bytes: volume.bytes }
+    }
+}
+
+fn size(text: &str) -> Result<u64, UnitError> {
+    units::bytes(text)
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let named = args.pool.clone().unwrap_or_else(|| context.paths.state.join("volumes"));
+    let dir = std::path::absolute(&named)
+        .with_context(|| Failure::new(Exit::Usage, format!("{} is no directory", named.display())))?;
+    match &args.verb {
+        Verb::Create { name, size } => {
+            vmio_node::private_dir(&dir)?;
+            let failed = |why| failed(&format!("volume {name} was not made"), why);
+            let volume = open(&dir)?.create(name, *size).map_err(failed)?;
+            changed("made", &volume, &dir, context)
+        }
+        Verb::List => list(&dir, context),
+        Verb::Snapshot { name, new } => {
+            let failed = |why| failed(&format!("volume {name} was not copied"), why);
+            let volume = open(&dir)?.snapshot(name, new).map_err(failed)?;
+            changed("made", &volume, &dir, context)
+        }
+        Verb::Resize { name, size } => {
+            let failed = |why| failed(&format!("volume {name} was not resized"), why);
+            let volume = open(&dir)?.resize(name, *size).map_err(failed)?;
+            changed("resized", &volume, &dir, context)
+        }
+        Verb::Delete { name, yes } => delete(name, *yes, &dir),
+    }
+}
+
+/// The pool there, by a path without links.
+fn open(dir: &Path) -> anyhow::Result<Pool> {
+    if !dir.is_dir() {
+        let what = format!("there is no pool {}", dir.display());
+        return Err(Failure::new(Exit::Usage, what).help("`vmio volume create NAME SIZE` makes it").into());
+    }
+    let dir = vmio_node::trusted_dir(dir)?;
+    Pool::open(&dir).map_err(|why| failed(&format!("the pool {} cannot be used", dir.display()), why))
+}
+
+fn list(dir: &Path, context: &Context) -> Outcome {
+    let volumes = if dir.exists() {
+        open(dir)?.list().map_err(|why| failed(&format!("the volumes in {} cannot be listed", dir.display()), why))?
+    } else {
+        Vec::new()
+    };
+    let rows: Vec<Row> = volumes.iter().map(Row::of).collect();
+    if context.json {
+        term::json(&Listed { schema_version: "1.0", pool: dir, volumes: rows })?;
+        return Ok(Exit::Done);
+    }
+    if rows.is_empty() {
+        term::note(&format!("no volumes in {}", dir.display()));
+    }
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let line = |row: &Row| format!("{:<width$}  {}\n", row.name, format::bytes(row.size_bytes));
+    term::print(&rows.iter().map(line).collect::<String>())?;
+    Ok(Exit::Done)
+}
+
+fn changed(verb: &str, volume: &Volume, dir: &Path, context: &Context) -> Outcome {
+    if context.json {
+        term::json(&Changed { schema_version: "1.0", pool: dir, volume: Row::of(volume) })?;
+    } else {
+        term::print(&format!("{verb} {}, {}\n", volume.name, format::bytes(volume.bytes)))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn delete(name: &Name, yes: bool, dir: &Path) -> Outcome {
+    let pool = open(dir)?;
+    match yes.then_some(true).or_else(|| term::confirm(&format!("delete volume {name} and all that is on it?"))) {
+        Some(true) => {}
+        Some(false) => {
+            term::note("kept");
+            return Ok(Exit::Done);
+        }
+        None => {
+            let what = format!("volume {name} was not deleted: no terminal to ask on");
+            return Err(Failure::new(Exit::Usage, what).help("use --yes to delete without confirmation").into());
+        }
+    }
+    pool.delete(name).map_err(|why| failed(&format!("volume {name} was not deleted"), why))?;
+    term::note(&format!("volume {name} deleted"));
+    Ok(Exit::Done)
+}
+
+/// The error of a verb, with what to do where the cause does not say so.
+fn failed(what: &str, why: Error) -> anyhow::Error {
+    let exit = if why.is_usage() {
+        Exit::Usage
+    } else if why.is_precondition() {
+        Exit::Precondition
+    } else {
+        Exit::Failed
+    };
+    let mut failure = Failure::new(exit, what);
+    if matches!(why, Error::NoSpace { .. }) {
+        failure = failure.help("free some space there; nothing was changed");
+    }
+    anyhow::Error::new(why).context(failure)
+}

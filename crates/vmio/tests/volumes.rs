@@ -1,0 +1,58 @@
+//! `vmio volume` without guests: what is made, what is refused, what is left.
+#![allow(clippy::unwrap_used)]
+
+use crate::help::schema::fits;
+use crate::help::state_dir::{Ended, StateDir};
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+
+fn volume(state: &StateDir, args: &[&str]) -> Ended {
+    state.vmio(&[&["volume"], args].concat())
+}
+
+#[test]
+fn volumes_are_made_copied_resized_and_deleted() {
+    let state = StateDir::new();
+    let none = volume(&state, &["list", "--json"]).with(0).json();
+    assert_eq!(none["volumes"], json!([]));
+    assert_eq!(state.files(), [""; 0], "nothing is made by looking");
+    let made = volume(&state, &["create", "data", "1MiB", "--json"]).with(0);
+    fits("volume", &made.out);
+    assert_eq!(made.json()["volume"], json!({"name": "data", "size_bytes": 1 << 20}));
+    let pool = state.path().join("volumes");
+    assert_eq!(fs::metadata(pool.join("data.raw")).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::write(pool.join("data.raw"), vec![7; 1 << 20]).unwrap();
+    volume(&state, &["snapshot", "data", "monday"]).with(0).says(&["made monday, 1 MiB"]);
+    volume(&state, &["resize", "data", "2MiB"]).with(0).says(&["resized data, 2 MiB"]);
+    let listed = volume(&state, &["list", "--json"]).with(0);
+    fits("volume-list", &listed.out);
+    let sizes = json!([{"name": "data", "size_bytes": 2 << 20}, {"name": "monday", "size_bytes": 1 << 20}]);
+    assert_eq!(listed.json()["volumes"], sizes);
+    assert_eq!(volume(&state, &["list"]).with(0).out, "data    2 MiB\nmonday  1 MiB\n");
+    assert_eq!(fs::read(pool.join("monday.raw")).unwrap(), vec![7; 1 << 20]);
+    volume(&state, &["delete", "monday"]).with(2).says(&["no terminal to ask on", "help: use --yes"]);
+    volume(&state, &["delete", "monday", "--yes"]).with(0).says(&["volume monday deleted"]);
+    assert!(!pool.join("monday.raw").exists());
+}
+
+#[test]
+fn what_would_lose_data_or_lead_elsewhere_is_refused() {
+    let state = StateDir::new();
+    volume(&state, &["create", "../data", "1MiB"]).with(2).says(&["names no volume"]);
+    volume(&state, &["create", "data", "1"]).with(2).says(&["1GiB"]);
+    volume(&state, &["resize", "data", "1MiB"]).with(2).says(&["there is no pool"]);
+    volume(&state, &["create", "data", "2MiB"]).with(0);
+    volume(&state, &["create", "data", "1MiB"]).with(2).says(&["there is a volume data already"]);
+    volume(&state, &["snapshot", "data", "data"]).with(2).says(&["there is a volume data already"]);
+    volume(&state, &["resize", "data", "1MiB"]).with(2).says(&["a smaller one would lose data"]);
+    volume(&state, &["delete", "other", "--yes"]).with(2).says(&["there is no volume other"]);
+    volume(&state, &["create", "huge", "1024TiB"]).with(1).says(&["help: free some space there; nothing was changed"]);
+    let pool = state.path().join("volumes");
+    let names: Vec<_> = fs::read_dir(&pool).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["data.raw"]);
+    fs::set_permissions(&pool, fs::Permissions::from_mode(0o755)).unwrap();
+    volume(&state, &["list"]).with(3).says(&["others may use it; help: chmod 700 it"]);
+}
