@@ -15,6 +15,7 @@ mod guest_nbd;
 mod guest_nbd_faults;
 mod guest_networks;
 mod guest_served;
+mod guest_volumes;
 mod guest_workloads;
 mod root_blocktrace;
 mod root_calls;

@@ -38,3 +38,4 @@ mod root_ssh_faults;
 mod root_top_journal;
 mod root_top_kinds;
 mod root_top_load;
+mod root_volumes;

@@ -17,6 +17,7 @@ const SILENT: &[(&str, &str)] = &[
     ("runs delete", "says nothing on standard output"),
     ("volume delete", "the same"),
     ("image serve", "serves until it is ended"),
+    ("volume serve", "the same"),
     ("lab run", "passes on what the command in the lab host prints"),
     ("guard apply", "says nothing on standard output, as the next two"),
     ("guard confirm", ""),

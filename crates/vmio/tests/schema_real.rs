@@ -457,6 +457,8 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
     ("scan", &[".on"], "another machine: root_ssh.rs"),
     ("scan", &["Shape.arch"], "nothing is expected of a guest by figures of another processor's: docs/arm.md"),
     ("tax", &["Provenance.name"], "the same"),
+    ("volume", &["Row.guest", "Row.serial"], "a volume that a guest has: root_volumes.rs"),
+    ("volume-list", &["Row.guest", "Row.serial"], "the same"),
     ("doctor", &[".accelerator", "Accelerator.accel", "Accelerator.reason"], "a guest found out: guest_schema.rs"),
     ("doctor", &["TryRow.seconds"], "what was tried: root_doctor.rs"),
     ("doctor", &[".other_guests_unseen"], "/proc hides processes from the user"),

@@ -7,10 +7,15 @@ use crate::help::state_dir::{Ended, StateDir};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn volume(state: &StateDir, args: &[&str]) -> Ended {
     state.vmio(&[&["volume"], args].concat())
+}
+
+/// A volume that no guest has.
+fn row(name: &str, size: u64) -> Value {
+    json!({"name": name, "size_bytes": size, "guest": null, "serial": null})
 }
 
 #[test]
@@ -21,16 +26,15 @@ fn volumes_are_made_copied_resized_and_deleted() {
     assert_eq!(state.files(), [""; 0], "nothing is made by looking");
     let made = volume(&state, &["create", "data", "1MiB", "--json"]).with(0);
     fits("volume", &made.out);
-    assert_eq!(made.json()["volume"], json!({"name": "data", "size_bytes": 1 << 20}));
+    assert_eq!(made.json()["volume"], row("data", 1 << 20));
     let pool = state.path().join("volumes");
     assert_eq!(fs::metadata(pool.join("data.raw")).unwrap().permissions().mode() & 0o777, 0o600);
     fs::write(pool.join("data.raw"), vec![7; 1 << 20]).unwrap();
-    volume(&state, &["snapshot", "data", "monday"]).with(0).says(&["made monday, 1 MiB"]);
-    volume(&state, &["resize", "data", "2MiB"]).with(0).says(&["resized data, 2 MiB"]);
+    volume(&state, &["snapshot", "data", "monday"]).with(0).says(&["made monday 1 MiB"]);
+    volume(&state, &["resize", "data", "2MiB"]).with(0).says(&["resized data 2 MiB"]);
     let listed = volume(&state, &["list", "--json"]).with(0);
     fits("volume-list", &listed.out);
-    let sizes = json!([{"name": "data", "size_bytes": 2 << 20}, {"name": "monday", "size_bytes": 1 << 20}]);
-    assert_eq!(listed.json()["volumes"], sizes);
+    assert_eq!(listed.json()["volumes"], json!([row("data", 2 << 20), row("monday", 1 << 20)]));
     assert_eq!(volume(&state, &["list"]).with(0).out, "data    2 MiB\nmonday  1 MiB\n");
     assert_eq!(fs::read(pool.join("monday.raw")).unwrap(), vec![7; 1 << 20]);
     volume(&state, &["delete", "monday"]).with(2).says(&["no terminal to ask on", "help: use --yes"]);

@@ -2,7 +2,10 @@
 //! resolved once; all that is done to its volumes goes by its descriptor. A volume takes its name only when its bytes
 //! are reserved and synced, so a crash leaves either the whole volume or none.
 
+mod attachment;
 mod copy;
+mod hotplug;
+mod server;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,6 +17,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
+
+pub use attachment::{Attachment, Holder, State};
+pub use hotplug::{Driver, Running, attach, check, detach, serial};
+pub use server::{Event, Server};
 
 /// Bits of a mode that let others in.
 const OTHERS: u32 = 0o077;
@@ -51,6 +58,35 @@ pub enum Error {
     Missing(Name),
     #[error("volume {0} is open in a program that uses it as a disk")]
     InUse(Name),
+    #[error("volume {name} is attached to guest {guest}: detach it first")]
+    Attached { name: Name, guest: String },
+    #[error("volume {name} is attached to guest {guest} of another host: detach it there")]
+    Elsewhere { name: Name, guest: String },
+    #[error("volume {0} is attached to no guest")]
+    Detached(Name),
+    #[error(
+        "guest {guest} has not let go of volume {name} in {seconds} s: it is still attached; help: unmount it in the \
+             guest, and detach it again"
+    )]
+    Kept { name: Name, guest: String, seconds: u64 },
+    #[error("guest {guest} has ended")]
+    Ended { guest: String },
+    #[error("another process listens on the path of the monitor of guest {guest}")]
+    NotItsMonitor { guest: String },
+    #[error(transparent)]
+    Node(Box<vmio_node::Error>),
+    #[error(transparent)]
+    Monitor(#[from] vmio_node::qmp::Error),
+    #[error("nobody serves the volumes in {}: run `vmio volume serve`", path.display())]
+    NotServed { path: PathBuf },
+    #[error("another vmio serves the volumes in {}", path.display())]
+    Serving { path: PathBuf },
+    #[error("the server of volume {name} does not answer ({why}); `vmio volume serve` says why")]
+    Silent { name: Name, why: io::Error },
+    #[error("no program qemu-nbd in PATH: apt install qemu-utils")]
+    NoProgram,
+    #[error("{}: its path is too long for a socket in it (84 bytes at most)", path.display())]
+    TooLong { path: PathBuf },
     #[error("no space for {bytes} bytes in {}", path.display())]
     NoSpace { path: PathBuf, bytes: u64 },
     #[error("cannot {what} {}: {source}", path.display())]
@@ -60,12 +96,16 @@ pub enum Error {
 impl Error {
     /// Whether it is about what was asked for.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Error::Name(_) | Error::Size(_) | Error::Smaller { .. } | Error::Exists(_) | Error::Missing(_))
+        use Error::{Detached, Exists, Missing, Name, Size, Smaller};
+        matches!(self, Name(_) | Size(_) | Smaller { .. } | Exists(_) | Missing(_) | Detached(_))
     }
 
     /// Whether something has to be done first.
     pub fn is_precondition(&self) -> bool {
-        matches!(self, Error::Owner { .. } | Error::Mode { .. } | Error::InUse(_))
+        use Error::{Attached, Elsewhere, InUse, Mode, NoProgram, NotServed, Owner, Serving, TooLong};
+        let is_first = matches!(self, Owner { .. } | Mode { .. } | NoProgram | TooLong { .. });
+        let is_taken = matches!(self, InUse(_) | Attached { .. } | Elsewhere { .. });
+        is_first || is_taken || matches!(self, Serving { .. } | NotServed { .. })
     }
 }
 
@@ -181,7 +221,8 @@ impl Pool {
     fn reserve(&self, file: &OwnedFd, flags: FallocateFlags, bytes: u64, new: u64) -> Result<()> {
         // Some file systems would take all that is left before they refuse.
         let space = fstatvfs(file).map_err(|e| self.failed("see the space of", "", e))?;
-        if space.f_bavail.saturating_mul(space.f_frsize) < new {
+        // A tmpfs without a limit has no size.
+        if space.f_blocks > 0 && space.f_bavail.saturating_mul(space.f_frsize) < new {
             return Err(Error::NoSpace { path: self.path.clone(), bytes: new });
         }
         fallocate(file, flags, 0, bytes).map_err(|e| match e {
@@ -218,14 +259,24 @@ impl Pool {
     pub fn delete(&self, name: &Name) -> Result<()> {
         let _changing = self.lock()?;
         let _unused = self.unused(name)?;
+        // That of a guest that has ended.
+        self.forget(name)?;
         unlinkat(&self.directory, name.file(), AtFlags::empty()).map_err(|e| self.failed("delete", &name.file(), e))?;
         fsync(&self.directory).map_err(|e| self.failed("sync", "", e))
+    }
+
+    /// The file of a volume that no guest has and no program uses, and its size.
+    fn unused(&self, name: &Name) -> Result<(OwnedFd, u64)> {
+        if let Some(attachment) = self.attachment(name)? {
+            self.refuse_held(name, &attachment)?;
+        }
+        self.unlocked(name)
     }
 
     /// The file of a volume that no program uses, and its size. As long as it is open none can begin to: QEMU and its
     /// servers lock an image that they have open (unless told `locking=off`), and the lock that is taken here conflicts
     /// with theirs.
-    fn unused(&self, name: &Name) -> Result<(OwnedFd, u64)> {
+    fn unlocked(&self, name: &Name) -> Result<(OwnedFd, u64)> {
         let (file, bytes) = self.volume(name)?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok((file, bytes)),
@@ -263,5 +314,7 @@ impl Pool {
     }
 }
 
+#[cfg(test)]
+mod hotplug_tests;
 #[cfg(test)]
 mod tests;

@@ -7,14 +7,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 
-fn pool() -> (tempfile::TempDir, Pool) {
+pub fn pool() -> (tempfile::TempDir, Pool) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let pool = Pool::open(dir.path()).unwrap();
     (dir, pool)
 }
 
-fn name(text: &str) -> Name {
+pub fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
 

@@ -134,7 +134,7 @@ fn show(doc: &document::Document, json: Document<'_>, args: &Args, context: &Con
 
 /// The running guests by what /proc and /sys show, as `vmio top` names them: neither their monitors nor their managers
 /// are asked.
-fn running(host: &HostView<'_>) -> Vec<Guest> {
+pub(super) fn running(host: &HostView<'_>) -> Vec<Guest> {
     let mut guests: Vec<Guest> = kinds::ALL.iter().flat_map(|kind| kind.running(host).guests).collect();
     let mut processes = BTreeSet::new();
     guests.retain(|guest| guest.pid.is_none_or(|pid| processes.insert(pid)));
@@ -149,7 +149,7 @@ fn counted(local: &Local, guest: &Guest) -> Result<HypervisorCounts, String> {
 }
 
 /// The socket of the guest's monitor; otherwise why it may not be used, in words.
-fn monitor(local: &Local, guest: &Guest) -> Result<PathBuf, String> {
+pub(super) fn monitor(local: &Local, guest: &Guest) -> Result<PathBuf, String> {
     let kind = kinds::find(&guest.kind).and_then(|kind| kind.monitor(&HostView::new(local), guest));
     kind.ok_or_else(|| no_monitor(guest))?.map_err(|refused| in_words(guest, &refused))
 }

@@ -1,11 +1,16 @@
 //! `vmio volume`: disks that outlive their guests, in a pool directory.
 
+mod attach;
+mod serve;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::units::{self, UnitError};
-use vmio_rig::volumes::{Error, Name, Pool, Volume};
+use vmio_model::sanitize;
+use vmio_rig::volumes::{self, Attachment, Error, Name, Pool, State};
 
 use crate::context::{Context, Outcome};
 use crate::report::format;
@@ -16,6 +21,10 @@ use crate::term;
 #[command(after_help = "Examples:
   vmio volume create data 20GiB
                               a volume of zeros, its space reserved
+  vmio volume serve           serve the volumes to guests, until Ctrl-C
+  vmio volume attach data web1
+                              give it to a guest that runs, as a further disk
+  vmio volume detach data     take it back; its bytes are kept
   vmio volume snapshot data data-monday
                               a copy of it, under another name
   vmio volume list            the volumes of the pool")]
@@ -40,6 +49,16 @@ enum Verb {
     },
     /// List the volumes
     List,
+    /// Serve the volumes to guests of this host, until Ctrl-C
+    Serve,
+    /// Give a volume to a guest that runs, as a further disk
+    Attach(attach::Attach),
+    /// Take a volume from the guest that has it
+    Detach {
+        /// The volume
+        #[arg(value_name = "NAME")]
+        name: Name,
+    },
     /// Copy a volume that no guest uses
     Snapshot {
         /// The volume
@@ -98,12 +117,10 @@ pub struct Row {
     pub name: String,
     /// Its size.
     pub size_bytes: u64,
-}
-
-impl Row {
-    fn of(volume: &Volume) -> Self {
-        Row { name: volume.name.to_string(), size_bytes: volume.bytes }
-    }
+    /// The guest that has it.
+    pub guest: Option<String>,
+    /// The serial number by which that guest sees it.
+    pub serial: Option<String>,
 }
 
 fn size(text: &str) -> Result<u64, UnitError> {
@@ -119,19 +136,25 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Verb::Create { name, size } => {
             vmio_node::private_dir(&dir)?;
             let failed = |why| failed(&format!("volume {name} was not made"), why);
-            let volume = open(&dir)?.create(name, *size).map_err(failed)?;
-            changed("made", &volume, &dir, context)
+            let pool = open(&dir)?;
+            pool.create(name, *size).map_err(failed)?;
+            changed("made", name, &pool, &dir, context)
         }
         Verb::List => list(&dir, context),
+        Verb::Serve => serve::serve(&dir, context),
+        Verb::Attach(args) => attach::attach(args, &dir, context),
+        Verb::Detach { name } => attach::detach(name, &dir, context),
         Verb::Snapshot { name, new } => {
             let failed = |why| failed(&format!("volume {name} was not copied"), why);
-            let volume = open(&dir)?.snapshot(name, new).map_err(failed)?;
-            changed("made", &volume, &dir, context)
+            let pool = open(&dir)?;
+            pool.snapshot(name, new).map_err(failed)?;
+            changed("made", new, &pool, &dir, context)
         }
         Verb::Resize { name, size } => {
             let failed = |why| failed(&format!("volume {name} was not resized"), why);
-            let volume = open(&dir)?.resize(name, *size).map_err(failed)?;
-            changed("resized", &volume, &dir, context)
+            let pool = open(&dir)?;
+            pool.resize(name, *size).map_err(failed)?;
+            changed("resized", name, &pool, &dir, context)
         }
         Verb::Delete { name, yes } => delete(name, *yes, &dir),
     }
@@ -147,13 +170,36 @@ fn open(dir: &Path) -> anyhow::Result<Pool> {
     Pool::open(&dir).map_err(|why| failed(&format!("the pool {} cannot be used", dir.display()), why))
 }
 
-fn list(dir: &Path, context: &Context) -> Outcome {
-    let volumes = if dir.exists() {
-        open(dir)?.list().map_err(|why| failed(&format!("the volumes in {} cannot be listed", dir.display()), why))?
-    } else {
-        Vec::new()
+/// The volumes, each with the guest that has it.
+fn rows(pool: &Pool, dir: &Path) -> anyhow::Result<Vec<Row>> {
+    let failed = |why| failed(&format!("the volumes in {} cannot be listed", dir.display()), why);
+    let mut held: BTreeMap<Name, Attachment> = pool.attached().map_err(failed)?.into_iter().collect();
+    held.retain(|_, attachment| attachment.holder.state() != State::Ended);
+    let row = |volume: volumes::Volume| {
+        let attachment = held.get(&volume.name);
+        Row {
+            name: volume.name.to_string(),
+            size_bytes: volume.bytes,
+            guest: attachment.map(|attachment| attachment.holder.guest.clone()),
+            serial: attachment.map(|attachment| volumes::serial(&volume.name, attachment)),
+        }
     };
-    let rows: Vec<Row> = volumes.iter().map(Row::of).collect();
+    Ok(pool.list().map_err(failed)?.into_iter().map(row).collect())
+}
+
+/// A volume on a line.
+fn line(row: &Row, width: usize) -> String {
+    let (name, size) = (&row.name, format::bytes(row.size_bytes));
+    match (&row.guest, &row.serial) {
+        (Some(guest), Some(serial)) => {
+            format!("{name:<width$}  {size}, attached to {}, serial {serial}\n", sanitize::line(guest))
+        }
+        _ => format!("{name:<width$}  {size}\n"),
+    }
+}
+
+fn list(dir: &Path, context: &Context) -> Outcome {
+    let rows = if dir.exists() { rows(&open(dir)?, dir)? } else { Vec::new() };
     if context.json {
         term::json(&Listed { schema_version: "1.0", pool: dir, volumes: rows })?;
         return Ok(Exit::Done);
@@ -162,16 +208,20 @@ fn list(dir: &Path, context: &Context) -> Outcome {
         term::note(&format!("no volumes in {}", dir.display()));
     }
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    let line = |row: &Row| format!("{:<width$}  {}\n", row.name, format::bytes(row.size_bytes));
-    term::print(&rows.iter().map(line).collect::<String>())?;
+    term::print(&rows.iter().map(|row| line(row, width)).collect::<String>())?;
     Ok(Exit::Done)
 }
 
-fn changed(verb: &str, volume: &Volume, dir: &Path, context: &Context) -> Outcome {
+/// Tells what a volume is now.
+fn changed(verb: &str, name: &Name, pool: &Pool, dir: &Path, context: &Context) -> Outcome {
+    let is_it = |row: &Row| row.name == name.to_string();
+    let Some(volume) = rows(pool, dir)?.into_iter().find(is_it) else {
+        return Err(failed(&format!("volume {name} is gone"), Error::Missing(name.clone())));
+    };
     if context.json {
-        term::json(&Changed { schema_version: "1.0", pool: dir, volume: Row::of(volume) })?;
+        term::json(&Changed { schema_version: "1.0", pool: dir, volume })?;
     } else {
-        term::print(&format!("{verb} {}, {}\n", volume.name, format::bytes(volume.bytes)))?;
+        term::print(&format!("{verb} {}", line(&volume, 0)))?;
     }
     Ok(Exit::Done)
 }

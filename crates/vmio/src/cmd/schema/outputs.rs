@@ -114,7 +114,13 @@ outputs! {
     "image-transfer": DOCUMENT image::transfer::Document<'_> = "an image that was stored or fetched"
         by ["image push --json", "image pull --json"],
     "volume": DOCUMENT volume::Changed<'_> = "a volume that was made or changed"
-        by ["volume create --json", "volume snapshot --json", "volume resize --json"],
+        by [
+            "volume create --json",
+            "volume attach --json",
+            "volume detach --json",
+            "volume snapshot --json",
+            "volume resize --json"
+        ],
     "volume-list": DOCUMENT volume::Listed<'_> = "the volumes of a pool" by ["volume list --json"],
     "schema": DOCUMENT Listed = "these outputs" by ["schema --json"],
 }

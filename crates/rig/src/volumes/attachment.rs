@@ -1,0 +1,231 @@
+//! Which guest has a volume: a record beside it, made before the guest gets it and removed after the guest has let go
+//! of it, so that a crash in between leaves a volume that nobody else gets. Each record has an export name of its own:
+//! a guest of an earlier one can connect to no server of a later one.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use data_encoding::HEXLOWER;
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, fsync, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use vmio_node::machine;
+
+use super::{Error, Name, Pool, Result};
+
+/// What is behind the name of a volume in the name of its record.
+const SUFFIX: &str = ".attached";
+/// A record that is being written; no name of a volume starts with a dot.
+const UNFINISHED: &str = ".record";
+/// Longest record.
+const MOST_BYTES: u64 = 64 << 10;
+/// `sun_path` of unix(7), without the final zero.
+const SOCKET_PATH: usize = 107;
+/// How long the server of a volume that was detached may take to end.
+const END: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
+
+/// A guest of this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its name.
+    pub guest: String,
+    /// Its process.
+    pub pid: u32,
+    start_ticks: u64,
+    boot_id: String,
+    /// Of `/etc/machine-id`; empty where there is none.
+    machine_id: String,
+}
+
+/// Whether a holder can still write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It runs here.
+    Runs,
+    /// It has ended.
+    Ended,
+    /// It is on another host, whose processes cannot be seen from here.
+    Elsewhere,
+}
+
+impl Holder {
+    /// The guest whose hypervisor is this process.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn of(guest: &str, pid: u32) -> Result<Self> {
+        let ended = || Error::Ended { guest: guest.to_owned() };
+        Ok(Holder {
+            guest: guest.to_owned(),
+            pid,
+            start_ticks: machine::start_ticks(pid).ok_or_else(ended)?,
+            boot_id: machine::boot_id(),
+            machine_id: machine_id(),
+        })
+    }
+
+    /// Whether it can still write.
+    pub fn state(&self) -> State {
+        if self.boot_id == machine::boot_id() {
+            let is_same = machine::start_ticks(self.pid) == Some(self.start_ticks);
+            return if is_same { State::Runs } else { State::Ended };
+        }
+        let is_here = !self.machine_id.is_empty() && self.machine_id == machine_id();
+        if is_here { State::Ended } else { State::Elsewhere }
+    }
+}
+
+fn machine_id() -> String {
+    std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
+}
+
+/// A volume that a guest has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The guest.
+    pub holder: Holder,
+    /// Name of its export, of its node and of its device: 64 random bits.
+    pub export: String,
+}
+
+impl Attachment {
+    /// Name of node and device in QEMU, where a name of a node has at most 31 characters.
+    pub fn id(&self) -> String {
+        format!("vmio-{}", self.export)
+    }
+}
+
+fn record(name: &Name) -> String {
+    format!("{name}{SUFFIX}")
+}
+
+impl Pool {
+    /// The guest that has a volume, if one has.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn attachment(&self, name: &Name) -> Result<Option<Attachment>> {
+        let file = record(name);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = match openat(&self.directory, &file, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened.map_err(|e| self.failed("open", &file, e))?,
+        };
+        let failed = |source| Error::File { what: "read", path: self.path.join(&file), source };
+        let mut text = Vec::new();
+        File::from(opened).take(MOST_BYTES).read_to_end(&mut text).map_err(failed)?;
+        serde_json::from_slice(&text).map(Some).map_err(|e| failed(e.into()))
+    }
+
+    /// All volumes that guests have.
+    ///
+    /// # Errors
+    /// The directory or a record cannot be read.
+    pub fn attached(&self) -> Result<Vec<(Name, Attachment)>> {
+        let mut attached = Vec::new();
+        for entry in Dir::read_from(&self.directory).map_err(|e| self.failed("read", "", e))? {
+            let entry = entry.map_err(|e| self.failed("read", "", e))?;
+            let stem = entry.file_name().to_str().ok().and_then(|file| file.strip_suffix(SUFFIX));
+            let Some(name) = stem.and_then(|stem| stem.parse::<Name>().ok()) else { continue };
+            // It may be detached meanwhile.
+            if let Some(attachment) = self.attachment(&name)? {
+                attached.push((name, attachment));
+            }
+        }
+        Ok(attached)
+    }
+
+    /// Gives a volume to a guest, or finds that it has it. A guest that has ended loses it.
+    ///
+    /// # Errors
+    /// Another guest has it, or there is no such volume.
+    pub fn claim(&self, name: &Name, holder: &Holder) -> Result<Attachment> {
+        let _changing = self.lock()?;
+        if let Some(there) = self.claimed(name, holder)? {
+            return Ok(there);
+        }
+        let mut random = [0_u8; 8];
+        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| self.failed("draw a random name in", "", e))?;
+        let attachment = Attachment { holder: holder.clone(), export: HEXLOWER.encode(&random) };
+        self.socket(&attachment)?;
+        self.write_record(name, &attachment)?;
+        Ok(attachment)
+    }
+
+    /// Whether a guest could claim a volume: `None`, or what it has of it already.
+    ///
+    /// # Errors
+    /// As [`Pool::claim`].
+    pub fn claimed(&self, name: &Name, holder: &Holder) -> Result<Option<Attachment>> {
+        match self.attachment(name)? {
+            Some(there) if there.holder == *holder => return Ok(Some(there)),
+            Some(there) => self.refuse_held(name, &there)?,
+            None => drop(self.unlocked(name)?),
+        }
+        Ok(None)
+    }
+
+    /// An error where the guest may still write.
+    pub(super) fn refuse_held(&self, name: &Name, attachment: &Attachment) -> Result<()> {
+        let guest = attachment.holder.guest.clone();
+        match attachment.holder.state() {
+            State::Ended => Ok(()),
+            State::Runs => Err(Error::Attached { name: name.clone(), guest }),
+            State::Elsewhere => Err(Error::Elsewhere { name: name.clone(), guest }),
+        }
+    }
+
+    fn write_record(&self, name: &Name, attachment: &Attachment) -> Result<()> {
+        let failed = |source| Error::File { what: "write", path: self.path.join(record(name)), source };
+        let text = serde_json::to_vec(attachment).map_err(|e| failed(e.into()))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(&self.directory, UNFINISHED, flags, Mode::RUSR | Mode::WUSR);
+        let mut file = File::from(opened.map_err(|e| self.failed("make", UNFINISHED, e))?);
+        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)?;
+        renameat(&self.directory, UNFINISHED, &self.directory, record(name))
+            .map_err(|e| self.failed("name", &record(name), e))?;
+        fsync(&self.directory).map_err(|e| self.failed("sync", "", e))
+    }
+
+    /// Takes a volume from a guest that has let go of it or has ended, and waits until its server has ended.
+    ///
+    /// # Errors
+    /// Another one has it by now, or the record cannot be removed.
+    pub fn release(&self, name: &Name, attachment: &Attachment) -> Result<()> {
+        {
+            let _changing = self.lock()?;
+            match self.attachment(name)? {
+                None => return Ok(()),
+                Some(there) if there == *attachment => self.forget(name)?,
+                Some(there) => return Err(Error::Attached { name: name.clone(), guest: there.holder.guest }),
+            }
+        }
+        let until = Instant::now() + END;
+        while matches!(self.unlocked(name), Err(Error::InUse(_))) && Instant::now() < until {
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Removes a record.
+    pub(super) fn forget(&self, name: &Name) -> Result<()> {
+        match unlinkat(&self.directory, record(name), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(self.failed("remove", &record(name), e)),
+        }
+        fsync(&self.directory).map_err(|e| self.failed("sync", "", e))
+    }
+
+    /// The socket of a server.
+    pub(super) fn socket(&self, attachment: &Attachment) -> Result<PathBuf> {
+        let path = self.path.join(format!(".{}.sock", attachment.export));
+        if path.as_os_str().len() > SOCKET_PATH {
+            return Err(Error::TooLong { path: self.path.clone() });
+        }
+        Ok(path)
+    }
+}

@@ -1,0 +1,259 @@
+//! Gives a volume to a guest that runs, and takes it back, by QEMU's monitor (qapi/block-core.json, qapi/qdev.json).
+//! Each step looks first at what there is, so that a command that was ended in the middle is finished by the next one.
+
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::socket_peercred;
+use serde_json::{Value, json};
+use vmio_node::Node;
+use vmio_node::qmp::Qmp;
+
+use super::attachment::{Attachment, Holder};
+use super::server::is_served;
+use super::{Error, Name, Pool, Result};
+
+/// How long the server of a volume may take to start.
+const START: Duration = Duration::from_secs(10);
+/// How long one that listens may take to greet; one that is late is asked by QEMU, which has a limit of its own.
+const GREETED: Duration = Duration::from_millis(200);
+/// How long a guest may take to let go of a disk.
+const LET_GO: Duration = Duration::from_secs(20);
+/// How long QEMU may use a node after its device is gone.
+const IN_USE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(50);
+/// How long a guest's requests wait for a server that has ended, in seconds. Then they fail.
+const RECONNECT: u64 = 60;
+/// How long QEMU may take to connect, in seconds; it does nothing else meanwhile.
+const CONNECT: u64 = 5;
+/// What a server says first (NBD protocol, "Newstyle negotiation"): NBDMAGIC, IHAVEOPT.
+const GREETING: &[u8; 16] = b"NBDMAGICIHAVEOPT";
+/// Longest serial number of a virtio disk (`VIRTIO_BLK_ID_BYTES`).
+const SERIAL: usize = 20;
+/// Devices with a name, in QEMU's object tree.
+const PERIPHERAL: &str = "/machine/peripheral";
+
+/// What a guest has a volume as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    /// A disk of virtio-blk: a card of its own, for which a slot must be free.
+    VirtioBlk,
+    /// A disk at a SCSI controller that the guest has.
+    Scsi,
+}
+
+impl Driver {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Driver); 2] = [("virtio-blk", Driver::VirtioBlk), ("scsi", Driver::Scsi)];
+
+    fn device(self) -> &'static str {
+        match self {
+            Driver::VirtioBlk => "virtio-blk-pci",
+            Driver::Scsi => "scsi-hd",
+        }
+    }
+}
+
+/// A guest that runs on this host.
+#[derive(Debug, Clone)]
+pub struct Running {
+    /// Its name.
+    pub name: String,
+    /// The process of its QEMU.
+    pub pid: u32,
+    /// The socket of its monitor.
+    pub monitor: PathBuf,
+}
+
+impl Running {
+    fn open(&self, node: &dyn Node) -> Result<Qmp> {
+        let stream = node.connect(&self.monitor).map_err(|source| Error::Node(Box::new(source)))?;
+        // The path is in the hands of the guest's owner, and may lead elsewhere by now.
+        let own = i64::from(self.pid);
+        if !socket_peercred(&stream).is_ok_and(|peer| i64::from(peer.pid.as_raw_pid()) == own) {
+            return Err(Error::NotItsMonitor { guest: self.name.clone() });
+        }
+        Ok(Qmp::over(&self.name, stream)?)
+    }
+}
+
+/// Whether a volume could be given to a guest now. Changes nothing.
+///
+/// # Errors
+/// As [`attach`], but for what QEMU says to the disk.
+pub fn check(node: &dyn Node, pool: &Pool, name: &Name, guest: &Running) -> Result<()> {
+    needs_server(pool)?;
+    guest.open(node)?;
+    pool.claimed(name, &Holder::of(&guest.name, guest.pid)?).map(drop)
+}
+
+/// Gives a volume to a guest, which then has it as a further disk.
+///
+/// # Errors
+/// Another guest has it, nobody serves the pool, or QEMU refuses. Unless QEMU has it then, it is not attached.
+pub fn attach(
+    node: &dyn Node,
+    pool: &Pool,
+    name: &Name,
+    guest: &Running,
+    as_what: (Driver, Option<&str>),
+) -> Result<Attachment> {
+    needs_server(pool)?;
+    let mut qmp = guest.open(node)?;
+    let attachment = pool.claim(name, &Holder::of(&guest.name, guest.pid)?)?;
+    let done = pool.socket(&attachment).and_then(|socket| {
+        answers(&socket, name)?;
+        plug(&mut qmp, &socket, name, &attachment, as_what)
+    });
+    if let Err(why) = done {
+        // What QEMU has, or may have, stays attached; the same command goes on.
+        if is_absent(&mut qmp, &attachment) {
+            // Where it stays, the next command gives it to a guest or takes it back.
+            let _ = pool.release(name, &attachment);
+        }
+        return Err(why);
+    }
+    Ok(attachment)
+}
+
+/// Takes a volume from the guest that has it; from none where that has ended.
+///
+/// # Errors
+/// The guest keeps it, nobody serves the pool, or no guest is given and it still runs.
+pub fn detach(
+    node: &dyn Node,
+    pool: &Pool,
+    name: &Name,
+    attachment: &Attachment,
+    guest: Option<&Running>,
+) -> Result<()> {
+    match guest {
+        Some(guest) => {
+            // Without a server QEMU would stop all that it does until it gives up to flush.
+            needs_server(pool)?;
+            answers(&pool.socket(attachment)?, name)?;
+            unplug(&mut guest.open(node)?, name, attachment)?;
+        }
+        None => pool.refuse_held(name, attachment)?,
+    }
+    pool.release(name, attachment)
+}
+
+fn needs_server(pool: &Pool) -> Result<()> {
+    if is_served(pool)? { Ok(()) } else { Err(Error::NotServed { path: pool.path.clone() }) }
+}
+
+/// Waits until the server of a volume answers.
+fn answers(socket: &Path, name: &Name) -> Result<()> {
+    let until = Instant::now() + START;
+    loop {
+        let Err(why) = greeted(socket) else { return Ok(()) };
+        if Instant::now() >= until {
+            return Err(Error::Silent { name: name.clone(), why });
+        }
+        sleep(POLL);
+    }
+}
+
+fn greeted(socket: &Path) -> std::io::Result<()> {
+    let mut stream = UnixStream::connect(socket)?;
+    // One that serves its guest already does not greet another client, and needs not.
+    stream.set_read_timeout(Some(GREETED))?;
+    let mut greeting = [0; 16];
+    match stream.read_exact(&mut greeting) {
+        Ok(()) if greeting == *GREETING => Ok(()),
+        Ok(()) => Err(ErrorKind::InvalidData.into()),
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+fn plug(
+    qmp: &mut Qmp,
+    socket: &Path,
+    name: &Name,
+    attachment: &Attachment,
+    (driver, bus): (Driver, Option<&str>),
+) -> Result<()> {
+    let id = attachment.id();
+    if !has_node(qmp, &id)? {
+        let node = json!({
+            "driver": "nbd", "node-name": id, "server": {"type": "unix", "path": socket},
+            "export": attachment.export, "reconnect-delay": RECONNECT, "open-timeout": CONNECT,
+        });
+        qmp.execute("blockdev-add", node)?;
+    }
+    if !has_device(qmp, &id)? {
+        let mut device = json!({
+            "driver": driver.device(), "id": id, "drive": id, "serial": serial(name, attachment),
+        });
+        if let Some(bus) = bus {
+            device["bus"] = json!(bus);
+        }
+        if let Err(why) = qmp.execute("device_add", device) {
+            // One that was made after all keeps its node.
+            let _ = qmp.execute("blockdev-del", json!({"node-name": id}));
+            return Err(why.into());
+        }
+    }
+    Ok(())
+}
+
+/// By which a guest tells its disks apart: the volume's name, or its export where that is too long.
+pub fn serial(name: &Name, attachment: &Attachment) -> String {
+    let name = name.to_string();
+    if name.len() <= SERIAL { name } else { attachment.export.clone() }
+}
+
+fn unplug(qmp: &mut Qmp, name: &Name, attachment: &Attachment) -> Result<()> {
+    let id = attachment.id();
+    if has_device(qmp, &id)? {
+        match qmp.execute("device_del", json!({"id": id})) {
+            // An earlier command asked already.
+            Err(why) if !why.reason.contains("in the process of unplug") => return Err(why.into()),
+            _ => {}
+        }
+        // What QEMU tells by DEVICE_DELETED, also of an earlier command.
+        let until = Instant::now() + LET_GO;
+        while has_device(qmp, &id)? {
+            if Instant::now() >= until {
+                let guest = attachment.holder.guest.clone();
+                return Err(Error::Kept { name: name.clone(), guest, seconds: LET_GO.as_secs() });
+            }
+            sleep(POLL);
+        }
+    }
+    let until = Instant::now() + IN_USE;
+    while has_node(qmp, &id)? {
+        // Closing it writes what QEMU still has of it.
+        match qmp.execute("blockdev-del", json!({"node-name": id})) {
+            Err(why) if Instant::now() >= until => return Err(why.into()),
+            Err(_) => sleep(POLL),
+            Ok(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether QEMU certainly has nothing of it.
+fn is_absent(qmp: &mut Qmp, attachment: &Attachment) -> bool {
+    let id = attachment.id();
+    matches!((has_device(qmp, &id), has_node(qmp, &id)), (Ok(false), Ok(false)))
+}
+
+fn has_node(qmp: &mut Qmp, id: &str) -> Result<bool> {
+    // Without `flat` each node brings all below it once more.
+    let nodes = qmp.execute("query-named-block-nodes", json!({"flat": true}))?;
+    Ok(is_listed(&nodes, "node-name", id))
+}
+
+fn has_device(qmp: &mut Qmp, id: &str) -> Result<bool> {
+    Ok(is_listed(&qmp.execute("qom-list", json!({"path": PERIPHERAL}))?, "name", id))
+}
+
+fn is_listed(all: &Value, key: &str, name: &str) -> bool {
+    all.as_array().into_iter().flatten().any(|one| one[key] == name)
+}
