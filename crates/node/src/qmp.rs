@@ -27,6 +27,9 @@ pub struct Error {
 /// held up by the guest's I/O.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Longest message that is taken: the monitor may be another user's, who sends what he likes.
+const MOST_BYTES: usize = 16 << 20;
+
 /// A monitor that is ready for commands.
 pub struct Qmp {
     guest: String,
@@ -131,6 +134,9 @@ impl Qmp {
             let got = if Instant::now() < end { self.more(end) } else { Err(ErrorKind::TimedOut.into()) };
             match got {
                 Ok(0) => return Err(self.break_off(command, "QEMU closed the monitor".into())),
+                Ok(_) if self.begun.len() > MOST_BYTES => {
+                    return Err(self.break_off(command, "its message is longer than 16 MiB".into()));
+                }
                 Ok(_) if !self.begun.ends_with(b"\n") => {}
                 Ok(_) => match serde_json::from_slice(&self.begun) {
                     Err(e) if e.is_eof() => {}
@@ -340,6 +346,18 @@ mod tests {
         assert!(refused(&mut qmp, "query-block").contains("no answer"));
         stop.send(()).unwrap();
         chatter.join().unwrap();
+    }
+
+    #[test]
+    fn a_message_without_an_end_is_given_up() {
+        let (mut qmp, mut qemu) = monitor();
+        qmp.limit = Duration::from_secs(60);
+        let talker = thread::spawn(move || {
+            while qemu.get_mut().write_all(&[b' '; 1 << 16]).is_ok() {}
+        });
+        assert!(refused(&mut qmp, "query-block").contains("longer than 16 MiB"));
+        drop(qmp);
+        talker.join().unwrap();
     }
 
     #[test]
