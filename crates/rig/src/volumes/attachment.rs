@@ -11,6 +11,7 @@ use data_encoding::HEXLOWER;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, fsync, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use vmio_model::sanitize;
 use vmio_node::machine;
 
 use super::{Error, Name, Pool, Result};
@@ -19,6 +20,8 @@ use super::{Error, Name, Pool, Result};
 const SUFFIX: &str = ".attached";
 /// A record that is being written; no name of a volume starts with a dot.
 const UNFINISHED: &str = ".record";
+/// Letters that are kept of a guest's name, which its owner chose: a record that is too long could not be read.
+const GUEST_LETTERS: usize = 200;
 /// Longest record.
 const MOST_BYTES: u64 = 64 << 10;
 /// `sun_path` of unix(7), without the final zero.
@@ -59,7 +62,7 @@ impl Holder {
     pub fn of(guest: &str, pid: u32) -> Result<Self> {
         let ended = || Error::Ended { guest: guest.to_owned() };
         Ok(Holder {
-            guest: guest.to_owned(),
+            guest: sanitize::line(guest).chars().take(GUEST_LETTERS).collect(),
             pid,
             start_ticks: machine::start_ticks(pid).ok_or_else(ended)?,
             boot_id: machine::boot_id(),

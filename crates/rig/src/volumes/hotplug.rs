@@ -181,7 +181,7 @@ fn plug(
     let id = attachment.id();
     if !has_node(qmp, &id)? {
         let node = json!({
-            "driver": "nbd", "node-name": id, "server": {"type": "unix", "path": socket},
+            "driver": "nbd", "node-name": id, "server": {"type": "unix", "path": socket.to_string_lossy()},
             "export": attachment.export, "reconnect-delay": RECONNECT, "open-timeout": CONNECT,
         });
         qmp.execute("blockdev-add", node)?;
@@ -210,6 +210,10 @@ pub fn serial(name: &Name, attachment: &Attachment) -> String {
 
 fn unplug(qmp: &mut Qmp, name: &Name, attachment: &Attachment) -> Result<()> {
     let id = attachment.id();
+    let kept = |limit: Duration| {
+        let guest = attachment.holder.guest.clone();
+        Error::Kept { name: name.clone(), guest, seconds: limit.as_secs() }
+    };
     if has_device(qmp, &id)? {
         match qmp.execute("device_del", json!({"id": id})) {
             // An earlier command asked already.
@@ -220,8 +224,7 @@ fn unplug(qmp: &mut Qmp, name: &Name, attachment: &Attachment) -> Result<()> {
         let until = Instant::now() + LET_GO;
         while has_device(qmp, &id)? {
             if Instant::now() >= until {
-                let guest = attachment.holder.guest.clone();
-                return Err(Error::Kept { name: name.clone(), guest, seconds: LET_GO.as_secs() });
+                return Err(kept(LET_GO));
             }
             sleep(POLL);
         }
@@ -231,8 +234,9 @@ fn unplug(qmp: &mut Qmp, name: &Name, attachment: &Attachment) -> Result<()> {
         // Closing it writes what QEMU still has of it.
         match qmp.execute("blockdev-del", json!({"node-name": id})) {
             Err(why) if Instant::now() >= until => return Err(why.into()),
-            Err(_) => sleep(POLL),
-            Ok(_) => {}
+            // Its process is the guest's owner's, and need not do what it says.
+            Ok(_) if Instant::now() >= until => return Err(kept(IN_USE)),
+            _ => sleep(POLL),
         }
     }
     Ok(())

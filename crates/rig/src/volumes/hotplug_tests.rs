@@ -200,6 +200,18 @@ fn one_guest_has_a_volume_until_it_has_ended() {
 }
 
 #[test]
+fn a_guest_cannot_spoil_a_record_by_its_name() {
+    let (_dir, pool) = pool();
+    let data = name("data");
+    pool.create(&data, 4096).unwrap();
+    let long = format!("web\n{}", "x".repeat(1 << 20));
+    let claimed = pool.claim(&data, &Holder::of(&long, std::process::id()).unwrap()).unwrap();
+    assert_eq!(claimed.holder.guest.chars().count(), 200);
+    assert!(!claimed.holder.guest.contains('\n'));
+    assert_eq!(pool.attached().unwrap(), [(data, claimed)]);
+}
+
+#[test]
 fn a_long_name_is_no_serial_number_of_a_virtio_disk() {
     let (_dir, pool) = pool();
     let (short, long) = (name("db-1"), name(&"d".repeat(21)));

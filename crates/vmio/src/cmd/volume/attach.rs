@@ -5,6 +5,7 @@ use std::path::Path;
 use vmio_look::HostView;
 use vmio_model::facts::Guest;
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::sanitize;
 use vmio_node::Local;
 use vmio_rig::volumes::{self, Driver, Error, Holder, Name, Running, State};
 
@@ -65,7 +66,7 @@ pub fn detach(name: &Name, dir: &Path, context: &Context) -> Outcome {
 fn named(word: &str, local: &Local) -> anyhow::Result<Running> {
     let named = pick::named(explain::running(&HostView::new(local)), true, &[word.to_owned()])?;
     let [guest] = named.as_slice() else {
-        let names: Vec<&str> = named.iter().map(|guest| guest.name.as_str()).collect();
+        let names: Vec<_> = named.iter().map(|guest| sanitize::line(&guest.name)).collect();
         let what = format!("{word} names several guests: {}", names.join(", "));
         return Err(Failure::new(Exit::Usage, what).help("name one").into());
     };
@@ -91,5 +92,5 @@ fn running(guest: &Guest, local: &Local) -> anyhow::Result<Running> {
     };
     let monitor = explain::monitor(local, guest).map_err(refused)?;
     let pid = guest.pid.ok_or_else(|| refused(format!("{} has no process on this host", guest.name)))?;
-    Ok(Running { name: guest.name.clone(), pid, monitor })
+    Ok(Running { name: sanitize::line(&guest.name).into_owned(), pid, monitor })
 }
