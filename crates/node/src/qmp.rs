@@ -352,9 +352,7 @@ mod tests {
     fn a_message_without_an_end_is_given_up() {
         let (mut qmp, mut qemu) = monitor();
         qmp.limit = Duration::from_secs(60);
-        let talker = thread::spawn(move || {
-            while qemu.get_mut().write_all(&[b' '; 1 << 16]).is_ok() {}
-        });
+        let talker = thread::spawn(move || while qemu.get_mut().write_all(&[b' '; 1 << 16]).is_ok() {});
         assert!(refused(&mut qmp, "query-block").contains("longer than 16 MiB"));
         drop(qmp);
         talker.join().unwrap();
