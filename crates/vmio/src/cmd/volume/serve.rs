@@ -40,8 +40,22 @@ pub fn serve(dir: &Path, context: &Context) -> Outcome {
 fn run(node: &Local, pool: &Pool, dir: &Path, ended: &AtomicBool) -> Result<(), Error> {
     let mut server = Server::start(node, pool)?;
     term::note(&format!("the volumes in {} are served to guests of this host; Ctrl-C ends it", dir.display()));
+    let mut warned = String::new();
     while !ended.load(Ordering::Relaxed) {
-        server.tick()?.iter().for_each(|event| term::note(&event.to_string()));
+        match server.tick() {
+            Ok(events) => {
+                warned.clear();
+                events.iter().for_each(|event| term::note(&event.to_string()));
+            }
+            // One record that cannot be read takes no other guest's disk away: what is served stays so.
+            Err(why) => {
+                let warning = format!("warning: nothing further is served: {why}");
+                if warning != warned {
+                    term::note(&warning);
+                    warned = warning;
+                }
+            }
+        }
         thread::sleep(HEARD);
     }
     Ok(())
