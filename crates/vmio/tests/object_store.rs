@@ -6,6 +6,7 @@ use crate::help::schema;
 use crate::help::state_dir::{Ended, StateDir, fixture, signal};
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -242,6 +243,61 @@ fn the_store_of_this_host_needs_no_options() {
     image(&state, &push).with(0);
     signal(again.pid(), Signal::TERM);
     assert!(again.0.wait().unwrap().success());
+    state.is_clean();
+}
+
+#[test]
+fn an_image_is_a_disk_that_leaves_its_object_alone() {
+    for (program, part) in [("versitygw", "store"), ("nbdkit", "test"), ("qemu-io", "test")] {
+        if find_program(&Local::new(), program).is_none() {
+            return skip(&format!("no {program} here: scripts/setup {part}"));
+        }
+    }
+    let (dir, state) = (scratch(), StateDir::new());
+    let [images, from] = ["images", "from"].map(|name| dir.path().join(name));
+    let bytes = disk(&from, 4 * MIB);
+    let record = state.path().join("store/served.json");
+    let serve = ["image", "serve", images.to_str().unwrap(), "--port", "0"];
+    let mut serve = Companion(state.spawn(&mut state.command(&serve)));
+    state.wait_for(&mut serve.0, || fs::read(&record).is_ok_and(|text| text.ends_with(b"}")));
+    let push = |name: &str| image(&state, &["push", from.to_str().unwrap(), name, "--make-bucket"]).with(0);
+    push("s3://images/disk");
+    image(&state, &["open", "s3://images/none"]).with(1).says(&["has no s3://images/none"]);
+    image(&state, &["open", "s3://images/none", "--in-place"]).with(1).says(&["cannot open", "images/none"]);
+    image(&state, &["open", "s3://images/disk", "--in-place", "--endpoint", "http://127.0.0.1:1"]).with(2);
+    for way in [&["open", "s3://images/disk"][..], &["open", "s3://images/disk", "--in-place"]] {
+        let mut open = state.spawn(&mut command(&state, way, KEY));
+        let mut uri = String::new();
+        BufReader::new(open.stdout.take().unwrap()).read_line(&mut uri).unwrap();
+        let mut open = Companion(open);
+        // Blocks of the image and one that was never written, what is written and read back, and what is beside it.
+        let io = |commands: &[&str]| {
+            let mut qemu_io = Command::new("qemu-io");
+            qemu_io.args(["-f", "raw"]).args(commands.iter().flat_map(|command| ["-c", *command])).arg(uri.trim());
+            let ended = qemu_io.output().unwrap();
+            let said = String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned();
+            (ended.status.success() && !said.contains("verification failed"), said)
+        };
+        let ninth = format!("read -P {} {} 1", bytes[9 << 16], 9 << 16);
+        let (is_right, said) =
+            io(&[&*ninth, "read -P 0 192k 64k", "write -P 7 1M 64k", "read -P 7 1M 64k", "read -P 0 1088k 4k"]);
+        assert!(is_right, "{way:?}: {said}");
+        signal(open.pid(), Signal::TERM);
+        assert!(open.0.wait().unwrap().success());
+        assert_eq!(fs::read(images.join("images/disk")).unwrap(), bytes, "{way:?}");
+    }
+    // Another object under the same name is not taken for it.
+    let mut open = state.spawn(&mut command(&state, &["open", "s3://images/disk"], KEY));
+    let mut uri = String::new();
+    BufReader::new(open.stdout.take().unwrap()).read_line(&mut uri).unwrap();
+    disk(&from, 4 * MIB + 512);
+    push("s3://images/disk");
+    let read = Command::new("qemu-io").args(["-f", "raw", "-c", "read 0 64k", uri.trim()]).output().unwrap();
+    assert!(!read.status.success(), "{read:?}");
+    signal(open.id(), Signal::TERM);
+    state.end(open).with(0).says(&["a read fails", "has another object as s3://images/disk now"]);
+    signal(serve.pid(), Signal::TERM);
+    assert!(serve.0.wait().unwrap().success());
     state.is_clean();
 }
 

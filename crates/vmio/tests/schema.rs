@@ -16,6 +16,7 @@ const SILENT: &[(&str, &str)] = &[
     ("study show", "TOML, to begin a study of one's own"),
     ("runs delete", "says nothing on standard output"),
     ("volume delete", "the same"),
+    ("image open", "an address, while it serves"),
     ("image serve", "serves until it is ended"),
     ("volume serve", "the same"),
     ("lab run", "passes on what the command in the lab host prints"),

@@ -1,5 +1,6 @@
 //! A store over HTTP: requests are signed, bodies are streamed, and each request ends within a limit of time.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +14,7 @@ use super::credentials::Credentials;
 use super::digest::Sha256;
 use super::manifest::MOST_PARTS;
 use super::sign::{Signed, authorization, date, encoded};
-use super::{AT_ONCE, Error, Part, PartToSend, Result, Span, Store, local, xml};
+use super::{AT_ONCE, Error, Part, PartToSend, Result, Span, Stat, Store, local, xml};
 use crate::https::{self, Fault, NoRoots, Origin, shown};
 
 /// The header `x-amz-content-sha256` of bodies that are checked by `x-amz-checksum-sha256`, which is signed, or that
@@ -108,6 +109,11 @@ impl Client {
         };
         let agent = https::agent(roots, AT_ONCE);
         Ok(Client { agent, origin, region, credentials, bucket: url.bucket.clone(), directory })
+    }
+
+    /// The file of an object, where its server is the store of this host.
+    pub(super) fn file(&self, key: &str) -> Result<File> {
+        local::open(self.directory.as_deref().ok_or(Error::NotHere)?, &self.bucket, key)
     }
 
     /// What a request is about, for errors.
@@ -220,6 +226,11 @@ impl Client {
     }
 }
 
+/// The server's own name of the bytes that an answer is about.
+fn etag(answer: &Response<Body>) -> Option<&str> {
+    answer.headers().get("etag")?.to_str().ok()
+}
+
 /// The header with a digest.
 fn checksum(digest: &str) -> [(&str, &str); 1] {
     [("x-amz-checksum-sha256", digest)]
@@ -277,8 +288,7 @@ impl Store for Client {
         let limit = LIMIT + Duration::from_secs(bytes / SLOWEST);
         let asked = Asked { headers: &headers, bytes: Some(bytes), limit, ..Asked::new(Method::PUT, key, &query) };
         let answer = self.send(&asked, SendBody::from_reader(body))?;
-        let etag = answer.headers().get("etag").and_then(|etag| etag.to_str().ok()).map(str::to_owned);
-        let etag = etag.ok_or_else(|| self.nonsense("a part without ETag"))?;
+        let etag = etag(&answer).map(str::to_owned).ok_or_else(|| self.nonsense("a part without ETag"))?;
         self.read(answer, MOST_ANSWER_BYTES)?;
         Ok(Part { number, size_bytes: bytes, etag, sha256 })
     }
@@ -313,10 +323,11 @@ impl Store for Client {
         self.read(answer, most_bytes)
     }
 
-    fn size(&self, key: &str) -> Result<u64> {
+    fn stat(&self, key: &str) -> Result<Stat> {
         let answer = self.send(&Asked::new(Method::HEAD, key, &[]), SendBody::none())?;
         let length = answer.headers().get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
-        length.ok_or_else(|| self.nonsense("an object without Content-Length"))
+        let size_bytes = length.ok_or_else(|| self.nonsense("an object without Content-Length"))?;
+        Ok(Stat { size_bytes, etag: etag(&answer).map(str::to_owned) })
     }
 
     fn sync(&self, key: &str) -> Result<bool> {
@@ -324,7 +335,13 @@ impl Store for Client {
         local::sync(directory, &self.bucket, key).map(|()| true)
     }
 
-    fn range(&self, key: &str, span: Span, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn range(
+        &self,
+        key: &str,
+        span: Span,
+        wanted: Option<&str>,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let range = format!("bytes={}-{}", span.from, span.from + span.bytes.saturating_sub(1));
         let limit = LIMIT + Duration::from_secs(span.bytes / SLOWEST);
         let headers = [("range", &*range)];
@@ -332,6 +349,9 @@ impl Store for Client {
         let answer = self.send(&asked, SendBody::none())?;
         if answer.status().as_u16() != 206 {
             return Err(self.nonsense("all of an object, where a part was asked for"));
+        }
+        if wanted.is_some() && etag(&answer) != wanted {
+            return Err(Error::Replaced { server: self.server(), what: self.what(&asked) });
         }
         let mut body = answer.into_body().into_reader();
         let mut buffer = vec![0; BUFFER];

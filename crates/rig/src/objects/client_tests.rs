@@ -165,7 +165,7 @@ fn a_range_is_all_that_was_asked_for_or_an_error() {
     });
     let read = |key: &str, from: u64, bytes: u64| {
         let mut all: Vec<u8> = Vec::new();
-        store.range(key, Span { from, bytes }, &mut |some| {
+        store.range(key, Span { from, bytes }, None, &mut |some| {
             all.extend(some);
             Ok(())
         })?;
@@ -177,6 +177,29 @@ fn a_range_is_all_that_was_asked_for_or_an_error() {
     assert!(matches!(read("short", 0, 2), Err(Error::Nonsense { .. })));
     assert!(matches!(read("whole", 0, 9), Err(Error::Nonsense { .. })));
     assert!(matches!(read("none", 0, 9), Err(Error::NotThere { what, .. }) if what == "s3://images/none"));
+}
+
+#[test]
+fn bytes_of_an_object_that_took_the_place_of_another_are_not_taken() {
+    let store = client(|got| match &*got.line {
+        "HEAD /images/disk" => b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nETag: \"one\"\r\n\r\n".to_vec(),
+        "GET /images/disk" => answer("206 Partial Content", "ETag: \"one\"\r\n", b"abc"),
+        "GET /images/replaced" => answer("206 Partial Content", "ETag: \"two\"\r\n", b"abc"),
+        _ => answer("206 Partial Content", "", b"abc"),
+    });
+    let stat = store.stat("disk").unwrap();
+    assert_eq!(stat, Stat { size_bytes: 9, etag: Some("\"one\"".into()) });
+    let read = |key: &str| {
+        let mut all: Vec<u8> = Vec::new();
+        store.range(key, Span { from: 0, bytes: 3 }, stat.etag.as_deref(), &mut |some| {
+            all.extend(some);
+            Ok(())
+        })?;
+        Ok::<_, Error>(all)
+    };
+    assert_eq!(read("disk").unwrap(), b"abc");
+    assert!(matches!(read("replaced"), Err(Error::Replaced { what, .. }) if what == "s3://images/replaced"));
+    assert!(matches!(read("nameless"), Err(Error::Replaced { .. })), "an answer that does not say which object");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::digest::Sha256;
-use super::{Callbacks, Error, Part, PartToSend, Result, Span, Store};
+use super::{Callbacks, Error, Part, PartToSend, Result, Span, Stat, Store};
 
 type Parts = BTreeMap<u32, (Part, Vec<u8>)>;
 type Hook = Box<dyn Fn() + Send>;
@@ -21,6 +21,8 @@ struct Kept {
     begun: u32,
     /// Parts that may still pass, either way, before the link is cut for good.
     left: Option<u32>,
+    /// Bytes after which an answer breaks off.
+    answer_bytes: Option<u64>,
     failures: VecDeque<Error>,
     before_part: Option<Hook>,
 }
@@ -61,6 +63,10 @@ impl Fake {
 
     pub(super) fn cut_after(&self, parts: u32) {
         self.0.lock().unwrap().left = Some(parts);
+    }
+
+    pub(super) fn end_answers_after(&self, bytes: Option<u64>) {
+        self.0.lock().unwrap().answer_bytes = bytes;
     }
 
     pub(super) fn mend(&self) {
@@ -186,19 +192,33 @@ impl Store for Fake {
         Ok(bytes)
     }
 
-    fn size(&self, key: &str) -> Result<u64> {
-        self.find(key).map(|bytes| bytes.len() as u64).ok_or_else(|| self.absent(key))
+    fn stat(&self, key: &str) -> Result<Stat> {
+        let bytes = self.find(key).ok_or_else(|| self.absent(key))?;
+        Ok(Stat { size_bytes: bytes.len() as u64, etag: Some(Sha256::of(&bytes).hex()) })
     }
 
     fn sync(&self, key: &str) -> Result<bool> {
         self.find(key).map(|_| true).ok_or_else(|| self.absent(key))
     }
 
-    fn range(&self, key: &str, span: Span, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn range(
+        &self,
+        key: &str,
+        span: Span,
+        etag: Option<&str>,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         self.pass()?;
         let bytes = self.find(key).ok_or_else(|| self.absent(key))?;
+        if etag.is_some_and(|etag| etag != Sha256::of(&bytes).hex()) {
+            return Err(Error::Replaced { server: self.server(), what: key.to_owned() });
+        }
         let from = usize::try_from(span.from).unwrap();
-        let bytes = &bytes[from..from + usize::try_from(span.bytes).unwrap()];
-        bytes.chunks(100_000).try_for_each(sink)
+        let answered = self.0.lock().unwrap().answer_bytes.unwrap_or(span.bytes).min(span.bytes);
+        bytes[from..from + usize::try_from(answered).unwrap()].chunks(100_000).try_for_each(sink)?;
+        if answered < span.bytes {
+            return Err(Error::Unreachable { server: self.server(), why: "it ended an answer early".into() });
+        }
+        Ok(())
     }
 }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use vmio_look::require::find_program;
 use vmio_node::linux::{process, sockets};
-use vmio_node::{Exec, Node, Process, Reader, trusted_dir};
+use vmio_node::{Exec, Node, Output, Process, Reader, trusted_dir};
 
 use super::address::Endpoint;
 use super::credentials::Credentials;
@@ -34,6 +34,10 @@ const START: Duration = Duration::from_secs(20);
 const END: Duration = Duration::from_secs(10);
 /// How often it is looked at while it starts.
 const POLL: Duration = Duration::from_millis(20);
+/// How an object is opened: a pipe in its place is not waited for.
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+/// Nothing leads out of the store.
+const BELOW: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 /// What is kept of its messages.
 const KEPT_BYTES: usize = 64 << 10;
 
@@ -149,10 +153,7 @@ impl Server {
     /// It ended.
     pub fn still_runs(&mut self) -> Result<()> {
         let ended = self.process.try_wait().map_err(|e| Error::NotStarted { why: e.to_string() })?;
-        let Some(output) = ended else { return Ok(()) };
-        let (out, err) = (output.out(), output.err());
-        let said = out.lines().chain(err.lines()).rfind(|line| !line.trim().is_empty()).unwrap_or("without a word");
-        Err(Error::NotStarted { why: format!("{PROGRAM} ended: {}", crate::https::shown(said.trim(), 200)) })
+        ended.map_or(Ok(()), |output| Err(Error::NotStarted { why: ended_with(PROGRAM, &output) }))
     }
 }
 
@@ -162,6 +163,13 @@ impl Drop for Server {
         let _ = self.process.wait(Some(END));
         let _ = self.record.set_len(0);
     }
+}
+
+/// How a program ended, with the last that it said.
+pub(super) fn ended_with(program: &str, output: &Output) -> String {
+    let (out, err) = (output.out(), output.err());
+    let said = out.lines().chain(err.lines()).rfind(|line| !line.trim().is_empty()).unwrap_or("without a word");
+    format!("{program} ended: {}", crate::https::shown(said.trim(), 200))
 }
 
 /// Whether a process takes connections at a port. That somebody does is not enough: another user could have taken it.
@@ -201,16 +209,27 @@ fn text() -> io::Result<String> {
     Ok(format!("[default]\naws_access_key_id = vmio{access}\naws_secret_access_key = {secret}\n"))
 }
 
+/// Opens the file of an object, to read it. It stays the same one if another takes its name.
+pub(super) fn open(directory: &Path, bucket: &str, key: &str) -> Result<File> {
+    let path = Path::new(bucket).join(key);
+    let failed = |e: io::Error| file_error("open", &directory.join(&path))(e);
+    let root = openat(CWD, directory, FLAGS | OFlags::DIRECTORY, Mode::empty()).map_err(|e| failed(e.into()))?;
+    let opened = openat2(&root, &path, FLAGS, Mode::empty(), BELOW).map_err(|e| failed(e.into()))?;
+    let file = File::from(opened);
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(failed(io::ErrorKind::InvalidInput.into()));
+    }
+    Ok(file)
+}
+
 /// Forces an object to the disk, with the directories that name it.
 pub(super) fn sync(directory: &Path, bucket: &str, key: &str) -> Result<()> {
     let failed = |path: &Path, e: Errno| file_error("sync", &directory.join(path))(e.into());
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let root =
-        openat(CWD, directory, flags | OFlags::DIRECTORY, Mode::empty()).map_err(|e| failed(Path::new(""), e))?;
+        openat(CWD, directory, FLAGS | OFlags::DIRECTORY, Mode::empty()).map_err(|e| failed(Path::new(""), e))?;
     let path = Path::new(bucket).join(key);
-    let below = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     for part in path.ancestors().filter(|part| !part.as_os_str().is_empty()) {
-        let opened = openat2(&root, part, flags, Mode::empty(), below).map_err(|e| failed(part, e))?;
+        let opened = openat2(&root, part, FLAGS, Mode::empty(), BELOW).map_err(|e| failed(part, e))?;
         fsync(&opened).map_err(|e| failed(part, e))?;
     }
     fsync(&root).map_err(|e| failed(Path::new(""), e))
@@ -266,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_object_of_the_store_is_synced() {
+    fn only_an_object_of_the_store_is_synced_or_opened() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("images/a")).unwrap();
         fs::write(dir.path().join("images/a/disk"), "bytes").unwrap();
@@ -274,5 +293,11 @@ mod tests {
         assert!(matches!(sync(dir.path(), "images", "a/none"), Err(Error::File { what: "sync", .. })));
         symlink("/", dir.path().join("images/out")).unwrap();
         assert!(sync(dir.path(), "images", "out/etc/hostname").is_err());
+        let mut text = String::new();
+        open(dir.path(), "images", "a/disk").unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "bytes");
+        for none in ["a", "none", "out/etc/hostname", "../../etc/hostname"] {
+            assert!(matches!(open(dir.path(), "images", none), Err(Error::File { what: "open", .. })), "{none}");
+        }
     }
 }

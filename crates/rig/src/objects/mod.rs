@@ -9,6 +9,8 @@ mod address;
 mod client;
 mod credentials;
 mod digest;
+mod disk;
+mod forward;
 mod local;
 mod manifest;
 mod partial;
@@ -27,6 +29,7 @@ use std::path::{Path, PathBuf};
 pub use address::{Endpoint, Url};
 pub use client::{Client, Connection};
 pub use credentials::Credentials;
+pub use disk::{Disk, Way};
 pub use local::{Served, Server};
 pub use manifest::Manifest;
 pub use pull::pull;
@@ -57,6 +60,17 @@ pub enum Error {
     NoServer,
     #[error("the store is not served: {why}")]
     NotStarted { why: String },
+    #[error("no program nbdkit in PATH: apt install nbdkit")]
+    NoNbdkit,
+    #[error("the disk is not served: {why}")]
+    NotOpened { why: String },
+    #[error(
+        "its file is not on this host: without --in-place it is read from the server; with it, the store is the one of \
+         `vmio image serve`, and no --endpoint is given"
+    )]
+    NotHere,
+    #[error("{server} has another object as {what} now: open it again, and push images under new names")]
+    Replaced { server: String, what: String },
     #[error("another vmio serves a store now, with its key in {}: end it, or give this one another --state", home.display())]
     Serving { home: PathBuf },
     #[error(
@@ -135,7 +149,7 @@ impl Error {
 
     /// Whether it is about the command line.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Error::Url(_) | Error::NoEndpoint | Error::Endpoint(_) | Error::InClear(_))
+        matches!(self, Error::Url(_) | Error::NoEndpoint | Error::Endpoint(_) | Error::InClear(_) | Error::NotHere)
     }
 
     /// Whether something is missing before the first request.
@@ -147,6 +161,7 @@ impl Error {
                 | Error::NoRoots
                 | Error::BadRoots { .. }
                 | Error::NoServer
+                | Error::NoNbdkit
                 | Error::Untrusted(_)
                 | Error::Serving { .. }
         )
@@ -175,6 +190,14 @@ impl Part {
     fn is(&self, size_bytes: u64, digest: &Sha256) -> bool {
         self.size_bytes == size_bytes && self.sha256 == digest.base64()
     }
+}
+
+/// An object, as the server has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    size_bytes: u64,
+    /// The server's own name of these bytes: another one once the object is replaced.
+    etag: Option<String>,
 }
 
 /// Bytes of an object or of an image.
@@ -209,12 +232,18 @@ pub trait Store: Sync {
     fn put(&self, key: &str, bytes: &[u8]) -> Result<()>;
     /// A small object.
     fn get(&self, key: &str, most_bytes: u64) -> Result<Vec<u8>>;
-    /// The size of an object.
-    fn size(&self, key: &str) -> Result<u64>;
+    /// What an object is, without its bytes.
+    fn stat(&self, key: &str) -> Result<Stat>;
     /// Forces an object to the disk, where that is not the server's own matter; whether it did.
     fn sync(&self, key: &str) -> Result<bool>;
-    /// Bytes of an object, in order; all of them, or an error.
-    fn range(&self, key: &str, span: Span, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
+    /// Bytes of an object, in order; all of them, or an error. With an ETag only those of the object that has it.
+    fn range(
+        &self,
+        key: &str,
+        span: Span,
+        etag: Option<&str>,
+        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()>;
 }
 
 /// A part that is about to be sent.

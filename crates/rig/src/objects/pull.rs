@@ -54,7 +54,7 @@ pub fn pull(
         return Err(Error::OtherManifest { what: name, found: manifest_sha256 });
     }
     let manifest = Manifest::read(&text).map_err(|why| Error::Manifest { what: name.clone(), why })?;
-    let size_bytes = with_retries(callbacks.pause, |_| store.size(key))?;
+    let size_bytes = with_retries(callbacks.pause, |_| store.stat(key))?.size_bytes;
     if size_bytes != manifest.size_bytes {
         let why = format!("{size_bytes} bytes instead of {}", manifest.size_bytes);
         return Err(Error::Corrupt { what: key.to_owned(), why });
@@ -140,7 +140,7 @@ impl Fetching<'_> {
         // Where something may have been written, zeros have to be, too.
         let is_fresh = before == 0 && span.from >= self.known_bytes;
         let (mut hasher, mut to) = (Hasher::new(), span.from);
-        self.store.range(self.key, span, &mut |bytes| {
+        self.store.range(self.key, span, None, &mut |bytes| {
             hasher.update(bytes);
             if !is_fresh || bytes.iter().any(|byte| *byte != 0) {
                 self.file.write_all_at(bytes, to).map_err(file_error("write", self.path))?;

@@ -80,7 +80,7 @@ pub fn push(store: &dyn Store, key: &str, path: &Path, callbacks: &Callbacks<'_>
     }
     with_retries(pause, |_| store.complete(key, &upload, &parts))?;
     let mut is_synced = store.sync(key)?;
-    let stored = with_retries(pause, |_| store.size(key))?;
+    let stored = with_retries(pause, |_| store.stat(key))?.size_bytes;
     if stored != size_bytes {
         let why = format!("{stored} bytes instead of {size_bytes}");
         return Err(Error::Corrupt { what: key.to_owned(), why });

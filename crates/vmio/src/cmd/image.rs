@@ -1,6 +1,8 @@
 //! `vmio image`: the guest image that reference guests start from, and images of any guests in an object store.
 
+mod open;
 mod serve;
+mod shared;
 pub mod transfer;
 
 use std::path::Path;
@@ -23,6 +25,9 @@ use crate::term;
                               sends only what is missing
   vmio image pull s3://images/web1.qcow2 copy.qcow2
                               fetch it, each part checked by its SHA-256
+  vmio image open s3://images/web1.qcow2
+                              print the address of a disk to boot from; what is read
+                              comes from the store, what is written ends with it
   vmio image serve /srv/images
                               be the store of this host; push and pull find it")]
 pub struct Args {
@@ -42,6 +47,8 @@ enum Verb {
     Push(transfer::Push),
     /// Fetch an image from an object store (S3), and check it by its manifest
     Pull(transfer::Pull),
+    /// Serve an image of an object store as a disk (NBD) that guests boot from, until Ctrl-C
+    Open(open::Open),
     /// Serve a directory of images as an object store to this host, until Ctrl-C
     Serve(serve::Serve),
 }
@@ -63,6 +70,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Verb::Build { arch } => build(arch, context),
         Verb::Push(args) => transfer::push(args, context),
         Verb::Pull(args) => transfer::pull(args, context),
+        Verb::Open(args) => open::open(args, context),
         Verb::Serve(args) => serve::serve(args, context),
     }
 }

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
-use vmio_model::failure::{Exit, Failure};
+use vmio_model::failure::Exit;
 use vmio_node::Local;
 use vmio_rig::objects::{
     self, Callbacks, Client, Connection, Credentials, Endpoint, Error, Manifest, Served, Store as _, Url,
 };
 
-use super::serve;
+use super::shared::{failure, home};
 use crate::context::{Context, Outcome};
 use crate::report::format;
 use crate::{files, term};
@@ -129,7 +129,7 @@ pub fn pull(args: &Pull, context: &Context) -> Outcome {
 
 impl Server {
     /// The bucket of an image.
-    fn connect(&self, url: &str, context: &Context) -> Result<(Client, Url), Error> {
+    pub fn connect(&self, url: &str, context: &Context) -> Result<(Client, Url), Error> {
         let url: Url = url.parse()?;
         let set =
             |names: [&str; 2]| names.into_iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
@@ -138,7 +138,7 @@ impl Server {
         let (endpoint, credentials, directory) = match named {
             Some(endpoint) => (endpoint, Credentials::find(self.credentials.as_deref())?, None),
             None => {
-                let (served, own) = Served::find(&serve::home(context))?.ok_or(Error::NoEndpoint)?;
+                let (served, own) = Served::find(&home(context))?.ok_or(Error::NoEndpoint)?;
                 let credentials = match &self.credentials {
                     Some(file) => Credentials::find(Some(file))?,
                     None => own,
@@ -213,14 +213,7 @@ fn tell(verb: &str, file: &Path, url: &Url, done: &objects::Transfer, began: Ins
 
 /// The error of a transfer, with what to do where the cause does not say so.
 fn failed(what: &str, why: Error) -> anyhow::Error {
-    let exit = if why.is_usage() {
-        Exit::Usage
-    } else if why.is_precondition() {
-        Exit::Precondition
-    } else {
-        Exit::Failed
-    };
-    let mut failure = Failure::new(exit, what);
+    let mut failure = failure(what, &why);
     if matches!(&why, Error::File { source, .. } if files::is_full(source)) {
         failure = failure.help("free some space there; the same command then moves only what is missing");
     }
