@@ -2,7 +2,9 @@
 //! (GET), which a signed URL cannot do both, since a signature is for one method. Here each request is signed as it
 //! is made, so that neither the key nor a URL that works without it is told to another program.
 
+use std::collections::HashSet;
 use std::io::{self, Read, Write};
+use std::mem::{Discriminant, discriminant};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,8 +36,9 @@ pub(super) struct Object {
     etag: String,
     pause: fn(Duration),
     tell: Tell,
-    /// What was told last: a guest that reads again and again does not fill the terminal.
-    told: Mutex<String>,
+    /// Which kinds of errors were told: neither a guest that reads again and again nor a server that says something
+    /// else each time fills the terminal.
+    told: Mutex<HashSet<Discriminant<Error>>>,
 }
 
 /// What is asked.
@@ -139,10 +142,8 @@ impl Object {
     }
 
     fn tell_once(&self, why: &Error) {
-        let text = why.to_string();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told != text {
-            *told = text;
+        if told.insert(discriminant(why)) {
             (self.tell)(why);
         }
     }
@@ -251,6 +252,21 @@ mod tests {
         }
         let told = told.lock().unwrap();
         assert!(told.len() == 1 && told[0].contains("it is cut"), "{told:?}");
+    }
+
+    #[test]
+    fn a_server_that_says_something_else_each_time_is_told_of_once() {
+        let (store, _) = stored();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let list = Arc::clone(&told);
+        let tell: Tell = Box::new(move |why| list.lock().unwrap().push(why.to_string()));
+        let object = Object::find(store, "disk", |_| (), tell).unwrap();
+        for code in ["One", "Two"] {
+            object.tell_once(&Error::Status { server: "S".into(), status: 400, code: code.into() });
+        }
+        object.tell_once(&Error::Late { server: "S".into() });
+        let told = told.lock().unwrap();
+        assert!(told.len() == 2 && told[0].contains("One") && told[1].contains("in time"), "{told:?}");
     }
 
     #[test]
