@@ -13,6 +13,7 @@ use vmio_node::{Exec, Node, Process};
 use super::client::Client;
 use super::forward::{Object, Tell};
 use super::local::ended_with;
+use super::sign::encoded;
 use super::{Error, Result};
 use crate::qemu::waiting;
 
@@ -90,7 +91,7 @@ impl Disk {
 
     /// What a hypervisor opens it by (NBD project, doc/uri.md).
     pub fn uri(&self) -> String {
-        format!("nbd+unix:///?socket={}", self.socket.display())
+        uri(&self.socket)
     }
 
     /// Fails once its server has ended, with what that said.
@@ -116,6 +117,10 @@ fn curl(socket: &Path) -> Vec<String> {
     vec!["curl".to_owned(), "protocols=http".to_owned(), socket, "url=http://image/disk".to_owned()]
 }
 
+fn uri(socket: &Path) -> String {
+    format!("nbd+unix:///?socket={}", encoded(&socket.display().to_string(), true))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,5 +129,9 @@ mod tests {
     fn the_plugin_is_told_a_socket_and_nothing_of_the_store() {
         let line = curl(Path::new("/s/http")).join(" ");
         assert_eq!(line, "curl protocols=http unix-socket-path=/s/http url=http://image/disk");
+    }
+    #[test]
+    fn an_address_is_one_word() {
+        assert_eq!(uri(Path::new("/a b&c/open-7/disk")), "nbd+unix:///?socket=/a%20b%26c/open-7/disk");
     }
 }

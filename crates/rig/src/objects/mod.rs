@@ -66,7 +66,7 @@ pub enum Error {
     NotOpened { why: String },
     #[error(
         "its file is not on this host: without --in-place it is read from the server; with it, the store is the one of \
-         `vmio image serve`, and no --endpoint is given"
+         `vmio image serve`, and neither --endpoint nor AWS_ENDPOINT_URL names another"
     )]
     NotHere,
     #[error("{server} has another object as {what} now: open it again, and push images under new names")]

@@ -26,8 +26,8 @@ use crate::term;
   vmio image pull s3://images/web1.qcow2 copy.qcow2
                               fetch it, each part checked by its SHA-256
   vmio image open s3://images/web1.qcow2
-                              print the address of a disk to boot from; what is read
-                              comes from the store, what is written ends with it
+                              print the address of a disk that guests boot from;
+                              its bytes come from the store as they are read
   vmio image serve /srv/images
                               be the store of this host; push and pull find it")]
 pub struct Args {

@@ -43,7 +43,8 @@ pub fn open(args: &Open, context: &Context) -> Outcome {
     until_ended(&name, context, |journal, ended| {
         let home = home(context);
         vmio_node::private_dir(&home)?;
-        let dir = home.join(format!("open-{}", journal.cookie()));
+        // Short: the path of a socket has 107 bytes at most (unix(7)).
+        let dir = home.join(format!("open-{}", std::process::id()));
         journal.scratch_dir(&dir)?;
         let node = Local::owned(Arc::clone(journal));
         let mut disk = Disk::open(&node, client, url.key(), &dir, way).map_err(failed)?;
