@@ -21,8 +21,9 @@ const DISK: &str = "tools.ext2";
 
 /// A store of this host that is served, and a state directory of which each image's disk is an object there.
 struct Stored {
-    state: StateDir,
+    // Ends before its state directory goes.
     serve: Companion,
+    state: StateDir,
     /// Where a disk was, and its object. The file is there no more.
     disks: Vec<(PathBuf, String)>,
 }
@@ -52,7 +53,7 @@ impl Stored {
             disks.push((disk, object));
         }
         assert!(!disks.is_empty(), "{}", images.display());
-        Stored { state, serve, disks }
+        Stored { serve, state, disks }
     }
 
     /// Boots a guest.

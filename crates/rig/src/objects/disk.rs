@@ -117,6 +117,7 @@ fn curl(socket: &Path) -> Vec<String> {
     vec!["curl".to_owned(), "protocols=http".to_owned(), socket, "url=http://image/disk".to_owned()]
 }
 
+/// The address of a socket, whatever letters its path has.
 fn uri(socket: &Path) -> String {
     format!("nbd+unix:///?socket={}", encoded(&socket.display().to_string(), true))
 }
@@ -130,6 +131,7 @@ mod tests {
         let line = curl(Path::new("/s/http")).join(" ");
         assert_eq!(line, "curl protocols=http unix-socket-path=/s/http url=http://image/disk");
     }
+
     #[test]
     fn an_address_is_one_word() {
         assert_eq!(uri(Path::new("/a b&c/open-7/disk")), "nbd+unix:///?socket=/a%20b%26c/open-7/disk");
