@@ -180,7 +180,13 @@ async fn metrics(State(asked): State<Asked>) -> Result<Response, Response> {
 /// Formats the status in a blocking thread, since that takes a while for thousands of members.
 async fn written(asked: Asked, write: fn(&Status) -> Vec<u8>) -> Result<Vec<u8>, Response> {
     let status = with(asked, |manager| manager.status()).await?;
-    let written = tokio::task::spawn_blocking(move || write(&status)).await;
+    let written = tokio::task::spawn_blocking(move || {
+        let written = write(&status);
+        // To free thousands of members takes a while, too, and the answer need not wait for it.
+        tokio::task::spawn_blocking(move || drop(status));
+        written
+    });
+    let written = written.await;
     written.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 

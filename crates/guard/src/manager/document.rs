@@ -1,5 +1,6 @@
 //! What a guard that runs says of itself: `vmio guard status --json`, and what metrics and dashboard are made of.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -251,10 +252,10 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
 }
 
 /// The guest behind each interface, by the name of the member.
-fn guests(found: &[DiscoveredInterface]) -> BTreeMap<String, &str> {
+fn guests(found: &[DiscoveredInterface]) -> BTreeMap<Cow<'_, str>, &str> {
     let named = found.iter().map(|found| &found.interface).filter_map(|interface| {
         let guest = interface.vms.first().or(interface.netns.as_ref()).filter(|guest| !guest.is_empty())?;
-        Some((called(&interface.name).into_owned(), guest.as_str()))
+        Some((called(&interface.name), guest.as_str()))
     });
     named.collect()
 }

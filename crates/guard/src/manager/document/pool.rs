@@ -1,5 +1,6 @@
 //! A direction of an uplink, and its members.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -198,7 +199,7 @@ pub struct OtherLimitDocument {
 
 /// What is known of members besides their counters, by the name of each.
 pub(super) struct Known<'a> {
-    pub(super) guests: BTreeMap<String, &'a str>,
+    pub(super) guests: BTreeMap<Cow<'a, str>, &'a str>,
     pub(super) identities: &'a BTreeMap<String, Identity>,
 }
 
@@ -260,7 +261,7 @@ impl MemberDocument {
         let (local, flows) = (LocalDocument::of(&m, known.local_bps), flows(&m, &known.flow_bps, class, contract.max));
         let delay = DelayDocument::of(&m, &known.delay);
         MemberDocument {
-            guest: of_members.guests.get(&m.name).map(|guest| (*guest).to_owned()),
+            guest: of_members.guests.get(m.name.as_str()).map(|guest| (*guest).to_owned()),
             name: m.name,
             class: m.class,
             priority: contract.priority,

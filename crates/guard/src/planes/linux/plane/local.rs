@@ -163,7 +163,10 @@ impl InstalledPool {
             };
             all.insert(interface.index, local);
         }
-        tallies.retain(|index, _| all.contains_key(index));
+        // All of these have a tally, so that as many are the same.
+        if tallies.len() != all.len() {
+            tallies.retain(|index, _| all.contains_key(index));
+        }
         dropped.retain(|number, _| capped.contains_key(number));
         all
     }
@@ -183,7 +186,11 @@ impl InstalledPool {
             let bytes = tally.count(CountedBy::Interface, *sent, count.passed_bytes);
             all.insert(interface.index, LocalCount { bytes, ..LocalCount::default() });
         }
-        self.local.tallies.retain(|index, _| all.contains_key(index));
+        let tallies = &mut self.local.tallies;
+        // As above.
+        if tallies.len() != all.len() {
+            tallies.retain(|index, _| all.contains_key(index));
+        }
         all
     }
 }
