@@ -15,6 +15,7 @@ pub mod figure;
 pub mod holding;
 pub mod ignores;
 pub mod kind;
+pub mod memory;
 pub mod modelled;
 pub mod others;
 pub mod paper;
