@@ -3,13 +3,16 @@
 //! host at each check to moves; a move is from what the guest has, so that it can be logged before it is made.
 //!
 //! Whatever is seen:
-//! - A guest without a contract is not moved, one of which its driver reports nothing gives nothing.
+//! - A guest without a contract is not moved, except back to what it had when it had one. One of which its driver
+//!   reports nothing gives nothing.
 //! - Of a guest's own memory only what it has free is taken: no program's, and nothing of its page cache. What it was
-//!   given is taken back from its page cache, too. It keeps its minimum, and room to work in.
+//!   given, and what is above its maximum, is taken from its page cache, too. It keeps its minimum, and room to work in.
 //! - Memory is given as far as the host has it for all that its guests could touch, with a reserve; none while it
 //!   swaps. What a guest has is in use only when the guest touches it, so what it has not touched counts as taken.
 //! - A guest has one move at a time, and one that it does not finish is stopped. For a while after one up nothing of
 //!   its own is taken.
+//! - A guest writes what its balloon leaves it and what its driver reports: by that it can give up its own memory, but
+//!   gains no claim to more than it had.
 //!
 //! Its own refaults and swap-ins tell that a guest needs memory; pressure (PSI) told little, and late.
 
@@ -95,7 +98,7 @@ pub struct Balance {
 /// A guest between two checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
-    /// What it had before the first move, or what somebody else has set since.
+    /// What it had before the first move, or less that somebody else has set since.
     base_bytes: u64,
     /// What it had when its last move was over; `None` where another one moved it.
     settled_bytes: Option<u64>,
@@ -130,8 +133,12 @@ impl Held {
             Some(_) => {}
             None => match self.settled_bytes {
                 Some(settled) if settled == guest.actual_bytes => {}
-                // Somebody else has set it: that is what it has from now on.
-                Some(_) => *self = Self::of(guest.actual_bytes, now + REST),
+                // Somebody else has set it, or the guest says so: it is let go, or has no more than that from now on.
+                Some(_) => {
+                    let most = if guest.contract.is_some() { self.base_bytes } else { u64::MAX };
+                    let own = Self::of(guest.actual_bytes.min(most), now + REST);
+                    *self = Self { settled_bytes: Some(guest.actual_bytes), ..own };
+                }
                 None => (self.settled_bytes, self.rests_until) = (Some(guest.actual_bytes), now + REST),
             },
         }

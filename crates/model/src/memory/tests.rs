@@ -222,6 +222,18 @@ fn what_somebody_else_sets_is_what_a_guest_has() {
     assert!(world.balance.undo(&seen).iter().all(|m| m.guest != "idle"));
 }
 
+/// Its driver writes the number.
+#[test]
+fn what_a_guest_says_that_it_has_is_no_claim_to_more() {
+    let mut world = World { total: 8192 * MIB, ..three() };
+    world.run(1);
+    world.guest("reader").actual = 2000 * MIB;
+    world.run(1);
+    let (_, seen) = world.seen();
+    let undo = world.balance.undo(&seen);
+    assert_eq!(undo.iter().map(|m| (m.guest.as_str(), m.to_bytes / MIB)).collect::<Vec<_>>(), [("reader", 512)]);
+}
+
 #[test]
 fn a_move_that_a_guest_does_not_finish_is_stopped() {
     let mut world = three();
