@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::journal::balloon::open;
 use crate::journal::error::NotUndone;
 use crate::machine;
 use crate::qmp::Qmp;
@@ -112,13 +112,7 @@ impl Histograms {
     }
 
     fn open(&self) -> Result<Qmp, String> {
-        let stream = machine::connect(&self.monitor).map_err(|e| format!("cannot connect to its monitor: {e}"))?;
-        // The path is in the hands of the guest's owner, and may lead elsewhere by now.
-        let peer = socket_peercred(&stream).map_err(|e| format!("cannot see whose monitor it is: {e}"))?;
-        if i64::from(peer.pid.as_raw_pid()) != i64::from(self.pid) {
-            return Err("another process listens on its monitor's path".to_owned());
-        }
-        Qmp::within(LIMIT, None, &self.guest, stream).map_err(|e| e.to_string())
+        open(&self.guest, self.pid, &self.monitor, LIMIT)
     }
 }
 
