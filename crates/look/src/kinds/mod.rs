@@ -53,6 +53,14 @@ pub trait GuestKind: Sync {
     fn counts(&self, _host: &HostView<'_>, _guest: &Guest) -> Option<Result<HypervisorCounts, Vec<Unread>>> {
         None
     }
+    /// Queries a running guest's hypervisor for what decides on the guest's memory, and no more: its balloon and its
+    /// reads. That reads no image.
+    ///
+    /// # Errors
+    /// Why it may not be queried, or did not answer; empty where it has no monitor that vmio knows.
+    fn memory(&self, _host: &HostView<'_>, _guest: &mut Guest) -> Result<(), Vec<Unread>> {
+        Err(Vec::new())
+    }
     /// The socket of a running guest's monitor (QMP), or why it may not be used; `None` where this kind has none. Who looks
     /// does not use it.
     fn monitor(&self, _host: &HostView<'_>, _guest: &Guest) -> Option<Result<PathBuf, Vec<Unread>>> {

@@ -6,6 +6,7 @@ mod across;
 mod below;
 mod handed;
 mod hosted;
+mod memory;
 mod shared_network;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,8 @@ use vmio_model::facts::{Guest, Unread};
 
 use crate::host_view::HostView;
 use crate::{images, kinds, limits, managers, parallel};
+
+pub use memory::{MemoryOf, memory};
 
 /// Result of a scan.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]

@@ -37,6 +37,12 @@ pub struct GuestMemory {
     pub cache_bytes: Option<u64>,
     /// When it told, in seconds since the epoch.
     pub at_unix_seconds: u64,
+    /// Page faults that read from a disk, since it was started; null where its kernel does not tell.
+    #[serde(default)]
+    pub major_faults: Option<u64>,
+    /// What it read back from swap since then; null where its kernel does not tell.
+    #[serde(default)]
+    pub swapped_in_bytes: Option<u64>,
 }
 
 /// Reads of a guest through the host's page cache, since some moment.
@@ -98,7 +104,14 @@ mod tests {
     #[test]
     fn a_report_of_more_than_the_guest_has_says_nothing() {
         let told = |free_bytes, available_bytes, cache_bytes| {
-            let guest = GuestMemory { free_bytes, available_bytes, cache_bytes, at_unix_seconds: 1 };
+            let guest = GuestMemory {
+                free_bytes,
+                available_bytes,
+                cache_bytes,
+                at_unix_seconds: 1,
+                major_faults: None,
+                swapped_in_bytes: None,
+            };
             Balloon::reporting(4096, Some(guest)).statistics.is_some()
         };
         assert!(told(4096, Some(4096), Some(0)) && told(0, None, None));

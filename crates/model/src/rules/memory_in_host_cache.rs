@@ -280,7 +280,14 @@ mod tests {
         let found = with(|p, _| p.host_state = Some(spare((4 << 30) + (300 << 20))).into()).unwrap();
         assert!(found.change.what.contains("256 MiB more memory"), "{}", found.change.what);
         let idle = |free_bytes| {
-            let guest = GuestMemory { free_bytes, available_bytes: None, cache_bytes: None, at_unix_seconds: 1 };
+            let guest = GuestMemory {
+                free_bytes,
+                available_bytes: None,
+                cache_bytes: None,
+                at_unix_seconds: 1,
+                major_faults: None,
+                swapped_in_bytes: None,
+            };
             with(|p, _| p.balloon.amend().as_mut().unwrap().statistics = Some(guest))
         };
         assert!(idle(2 << 30).is_none() && idle(1 << 30).is_some());

@@ -211,6 +211,8 @@ pub fn scan() -> View {
                 available_bytes: Some(1 << 30),
                 cache_bytes: Some(1 << 30),
                 at_unix_seconds: 1_795_252_743,
+                major_faults: Some(120),
+                swapped_in_bytes: Some(0),
             }),
         })
         .into(),

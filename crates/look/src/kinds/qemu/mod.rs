@@ -50,6 +50,9 @@ impl GuestKind for Qemu {
     fn counts(&self, host: &HostView<'_>, guest: &Guest) -> Option<Result<HypervisorCounts, Vec<Unread>>> {
         Some(monitor::counts(host, guest))
     }
+    fn memory(&self, host: &HostView<'_>, guest: &mut Guest) -> Result<(), Vec<Unread>> {
+        monitor::memory(host, guest)
+    }
     fn monitor(&self, host: &HostView<'_>, guest: &Guest) -> Option<Result<PathBuf, Vec<Unread>>> {
         Some(monitor::socket_of(host, guest))
     }

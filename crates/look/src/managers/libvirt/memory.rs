@@ -44,6 +44,8 @@ fn balloon(host: &HostView<'_>, domain: &Domain<'_>) -> Option<Balloon> {
             available_bytes: bytes("usable"),
             cache_bytes: bytes("disk_caches"),
             at_unix_seconds,
+            major_faults: domain.balloon.get("major_fault").copied(),
+            swapped_in_bytes: bytes("swap_in"),
         };
         (host.at_unix_seconds - at_unix_seconds as f64 <= FRESH_SECONDS).then_some(memory)
     };

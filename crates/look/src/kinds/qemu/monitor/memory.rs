@@ -60,6 +60,8 @@ impl MemoryReplies {
             available_bytes: of("stat-available-memory"),
             cache_bytes: of("stat-disk-caches"),
             at_unix_seconds: self.statistics["last-update"].as_u64().filter(|at| *at > 0)?,
+            major_faults: of("stat-major-faults"),
+            swapped_in_bytes: of("stat-swap-in"),
         })
     }
 

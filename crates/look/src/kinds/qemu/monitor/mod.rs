@@ -26,6 +26,7 @@ mod device;
 mod memory;
 mod replies;
 
+use memory::MemoryReplies;
 use replies::QmpReplies;
 
 /// File server protocols that QEMU itself speaks, by the start of their names.
@@ -59,6 +60,23 @@ pub fn counts(host: &HostView<'_>, guest: &Guest) -> Result<HypervisorCounts, Ve
         Ok((Ok(counts), _)) => Ok(counts),
         Ok((Err(why), _)) => Err(failed(why)),
         Err((unread, _)) => Err(vec![Unread { what: what.clone(), ..unread }]),
+    }
+}
+
+/// Fills in what the guest's monitor knows of its memory and its reads.
+///
+/// # Errors
+/// Why the monitors may not be queried, or did not answer; empty where the guest has none on a socket.
+pub fn memory(host: &HostView<'_>, guest: &mut Guest) -> Result<(), Vec<Unread>> {
+    let (what, path) = find(host, guest, &|_| None)?;
+    let line = command_line(host, guest);
+    let balloon = line.as_ref().and_then(|(_, line)| line.balloon());
+    match host.monitor(&guest.name, &path, |monitor| MemoryReplies::ask(monitor, balloon)) {
+        Ok((replies, _)) => {
+            replies.put(guest, &what);
+            Ok(())
+        }
+        Err((unread, _)) => Err(vec![Unread { what, ..unread }]),
     }
 }
 

@@ -7,7 +7,8 @@ use super::*;
 /// Written by virsh(1), domstats; the recording has no statistics.
 const TOLD: &str = "Domain: 'other'\n  balloon.current=1\n  block.0.name=vda\n  block.0.rd.bytes=7\n\n\
     Domain: 'db1'\n  balloon.current=131072\n  balloon.maximum=262144\n  balloon.last-update=1000\n  \
-    balloon.unused=1024\n  balloon.available=250000\n  balloon.usable=4096\n  balloon.rss=99\n  block.count=1\n  \
+    balloon.unused=1024\n  balloon.available=250000\n  balloon.usable=4096\n  balloon.rss=99\n  \
+    balloon.major_fault=12\n  balloon.swap_in=8\n  block.count=1\n  \
     block.0.name=vda\n  block.0.rd.reqs=20\n  block.0.rd.bytes=81920\n  block.0.wr.bytes=5\n";
 
 #[test]
@@ -30,8 +31,14 @@ fn statistics_and_reads_are_those_of_the_domain() {
     };
     look.at_unix_seconds = 1200.0;
     let guest = told(&look);
-    let statistics =
-        GuestMemory { free_bytes: 1 << 20, available_bytes: Some(4 << 20), cache_bytes: None, at_unix_seconds: 1000 };
+    let statistics = GuestMemory {
+        free_bytes: 1 << 20,
+        available_bytes: Some(4 << 20),
+        cache_bytes: None,
+        at_unix_seconds: 1000,
+        major_faults: Some(12),
+        swapped_in_bytes: Some(8 << 10),
+    };
     let whole = Some(Balloon { actual_bytes: 128 << 20, statistics: Some(statistics) });
     assert_eq!(*guest.processors.unwrap().balloon, whole);
     let read = guest.disks[0].details.read_bytes.clone();

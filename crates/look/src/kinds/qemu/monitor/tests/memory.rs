@@ -24,7 +24,13 @@ fn property(name: &str, value: Value) -> Value {
 }
 
 fn statistics(free: u64) -> Value {
-    let stats = json!({"stat-free-memory": free, "stat-available-memory": 9000, "stat-disk-caches": u64::MAX});
+    let (none, faults) = (u64::MAX, 70);
+    let stats = json!({
+        "stat-free-memory": free,
+        "stat-available-memory": 9000,
+        "stat-disk-caches": none,
+        "stat-major-faults": faults
+    });
     property("guest-stats", json!({"stats": stats, "last-update": 1_795_252_743}))
 }
 
@@ -39,6 +45,8 @@ fn a_balloon_and_what_the_guest_reports() {
         available_bytes: Some(9000),
         cache_bytes: None,
         at_unix_seconds: 1_795_252_743,
+        major_faults: Some(70),
+        swapped_in_bytes: None,
     };
     assert_eq!(*found, Some(Balloon { actual_bytes: 1 << 28, statistics: Some(told) }));
     let from = "monitor /run/web1.qmp, query-balloon and qom-get guest-stats";
