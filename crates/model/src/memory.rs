@@ -27,12 +27,12 @@ use std::time::Duration;
 pub use contract::{Contract, Refusal, check};
 pub use guest::{Guest, Report};
 
+pub use crate::policy::memory::LEAST_BYTES;
+
 /// The most that one move takes or gives, except what a guest gets back. A balloon takes half a second for it.
 pub const STEP_BYTES: u64 = 128 << 20;
 /// Less is not worth a move.
 pub const LEAST_MOVE_BYTES: u64 = 16 << 20;
-/// No guest is brought below it: at about 100 MiB programs of a small Linux were killed.
-pub const LEAST_BYTES: u64 = 128 << 20;
 /// The part of the host's memory that stays available, as a divisor.
 pub const HOST_KEEPS: u64 = 16;
 /// How long a guest must leave memory unused, or read from the host's cache, before it is moved for that.
@@ -197,6 +197,20 @@ impl Balance {
     /// The moves that are due `now` (since any fixed moment), in the order of the guests' names, at most one of each.
     /// They are taken as made: one that was not is seen at the next checks.
     pub fn check(&mut self, now: Duration, host: &Host, guests: &BTreeMap<String, Guest>) -> Vec<Move> {
+        let moves = self.due(now, host, guests);
+        for planned in moves.iter().filter(|planned| planned.why != Why::Stopped) {
+            let Some(held) = self.held.get_mut(&planned.guest) else { continue };
+            held.aim = Some((planned.to_bytes, now + SETTLE));
+            (held.idle_since, held.reads_since) = (None, None);
+            if planned.to_bytes > planned.from_bytes {
+                held.rests_until = now + REST;
+            }
+        }
+        moves
+    }
+
+    /// As [`Balance::check`], for who only looks: they are not taken as made, and due again at the next check.
+    pub fn due(&mut self, now: Duration, host: &Host, guests: &BTreeMap<String, Guest>) -> Vec<Move> {
         let passed = self.checked.replace(now).map(|before| now.saturating_sub(before));
         for (name, guest) in guests.iter().filter(|(_, guest)| guest.contract.is_some()) {
             self.held.entry(name.clone()).or_insert_with(|| Held::of(guest.actual_bytes, Duration::ZERO));
@@ -210,17 +224,6 @@ impl Balance {
         let owed = self.give_back(&mut moves, guests, passed);
         let wanted = self.give(&mut moves, now, guests);
         self.take(&mut moves, now, guests, (owed || host.swaps, wanted));
-        for (name, planned) in &moves.all {
-            let Some(held) = self.held.get_mut(name) else { continue };
-            if planned.why == Why::Stopped {
-                continue;
-            }
-            held.aim = Some((planned.to_bytes, now + SETTLE));
-            (held.idle_since, held.reads_since) = (None, None);
-            if planned.to_bytes > planned.from_bytes {
-                held.rests_until = now + REST;
-            }
-        }
         moves.all.into_values().collect()
     }
 

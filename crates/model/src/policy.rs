@@ -20,6 +20,7 @@ pub mod flow;
 pub(crate) mod glob;
 pub mod groups;
 mod matcher;
+pub mod memory;
 mod outline;
 mod parse;
 pub mod plan;
@@ -130,6 +131,8 @@ pub struct Class {
     pub limit_local: bool,
     /// Limits on each guest's control group.
     pub group: groups::Limits,
+    /// Memory of each guest, by its balloon; `None` where that is left alone.
+    pub memory: Option<memory::Memory>,
     /// Parts of its traffic, each with a share of its own.
     pub flows: Vec<flow::Flow>,
 }
@@ -148,6 +151,7 @@ impl Default for Class {
             excess: Excess::default(),
             limit_local: false,
             group: groups::Limits::default(),
+            memory: None,
             flows: Vec::new(),
         }
     }

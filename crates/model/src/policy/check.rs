@@ -119,6 +119,7 @@ impl Check<'_> {
             self.problem(min, &format!("class.{name}.min"), what);
         }
         self.has_a_group(name, &written.group);
+        self.has_memory(name, &written.group);
         if let Some(local) = written.local.as_ref().filter(|local| local.value && [HOST, DEFAULT].contains(&name)) {
             let what = "\"limit\" would limit nothing: only guests' interfaces have local traffic of their own";
             self.problem(local, &format!("class.{name}.local"), what);
@@ -137,6 +138,7 @@ impl Check<'_> {
             excess,
             limit_local: written.local.as_ref().map_or(class.limit_local, |l| l.value),
             group: written.group.limits(),
+            memory: written.group.memory(),
             flows: self.flows(name, written),
         }
     }

@@ -308,8 +308,8 @@ impl<'a> File<'a, '_> {
             self.reader.problem(&s.span, &s.path, what);
         }
         let of_wire = ["priority", "min", "max", "weight", "reserve", "over_max", "queue", "delay", "jitter"];
-        let known =
-            [&of_wire[..], &["local", "excess", "burst", "cpu_weight", "cpu_max", "memory_max", "flow"]].concat();
+        let of_guest = ["cpu_weight", "cpu_max", "memory_max", "memory_min", "memory_move"];
+        let known = [&of_wire[..], &["local", "excess", "burst"], &of_guest, &["flow"]].concat();
         self.reader.known_keys(s, &known);
         let part = ClassDraft {
             priority: self.optional(s, "priority", |r, v, path| Some(r.whole_value(v, path, 1, 8)? as u8)),

@@ -7,7 +7,7 @@ use super::delay;
 use super::flow::Flow;
 use super::groups::GroupKey;
 use super::units::show_time;
-use super::{Class, DEFAULT_PRIORITY, Excess, Framing, Guard, Policy};
+use super::{Class, DEFAULT_PRIORITY, Excess, Framing, Guard, Policy, memory};
 use crate::rate::BitRate;
 
 /// The whole policy as TOML. Every capacity is written, also one known from the kernel.
@@ -106,6 +106,7 @@ fn keys(class: &Class, implicit: &Class) -> String {
             let _ = writeln!(out, "{} = {value}", key.word());
         }
     }
+    out.extend(class.memory.as_ref().map(memory::text));
     let switches = [
         (class.hard, "reserve = \"hard\"\n"),
         (class.over_max, "over_max = true\n"),
@@ -224,12 +225,16 @@ burst = "20ms"
 [class.plain]
 max = "9Mbit"
 excess = "drop"
+memory_min = "1.5GiB"
+memory_max = "3GiB"
+memory_move = true
 [class.prompt]
 min = "500Mbit"
 delay = "20ms"
 jitter = "17500us"
 [class.later]
 priority = 4
+memory_min = "256MiB"
 min = "100Mbit"
 queue = "2ms"
 jitter = "200ms"
