@@ -2,7 +2,8 @@
 //!
 //! [`desired`] computes, as a pure function, what is to be in force; a [plane](planes) puts it in force; [`core`] keeps
 //! both together and runs the control loop of the plane, in the thread of [`daemon`]; [`demand`] derives from counters
-//! who wanted how much; [`groups`] limits the processors and the memory of guests. [`undo_log`] records what was there
+//! who wanted how much; [`groups`] limits the processors and the memory of guests, [`memory`] moves memory between them.
+//! [`undo_log`] records what was there
 //! before a change, before it is made; [`namespace_lock`] keeps a second guard out. [`manager`] is what may be asked of
 //! all this, over [`api`]; [`metrics`] is for Prometheus.
 //!
@@ -20,6 +21,7 @@ pub mod desired;
 pub mod groups;
 pub mod interface;
 pub mod manager;
+pub mod memory;
 pub mod metrics;
 pub mod namespace_lock;
 pub mod observed;

@@ -14,8 +14,9 @@ use crate::daemon::{Daemon, Gone};
 use crate::demand::history::{History, MemberHistory};
 use crate::demand::{Breach, Demand};
 use crate::desired::PoolKey;
-use crate::groups::{self, Groups};
+use crate::groups::{self, Groups, GuestInfo};
 use crate::interface::DiscoveredInterface;
+use crate::memory;
 use crate::observed::Survey;
 use crate::planes::{Plane, PlaneError, linux, observe};
 use crate::source::Discovery;
@@ -72,6 +73,8 @@ pub struct Manager {
     groups_put_right: u64,
     /// Of the last look: control group limits that could not be put back, and classes whose limits hold for nobody.
     group_notes: Vec<String>,
+    /// Memory of guests as of the last check.
+    memory: memory::Status,
     trouble: Option<String>,
     refused: Option<String>,
     /// Whether the reason is a link's speed, not the files.
@@ -158,6 +161,7 @@ impl Manager {
             groups,
             groups_put_right: 0,
             group_notes: Vec::new(),
+            memory: memory::Status::default(),
             trouble: None,
             refused: None,
             refused_for_link: false,
@@ -207,6 +211,21 @@ impl Manager {
         self.groups_put_right += done.put_right as u64;
         self.group_notes = done.notes;
         self.group_notes.append(&mut groups::idle(&self.read.loaded.policy, &guests));
+    }
+
+    /// The policy and the guests, where it says anything of their memory, or that is `held` by an earlier one.
+    pub fn asks_for_memory(&mut self, held: bool) -> Option<(Policy, Vec<GuestInfo>)> {
+        let policy = &self.read.loaded.policy;
+        if !held && policy.classes.values().all(|class| class.memory.is_none()) {
+            self.memory.guests.clear();
+            return None;
+        }
+        Some((policy.clone(), groups::guests(&self.found)))
+    }
+
+    /// Takes note of the guests' memory.
+    pub fn set_memory(&mut self, memory: memory::Status) {
+        self.memory = memory;
     }
 
     /// Interfaces that are in a class, by index.
@@ -294,6 +313,7 @@ impl Manager {
             groups: self.groups.as_ref().map(Groups::status).unwrap_or_default(),
             groups_put_right: self.groups_put_right,
             group_notes: &self.group_notes,
+            memory: &self.memory,
             observed: self.survey.as_ref().map(|survey| survey.document(&self.read.loaded.policy)),
             uplinks_down: self.uplinks_down(),
         }))

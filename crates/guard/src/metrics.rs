@@ -12,6 +12,7 @@ use crate::manager::document::{MemberDocument, PoolDocument, Status};
 
 mod delay;
 mod figures;
+mod memory;
 
 use figures::Kind::{self, Counter, Gauge};
 use figures::{ABOUT, DROPPED, OF_FLOWS, OF_MEMBERS, bytes, yes};
@@ -77,6 +78,7 @@ pub fn text(status: &Status) -> String {
                 prevent it.";
     pools(&mut out, status, Gauge, "link_full", help, |pool| Some(yes(pool.link_full?)));
     members(&mut out, status);
+    memory::guests(&mut out, status);
     out.0
 }
 

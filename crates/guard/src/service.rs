@@ -1,5 +1,7 @@
 //! The daemon: opens everything in order, then runs the main thread's loop until a wish or a signal ends it.
 
+mod memory;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -15,12 +17,15 @@ use crate::demand::Breach;
 use crate::groups::{Groups, GroupsError};
 use crate::manager::document::Status;
 use crate::manager::{Manager, ManagerError, PoolChange, Start, Texts, Unconfirmed};
+use crate::memory::Memory;
 use crate::namespace_lock::NamespaceLock;
 use crate::planes::linux::{self, Error};
 use crate::planes::{Entry, Options};
 use crate::source::guests::Here;
 use crate::source::{Discovery, Guests, Source, Watch};
 use crate::undo_log::{UndoLog, UndoLogError};
+
+use memory::Mover;
 
 /// Period in which the main thread reads counters, link speeds, and the time of an unconfirmed change.
 const TURN: Duration = Duration::from_secs(1);
@@ -166,6 +171,7 @@ impl Service {
         (self.begin)();
         let listeners = Listeners::open(&self.socket, self.group, self.tcp).map_err(system)?;
         let groups = if self.plane.changes { Some(Groups::open(&log)?) } else { None };
+        let memory = Memory::open(&log, self.plane.changes)?;
         let (plane, options) = (self.plane, Options { takeover: self.takeover, log: log.clone() });
         let manager = Manager::start(Start {
             texts: self.texts,
@@ -183,6 +189,7 @@ impl Service {
         let (ask, asked) = mpsc::channel();
         forward(asked, inputs_to.clone()).map_err(|e| system(("start a thread".into(), e)))?;
         let watch = watch(&manager, inputs_to, uplinks).map_err(|e| system(("start a thread".into(), e)))?;
+        let mover = Mover::start(&manager, memory).map_err(|e| system(("start a thread".into(), e)))?;
         let server =
             Server::start(listeners, Arc::clone(&manager), ask).map_err(|e| system(("start the server".into(), e)))?;
         let seated = api::lock(&manager).classes();
@@ -202,6 +209,7 @@ impl Service {
         // No request and no look may follow once the limits are off.
         drop(server);
         drop(watch);
+        let memory_left = mover.end(undone);
         let mut manager = api::lock(&main_loop.manager);
         manager.observe();
         if let Ok(status) = manager.status()
@@ -219,7 +227,8 @@ impl Service {
         }
         let done = manager.stop(undone);
         tell(Event::Ended { undone });
-        Ok(done?)
+        done?;
+        if memory_left.is_empty() { Ok(()) } else { Err(ManagerError::MemoryLeft(memory_left).into()) }
     }
 }
 

@@ -16,14 +16,17 @@ use crate::daemon;
 use crate::demand::Demand;
 use crate::groups::{GuestStatus, State};
 use crate::interface::DiscoveredInterface;
+use crate::memory;
 use crate::observed::Observed;
 
 mod delay;
+mod guest_memory;
 mod local;
 mod pool;
 mod settings;
 
 pub use delay::DelayDocument;
+pub use guest_memory::MemoryDocument;
 pub use local::{LocalDocument, local_note};
 use pool::Known;
 pub use pool::{ExcessDocument, FlowDocument, MemberDocument, OtherLimitDocument, PoolDocument, StageDocument};
@@ -60,6 +63,12 @@ pub struct Status {
     pub pools: Vec<PoolDocument>,
     /// Guests that are owed something of processors and memory.
     pub guests: Vec<GuestDocument>,
+    /// Memory of guests whose classes have a `memory_min`.
+    #[serde(default)]
+    pub memory: Vec<MemoryDocument>,
+    /// Moves of guests' memory since the start.
+    #[serde(default)]
+    pub memory_moves_total: u64,
     /// What deserves a word.
     pub notes: Vec<String>,
     /// Uplinks that are set down, so that nothing passes them.
@@ -192,6 +201,7 @@ pub(super) struct StatusParts<'a> {
     pub groups: &'a [GuestStatus],
     pub groups_put_right: u64,
     pub group_notes: &'a [String],
+    pub memory: &'a memory::Status,
     pub observed: Option<Observed>,
     pub uplinks_down: Vec<String>,
 }
@@ -244,7 +254,9 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
         },
         pools: known.pools.into_iter().map(|pool| PoolDocument::of(pool, policy, known.demand, &of_members)).collect(),
         guests: known.groups.iter().map(guest).collect(),
-        notes: loops.notes.iter().chain(known.group_notes).cloned().chain(note).collect(),
+        memory: known.memory.guests.iter().map(MemoryDocument::of).collect(),
+        memory_moves_total: known.memory.moves,
+        notes: loops.notes.iter().chain(known.group_notes).chain(&known.memory.notes).cloned().chain(note).collect(),
         uplinks_down: known.uplinks_down,
         trouble: known.trouble.map(str::to_owned),
         observed: known.observed,

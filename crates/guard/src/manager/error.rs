@@ -45,6 +45,9 @@ pub enum ManagerError {
     /// The plane failed, and limits of guests' control groups remain.
     #[error("{0}\n  also of guests' control groups: {left}", left = .1.join("; "))]
     BothLeft(Box<StartError>, Vec<String>),
+    /// All limits are off, but guests have not got back the memory that they had.
+    #[error("the limits are off, but this remains: {}", .0.join("; "))]
+    MemoryLeft(Vec<String>),
     /// The request makes no sense now.
     #[error(transparent)]
     Refused(#[from] Senseless),

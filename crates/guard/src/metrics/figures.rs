@@ -101,6 +101,9 @@ pub(super) const ABOUT: &[About] = &[
         "Queues, classes, filters and limits that other programs changed and the guard corrected.",
         |s| Some(s.loops.corrected_changes_total as f64),
     ),
+    about("memory_moves_total", Counter, "Moves of guests' memory since the start.", |s| {
+        Some(s.memory_moves_total as f64)
+    }),
 ];
 
 /// Figures of each member; [`super::text`] adds where its excess waits.

@@ -7,8 +7,8 @@ use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::manager::document::{
-    Appeared, Bucket, DelayDocument, ExcessDocument, FlowDocument, LocalDocument, LoopStatus, PolicyStatus,
-    SettingsDocument, StageDocument,
+    Appeared, Bucket, DelayDocument, ExcessDocument, FlowDocument, LocalDocument, LoopStatus, MemoryDocument,
+    PolicyStatus, SettingsDocument, StageDocument,
 };
 
 const ALERTS: &str = include_str!("../../../../packaging/monitoring/vmio-guard.rules.yml");
@@ -91,6 +91,21 @@ fn flow(name: &str) -> FlowDocument {
 }
 
 /// One that knows all that there is to know.
+fn memory() -> MemoryDocument {
+    MemoryDocument {
+        guest: "web1".into(),
+        min_bytes: Some(1 << 30),
+        max_bytes: None,
+        is_moved: true,
+        actual_bytes: Some(2 << 30),
+        before_bytes: Some(3 << 30),
+        hits_percent: Some(75),
+        to_bytes: Some(2 << 30),
+        why: None,
+        why_not: None,
+    }
+}
+
 fn status(members: Vec<MemberDocument>) -> Status {
     Status {
         schema_version: "1.0".into(),
@@ -137,6 +152,8 @@ fn status(members: Vec<MemberDocument>) -> Status {
             members,
         }],
         guests: Vec::new(),
+        memory: vec![memory()],
+        memory_moves_total: 3,
         notes: Vec::new(),
         uplinks_down: Vec::new(),
         trouble: None,
@@ -199,6 +216,8 @@ fn format_with_hostile_names() {
     assert!(text.contains("member=\"a\",class=\"gold\",le=\"0.001024\"} 3\n"));
     assert!(text.contains("member=\"a\",class=\"gold\",le=\"+Inf\"} 5\n"));
     assert!(text.contains("vmio_guard_appear_duration_seconds{quantile=\"0.99\"} 0.02\n"));
+    assert!(text.contains("vmio_guard_memory_before_bytes{guest=\"web1\"} 3221225472\n"));
+    assert!(text.contains("vmio_guard_memory_host_cache_hits_ratio{guest=\"web1\"} 0.75\n"));
 }
 
 #[test]

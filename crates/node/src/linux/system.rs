@@ -126,6 +126,12 @@ pub fn counter(vmstat: &str, name: &str) -> Option<u64> {
     vmstat.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '))?.trim().parse().ok()
 }
 
+/// Pages that were swapped in or out since boot (`/proc/vmstat`); `None` where that does not tell.
+pub fn swapped_pages(reader: &dyn Reader) -> Option<u64> {
+    let text = reader.read_text(Path::new("/proc/vmstat")).ok()?;
+    Some(counter(&text, "pswpin")?.saturating_add(counter(&text, "pswpout")?))
+}
+
 /// Times of all processors since boot (`/proc/stat`, proc_stat(5)), in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CpuTimes {

@@ -8,6 +8,7 @@ use vmio_guard::api::{Apply, SocketFile, Stop};
 use vmio_guard::groups::Groups;
 use vmio_guard::manager::Manager;
 use vmio_guard::manager::document::Status;
+use vmio_guard::memory::Memory;
 use vmio_guard::planes::{Options, Scope, linux};
 use vmio_guard::undo_log::UndoLog;
 use vmio_model::failure::{Exit, Failure};
@@ -191,8 +192,9 @@ pub fn undo(context: &Context) -> Outcome {
         log.clear(part)?;
     }
     let groups = Groups::open(&log)?.undo();
+    let memory = Memory::open(&log, true)?.undo();
     let observation = plane.observe(Scope::Plane);
-    for note in observation.iter().flat_map(|observation| &observation.notes).chain(&groups.notes) {
+    for note in observation.iter().flat_map(|observation| &observation.notes).chain(&groups.notes).chain(&memory) {
         term::note(note);
     }
     off?;

@@ -1,7 +1,7 @@
 //! The status of the daemon, for a terminal: figures first, then what needs a look, and the answer last, where the eye
 //! is.
 
-use vmio_guard::manager::document::{GuestDocument, Status};
+use vmio_guard::manager::document::{GuestDocument, MemoryDocument, Status};
 
 use crate::fit;
 use crate::report::format::{count, time, utc};
@@ -35,6 +35,7 @@ fn shown(status: &Status, view: View<'_>) -> String {
     let mut parts = vec![
         pools::text(&status.pools, view),
         groups(&status.guests, view.width),
+        memory(&status.memory, view.width),
         observed.unwrap_or_default(),
         over(&status.policy.over, view),
         summary(status, view),
@@ -58,6 +59,31 @@ fn groups(guests: &[GuestDocument], width: usize) -> String {
         }
     }
     if lines.is_empty() { lines } else { fit::notice_at("", 0, "processors and memory of guests:", width) + &lines }
+}
+
+/// Memory of guests, and what is moved or would be.
+fn memory(guests: &[MemoryDocument], width: usize) -> String {
+    let mut lines = String::new();
+    for guest in guests {
+        let size = guest.actual_bytes.map_or_else(|| "memory not known".to_owned(), mib);
+        let before = guest.before_bytes.filter(|before| Some(*before) != guest.actual_bytes);
+        let before = before.map_or_else(String::new, |before| format!(", {} before", mib(before)));
+        let hits = guest.hits_percent.map_or_else(String::new, |percent| {
+            format!(", {percent} % of its reads hit the host's cache")
+        });
+        let due = guest.to_bytes.map_or_else(String::new, |to| {
+            let verb = if guest.is_moved { "moved" } else { "would be moved" };
+            format!("; {verb} to {}: {}", mib(to), guest.why.as_deref().unwrap_or("not known"))
+        });
+        let why_not = guest.why_not.as_ref().map_or_else(String::new, |why| format!("; {why}"));
+        let line = format!("{}: {size}{before}{hits}{due}{why_not}", guest.guest);
+        lines += &fit::notice_at("", 0, &line, width);
+    }
+    if lines.is_empty() { lines } else { fit::notice_at("", 0, "memory of guests:", width) + &lines }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
 }
 
 /// What was set over the files.

@@ -213,6 +213,45 @@ fn a_guest_without_a_limit_of_its_own_is_in_the_answer() {
 }
 
 #[test]
+fn memory_that_is_moved_or_would_be_is_told() {
+    let mut status = example();
+    let moved = MemoryDocument {
+        guest: "web1".to_owned(),
+        min_bytes: Some(512 << 20),
+        max_bytes: None,
+        is_moved: true,
+        actual_bytes: Some(1152 << 20),
+        before_bytes: Some(1024 << 20),
+        hits_percent: Some(82),
+        to_bytes: Some(1280 << 20),
+        why: Some("the host's page cache answers its reads".to_owned()),
+        why_not: None,
+    };
+    let told = MemoryDocument {
+        guest: "db1".to_owned(),
+        is_moved: false,
+        actual_bytes: Some(2048 << 20),
+        before_bytes: None,
+        hits_percent: None,
+        to_bytes: Some(1920 << 20),
+        why: Some("it leaves memory unused, which others want".to_owned()),
+        ..moved.clone()
+    };
+    let why_not = Some("no monitor".to_owned());
+    let silent = MemoryDocument { actual_bytes: None, to_bytes: None, why_not, ..told.clone() };
+    status.memory = vec![moved, told, silent];
+    let text = unfolded(&text_at(&status, false, Style::PLAIN, 80));
+    for line in [
+        "memory of guests: web1: 1152 MiB, 1024 MiB before, 82 % of its reads hit the host's cache; moved to 1280 MiB: \
+         the host's page cache answers its reads",
+        "db1: 2048 MiB; would be moved to 1920 MiB: it leaves memory unused, which others want",
+        "db1: memory not known; no monitor",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
 fn no_word_is_broken_in_a_narrow_terminal() {
     let words = |text: &str| -> BTreeSet<String> {
         text.split_whitespace().map(|word| word.trim_end_matches(';').to_owned()).collect()

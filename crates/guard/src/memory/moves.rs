@@ -1,0 +1,167 @@
+//! What is changed of guests' balloons, and how that is undone.
+
+use std::collections::BTreeMap;
+
+use vmio_model::memory::{Guest, Move};
+
+use super::{Before, Host, Memory, Seen, Wanted, key};
+use crate::undo_log::Entry;
+
+/// How often drivers are asked for statistics where nobody had them asked, in seconds.
+const POLL_SECONDS: u64 = 5;
+/// Looks at balloons that are put back, with a pause each, before they are left to themselves.
+const LOOKS: u32 = 80;
+
+impl<H: Host> Memory<H> {
+    /// What the ledger has of guests.
+    pub(super) fn held(&self) -> Vec<Before> {
+        self.entries.subjects().into_iter().filter_map(|subject| self.entries.last(subject)).collect()
+    }
+
+    /// What it has of the guest of this process.
+    pub(super) fn entry(&self, pid: u32) -> Option<Before> {
+        let subject = self.entries.subjects().into_iter().find(|(process, _)| *process == pid)?;
+        self.entries.last(subject)
+    }
+
+    /// A guest that has ended needs nothing back.
+    pub(super) fn drop_ended(&mut self) {
+        for before in self.held() {
+            if !self.host.runs(&before.balloon) {
+                self.strike(&before);
+            }
+        }
+    }
+
+    fn strike(&mut self, before: &Before) {
+        if let Err(e) = self.entries.strike(before.subject()) {
+            // It must not be used again.
+            self.entries.forget(before.subject());
+            self.status.notes.push(format!("memory of {} stays in the ledger: {e}", before.balloon.guest));
+        }
+    }
+
+    /// Records what a guest has before its first move, and has its driver asked for statistics.
+    ///
+    /// # Errors
+    /// Why it cannot be moved.
+    pub(super) fn adopt(&mut self, name: &str, found: &Seen) -> Result<(), String> {
+        let Some(bytes) = found.actual_bytes else { return Err("it has no balloon that answers".to_owned()) };
+        let before = match self.entry(found.pid) {
+            Some(before) => before,
+            None => {
+                let balloon = self.host.balloon(name, found.pid)?;
+                let polling_seconds = self.host.polling_seconds(&balloon)?;
+                let before = Before { balloon, bytes, polling_seconds, to_bytes: bytes };
+                self.entries.record(before.clone()).map_err(|e| format!("it cannot be recorded: {e}"))?;
+                before
+            }
+        };
+        if found.told.is_none() && before.polling_seconds == 0 {
+            self.host.poll(&before.balloon, POLL_SECONDS)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a move, once it is recorded.
+    pub(super) fn make(&mut self, planned: &Move) {
+        let Some(before) = self.held().into_iter().find(|before| key(before.balloon.pid) == planned.guest) else {
+            return;
+        };
+        let moved = Before { to_bytes: planned.to_bytes, ..before };
+        let recorded = self.entries.replace(moved.clone()).map_err(|e| format!("that cannot be recorded: {e}"));
+        match recorded.and_then(|()| self.host.aim_at(&moved.balloon, planned.to_bytes)) {
+            Ok(()) => self.status.moves += 1,
+            Err(why) => self.status.notes.push(format!("memory of {} is not moved: {why}", moved.balloon.guest)),
+        }
+    }
+
+    /// What guests had before: less, where somebody else has set less since.
+    pub(super) fn keep_bases(&mut self) {
+        let bases: BTreeMap<String, u64> = self.balance.bases().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
+        for before in self.held() {
+            let Some(bytes) = bases.get(&key(before.balloon.pid)).copied() else { continue };
+            if bytes != before.bytes
+                && let Err(e) = self.entries.replace(Before { bytes, ..before })
+            {
+                self.status.notes.push(format!("what a guest has to get back is not recorded: {e}"));
+            }
+        }
+    }
+
+    /// Lets guests go that are no longer moved, and have what they had.
+    pub(super) fn release(&mut self, wanted: &BTreeMap<u32, Wanted>, seen: &BTreeMap<u32, Seen>) {
+        for before in self.held() {
+            let pid = before.balloon.pid;
+            let stays = wanted.get(&pid).is_some_and(|one| self.moves(one));
+            if !stays && seen.get(&pid).is_some_and(|found| found.actual_bytes == Some(before.bytes)) {
+                self.let_go(&before);
+            }
+        }
+    }
+
+    /// Strikes out what the ledger has of a guest that has its memory back.
+    fn let_go(&mut self, before: &Before) {
+        let asked = if before.polling_seconds == 0 { self.host.poll(&before.balloon, 0) } else { Ok(()) };
+        match asked {
+            Err(why) if self.host.runs(&before.balloon) => {
+                let guest = &before.balloon.guest;
+                self.status.notes.push(format!("the balloon's driver of {guest} is still asked for statistics: {why}"));
+            }
+            _ => self.strike(before),
+        }
+    }
+
+    /// Gives all guests back what they had; what was not possible is returned, a sentence each, and stays in the ledger.
+    pub fn undo(&mut self) -> Vec<String> {
+        self.status.notes.clear();
+        self.drop_ended();
+        let held = self.held();
+        if held.is_empty() {
+            return std::mem::take(&mut self.status.notes);
+        }
+        match self.look(held.iter().map(|before| before.balloon.pid).collect()) {
+            Ok((_, seen)) => {
+                let guests: BTreeMap<String, Guest> =
+                    seen.values().map(|found| (key(found.pid), self.guest(found, None))).collect();
+                let moves = self.balance.undo(&guests);
+                moves.iter().for_each(|planned| self.make(planned));
+                self.await_moves(&moves);
+            }
+            Err(why) => self.status.notes.push(why),
+        }
+        for before in held {
+            match self.host.actual_bytes(&before.balloon) {
+                Ok(bytes) if bytes == before.bytes => self.let_go(&before),
+                // It has ended meanwhile.
+                _ if !self.host.runs(&before.balloon) => self.strike(&before),
+                Ok(bytes) => self.status.notes.push(format!(
+                    "memory of {} is not put back: it has {} MiB, and had {} MiB before",
+                    before.balloon.guest,
+                    bytes >> 20,
+                    before.bytes >> 20
+                )),
+                Err(why) => {
+                    self.status.notes.push(format!("memory of {} is not put back: {why}", before.balloon.guest));
+                }
+            }
+        }
+        self.status.guests.clear();
+        std::mem::take(&mut self.status.notes)
+    }
+
+    /// Waits until guests are where they are brought, for a while.
+    fn await_moves(&self, moves: &[Move]) {
+        let held = self.held();
+        let is_there = |planned: &Move| {
+            let own = held.iter().find(|before| key(before.balloon.pid) == planned.guest);
+            own.is_none_or(|before| self.host.actual_bytes(&before.balloon) == Ok(planned.to_bytes))
+        };
+        for _ in 0..LOOKS {
+            if moves.iter().all(is_there) {
+                return;
+            }
+            self.host.pause();
+        }
+    }
+}
