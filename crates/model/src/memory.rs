@@ -185,8 +185,16 @@ impl Moves {
 impl Balance {
     /// Goes on where another one was, by what that told of its guests ([`Balance::bases`]).
     pub fn resumed(bases: impl IntoIterator<Item = (String, u64)>) -> Self {
-        let held = |(name, bytes)| (name, Held { settled_bytes: None, ..Held::of(bytes, Duration::ZERO) });
-        Self { held: bases.into_iter().map(held).collect(), checked: None }
+        let mut resumed = Self::default();
+        bases.into_iter().for_each(|(name, bytes)| resumed.hold(&name, bytes));
+        resumed
+    }
+
+    /// Knows of a guest, unless it does already, that it had that before the first move: one that was not seen at a
+    /// check is forgotten.
+    pub fn hold(&mut self, name: &str, base_bytes: u64) {
+        let new = || Held { settled_bytes: None, ..Held::of(base_bytes, Duration::ZERO) };
+        self.held.entry(name.to_owned()).or_insert_with(new);
     }
 
     /// What each guest had before the first move: to be kept, since undo needs it when this is gone.

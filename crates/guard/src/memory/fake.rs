@@ -27,6 +27,8 @@ pub struct FakeGuest {
     /// Its balloon's driver does nothing.
     pub is_stuck: bool,
     pub runs: bool,
+    /// Somebody else uses its monitor.
+    pub is_busy: bool,
 }
 
 impl FakeGuest {
@@ -41,6 +43,7 @@ impl FakeGuest {
             polling_seconds: 0,
             is_stuck: false,
             runs: true,
+            is_busy: false,
         }
     }
 }
@@ -85,7 +88,7 @@ impl Host for Fake {
                 major_faults: Some(guest.major_faults),
                 swapped_in_bytes: Some(0),
             };
-            let asked = wanted.contains(pid);
+            let asked = wanted.contains(pid) && !guest.is_busy;
             Seen {
                 pid: *pid,
                 whole_bytes: guest.whole_bytes,
@@ -94,7 +97,7 @@ impl Host for Fake {
                 told: (asked && guest.polling_seconds > 0).then_some(told),
                 reads: Some(guest.reads),
                 host_cached_bytes: 4 << 30,
-                why_not: None,
+                why_not: guest.is_busy.then(|| "it is in use".to_owned()),
             }
         };
         Ok((host, self.guests.borrow().iter().filter(|(_, guest)| guest.runs).map(seen).collect()))

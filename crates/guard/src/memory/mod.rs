@@ -92,8 +92,8 @@ pub struct Status {
 #[derive(Debug, Clone, Copy)]
 struct Counted {
     reads: Option<CachedReads>,
-    major_faults: u64,
-    swapped_in_bytes: u64,
+    major_faults: Option<u64>,
+    swapped_in_bytes: Option<u64>,
 }
 
 /// A guest that is looked at.
@@ -259,13 +259,16 @@ impl<H: Host> Memory<H> {
                 // One that was not adopted cannot be undone.
                 let is_of = |one: &&Wanted| self.moves(one) == moved && (!moved || self.entry(found.pid).is_some());
                 let own = wanted.get(&found.pid).filter(is_of).and_then(|one| contract(one, found));
-                (key(found.pid), self.guest(found, own))
+                // One whose size is not known now would seem to have been set by somebody else.
+                let known = found.actual_bytes.map_or_else(|| format!("{} unasked", found.pid), |_| key(found.pid));
+                (known, self.guest(found, own))
             };
             seen.values().map(guest).collect::<BTreeMap<String, Guest>>()
         };
         let (moved, told) = (of(true), of(false));
         let mut due = self.watched.due(now, host, &told);
         if self.changes {
+            self.hold_all();
             let made = self.balance.check(now, host, &moved);
             made.iter().for_each(|planned| self.make(planned));
             self.keep_bases();
@@ -282,8 +285,8 @@ impl<H: Host> Memory<H> {
         let report = found.told.map(|told| Report {
             free_bytes: told.free_bytes,
             available_bytes: told.available_bytes.unwrap_or(told.free_bytes),
-            major_faults: since(told.major_faults, last.map(|last| last.major_faults)),
-            swapped_in_bytes: since(told.swapped_in_bytes, last.map(|last| last.swapped_in_bytes)),
+            major_faults: since(told.major_faults, last.and_then(|last| last.major_faults)),
+            swapped_in_bytes: since(told.swapped_in_bytes, last.and_then(|last| last.swapped_in_bytes)),
         });
         Guest {
             contract,
@@ -322,8 +325,8 @@ fn counts(found: &Seen) -> Counted {
     let told = found.told;
     Counted {
         reads: found.reads,
-        major_faults: told.and_then(|told| told.major_faults).unwrap_or(0),
-        swapped_in_bytes: told.and_then(|told| told.swapped_in_bytes).unwrap_or(0),
+        major_faults: told.and_then(|told| told.major_faults),
+        swapped_in_bytes: told.and_then(|told| told.swapped_in_bytes),
     }
 }
 

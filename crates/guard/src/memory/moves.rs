@@ -76,6 +76,13 @@ impl<H: Host> Memory<H> {
         }
     }
 
+    /// What a guest had is known by the ledger, also where the guest was not seen at a check.
+    pub(super) fn hold_all(&mut self) {
+        for before in self.held() {
+            self.balance.hold(&key(before.balloon.pid), before.bytes);
+        }
+    }
+
     /// What guests had before: less, where somebody else has set less since.
     pub(super) fn keep_bases(&mut self) {
         let bases: BTreeMap<String, u64> = self.balance.bases().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
@@ -121,7 +128,14 @@ impl<H: Host> Memory<H> {
             return std::mem::take(&mut self.status.notes);
         }
         match self.look(held.iter().map(|before| before.balloon.pid).collect()) {
-            Ok((_, seen)) => {
+            Ok((_, mut seen)) => {
+                self.hold_all();
+                for before in &held {
+                    let unknown = seen.get_mut(&before.balloon.pid).filter(|found| found.actual_bytes.is_none());
+                    if let Some(found) = unknown {
+                        found.actual_bytes = self.host.actual_bytes(&before.balloon).ok();
+                    }
+                }
                 let guests: BTreeMap<String, Guest> =
                     seen.values().map(|found| (key(found.pid), self.guest(found, None))).collect();
                 let moves = self.balance.undo(&guests);

@@ -119,6 +119,24 @@ fn a_guest_that_leaves_the_policy_gets_back_what_it_had() {
 }
 
 #[test]
+fn what_a_guest_had_is_known_though_it_was_not_seen_for_a_while() {
+    let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
+    let mut memory = Memory::over(host.clone(), &log, true).unwrap();
+    let policy = policy(MOVED, MOVED);
+    run(&mut memory, &host, &policy, &mut now, 60);
+    let moved = host.actual_mib(GIVER);
+    for busy in [true, false, true, false] {
+        host.change(GIVER, |guest| guest.is_busy = busy);
+        run(&mut memory, &host, &policy, &mut now, 2);
+        let status = &memory.status().guests[0];
+        assert_eq!((status.before_bytes, status.why_not.is_some()), (Some(2048 * MIB), busy));
+    }
+    assert!(moved < 2048 && host.actual_mib(GIVER) <= moved);
+    assert_eq!(memory.undo(), [] as [String; 0]);
+    assert_eq!(host.actual_mib(GIVER), 2048);
+}
+
+#[test]
 fn what_cannot_be_put_back_is_told_and_stays_recorded() {
     let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
     let mut memory = Memory::over(host.clone(), &log, true).unwrap();

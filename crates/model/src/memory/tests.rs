@@ -142,6 +142,28 @@ fn unused_memory_goes_to_who_reads_from_the_hosts_cache_and_comes_back() {
 }
 
 #[test]
+fn what_is_only_told_stays_due() {
+    let mut world = three();
+    let mut told = Vec::new();
+    for _ in 0..12 {
+        let (host, seen) = world.seen();
+        told.push(world.balance.due(world.now, &host, &seen));
+        world.now += TICK;
+    }
+    let last = &told[11];
+    assert!(told[0].is_empty() && !last.is_empty() && told[10] == *last, "{told:?}");
+    // A guest that was not seen is forgotten, unless somebody else knows of it.
+    let mut balance = Balance::resumed([("idle".to_owned(), 2048 * MIB)]);
+    let (host, mut seen) = world.seen();
+    seen.remove("idle");
+    balance.check(world.now, &host, &seen);
+    assert!(!balance.bases().any(|(name, _)| name == "idle"));
+    balance.hold("idle", 2048 * MIB);
+    balance.hold("idle", MIB);
+    assert!(balance.bases().any(|held| held == ("idle", 2048 * MIB)));
+}
+
+#[test]
 fn nothing_moves_where_nobody_wants_it_or_nobody_may() {
     let mut world = three();
     world.guest("reader").files = 0;

@@ -186,6 +186,8 @@ mod tests {
         assert_eq!(boot_id(&Local::new()).unwrap().len(), 36);
         let up = Fake::new("fake").file("/proc/uptime", "58320.50 24008.28\n");
         assert_eq!((uptime_seconds(&up), uptime_seconds(&fake)), (Some(58320.5), None));
+        let swapped = Fake::new("fake").file("/proc/vmstat", "pswpin 3\npswpout 4\n");
+        assert_eq!((swapped_pages(&swapped), swapped_pages(&fake)), (Some(7), None));
     }
 
     #[test]
