@@ -16,7 +16,7 @@ use crate::demand::{Breach, Demand};
 use crate::desired::PoolKey;
 use crate::groups::{self, Groups, GuestInfo};
 use crate::interface::DiscoveredInterface;
-use crate::memory;
+use crate::memory::{self, SharedMemory};
 use crate::observed::Survey;
 use crate::planes::{Plane, PlaneError, linux, observe};
 use crate::source::Discovery;
@@ -73,7 +73,8 @@ pub struct Manager {
     groups_put_right: u64,
     /// Of the last look: control group limits that could not be put back, and classes whose limits hold for nobody.
     group_notes: Vec<String>,
-    /// Memory of guests as of the last check.
+    /// What moves memory of guests, and its state as of the last check.
+    mover: Option<SharedMemory>,
     memory: memory::Status,
     trouble: Option<String>,
     refused: Option<String>,
@@ -161,6 +162,7 @@ impl Manager {
             groups,
             groups_put_right: 0,
             group_notes: Vec::new(),
+            mover: None,
             memory: memory::Status::default(),
             trouble: None,
             refused: None,
@@ -218,9 +220,15 @@ impl Manager {
         let policy = &self.read.loaded.policy;
         if !held && policy.classes.values().all(|class| class.memory.is_none()) {
             self.memory.guests.clear();
+            self.memory.notes.clear();
             return None;
         }
         Some((policy.clone(), groups::guests(&self.found)))
+    }
+
+    /// Has this give guests back what they had, when all limits are taken off.
+    pub fn share_memory(&mut self, memory: SharedMemory) {
+        self.mover = Some(memory);
     }
 
     /// Takes note of the guests' memory.
@@ -361,7 +369,8 @@ impl Manager {
         }
         // A tap that cannot be put back does not keep the other limits in force.
         let off = daemon.undo();
-        let left = self.groups.as_mut().map(|groups| groups.undo().notes).unwrap_or_default();
+        let mut left = self.groups.as_mut().map(|groups| groups.undo().notes).unwrap_or_default();
+        left.extend(self.mover.iter().flat_map(|mover| memory::lock(mover).undo()));
         // Also after a failure the next start begins from the files.
         self.over.strike(())?;
         self.unconfirmed.strike(())?;

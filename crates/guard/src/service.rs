@@ -209,7 +209,7 @@ impl Service {
         // No request and no look may follow once the limits are off.
         drop(server);
         drop(watch);
-        let memory_left = mover.end(undone);
+        mover.end();
         let mut manager = api::lock(&main_loop.manager);
         manager.observe();
         if let Ok(status) = manager.status()
@@ -227,8 +227,7 @@ impl Service {
         }
         let done = manager.stop(undone);
         tell(Event::Ended { undone });
-        done?;
-        if memory_left.is_empty() { Ok(()) } else { Err(ManagerError::MemoryLeft(memory_left).into()) }
+        Ok(done?)
     }
 }
 

@@ -39,15 +39,12 @@ pub enum ManagerError {
     /// Interfaces cannot be looked at.
     #[error(transparent)]
     Look(#[from] linux::Error),
-    /// All limits are off but these of guests' control groups.
-    #[error("the other limits are off, but these of guests' control groups remain: {}", .0.join("; "))]
+    /// All limits are off but these of guests' control groups and memory.
+    #[error("the other limits are off, but these of guests remain: {}", .0.join("; "))]
     Left(Vec<String>),
-    /// The plane failed, and limits of guests' control groups remain.
-    #[error("{0}\n  also of guests' control groups: {left}", left = .1.join("; "))]
+    /// The plane failed, and limits of guests' control groups and memory remain.
+    #[error("{0}\n  also of guests: {left}", left = .1.join("; "))]
     BothLeft(Box<StartError>, Vec<String>),
-    /// All limits are off, but guests have not got back the memory that they had.
-    #[error("the limits are off, but this remains: {}", .0.join("; "))]
-    MemoryLeft(Vec<String>),
     /// The request makes no sense now.
     #[error(transparent)]
     Refused(#[from] Senseless),

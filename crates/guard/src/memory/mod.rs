@@ -2,10 +2,10 @@
 //! and moves are made: only where the class says `memory_move = true`, which is also the consent that another's QEMU is
 //! changed. Of the other guests with a `memory_min` it is told what would be moved.
 //!
-//! Before the first change of a guest its balloon's size, and how often its driver was asked for statistics, go into the
-//! guard's ledger ([`crate::undo_log`]); each move is recorded before it is made. When the class or the guest no longer
-//! asks for it, and on [`Memory::undo`], also from another process after a crash, the guest gets back what it had. What
-//! it had less of at first is taken only as far as it does not work in it; the rest is reported and stays in the ledger.
+//! Before the first change of a guest its balloon's size, and how often its driver was asked for statistics, go into
+//! the guard's ledger ([`crate::undo_log`]); each move is recorded before it is made. When the class no longer asks for
+//! it, and on [`Memory::undo`], also from another process after a crash, the guest gets back what it had. What it was
+//! given is taken only as far as it does not work in it; the rest is reported and stays in the ledger.
 
 #[cfg(test)]
 mod fake;
@@ -15,6 +15,7 @@ mod moves;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,15 @@ pub struct Memory<H: Host = Here> {
     counted: BTreeMap<u32, Counted>,
     swapped_pages: Option<u64>,
     status: Status,
+}
+
+/// That of this machine, for the thread that looks and the manager that undoes.
+pub type SharedMemory = Arc<Mutex<Memory>>;
+
+/// Locks it.
+pub fn lock(memory: &SharedMemory) -> MutexGuard<'_, Memory> {
+    // After a panic the ledger has what was changed, and that is what counts.
+    memory.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Memory<Here> {

@@ -119,8 +119,10 @@ impl<H: Host> Memory<H> {
         }
     }
 
-    /// Gives all guests back what they had; what was not possible is returned, a sentence each, and stays in the ledger.
+    /// Gives all guests back what they had; what was not possible is returned, a sentence each, and stays in the
+    /// ledger. Nothing is changed any more after that.
     pub fn undo(&mut self) -> Vec<String> {
+        self.changes = false;
         self.status.notes.clear();
         self.drop_ended();
         let held = self.held();

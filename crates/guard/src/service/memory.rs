@@ -1,22 +1,22 @@
 //! The thread that moves guests' memory: monitors may take seconds to answer, and nothing else waits for them.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::api::{self, Shared};
-use crate::memory::Memory;
+use crate::memory::{self, Memory};
 
 /// Time between two checks.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The thread. Dropped, it ends and leaves guests what they have.
+/// The thread. It leaves guests what they have: [`crate::manager::Manager::stop`] gives that back.
 pub(super) struct Mover {
-    /// Ends it; whether guests get back what they had.
-    end: Sender<bool>,
-    thread: JoinHandle<Vec<String>>,
+    /// Dropped, the thread ends.
+    end: Sender<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Mover {
@@ -24,33 +24,33 @@ impl Mover {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn start(manager: &Shared, mut memory: Memory) -> io::Result<Mover> {
-        let manager = Arc::clone(manager);
-        let (end, ended) = mpsc::channel();
+    pub(super) fn start(manager: &Shared, memory: Memory) -> io::Result<Mover> {
+        let (manager, memory) = (Arc::clone(manager), Arc::new(Mutex::new(memory)));
+        api::lock(&manager).share_memory(Arc::clone(&memory));
+        let (end, ended) = mpsc::channel::<()>();
         let run = move || {
             let began = Instant::now();
-            loop {
-                match ended.recv_timeout(PERIOD) {
-                    Ok(true) => return memory.undo(),
-                    Ok(false) | Err(RecvTimeoutError::Disconnected) => return Vec::new(),
-                    Err(RecvTimeoutError::Timeout) => {}
-                }
-                // Looking takes longer than others may wait for the manager.
-                let asked = api::lock(&manager).asks_for_memory(memory.holds());
-                if let Some((policy, guests)) = asked {
+            while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                // The manager waits for the memory, so the memory is never held while the manager is waited for.
+                let holds = memory::lock(&memory).holds();
+                let asked = api::lock(&manager).asks_for_memory(holds);
+                let Some((policy, guests)) = asked else { continue };
+                let status = {
+                    let mut memory = memory::lock(&memory);
                     memory.check(&policy, &guests, began.elapsed());
-                    api::lock(&manager).set_memory(memory.status().clone());
-                }
+                    memory.status().clone()
+                };
+                api::lock(&manager).set_memory(status);
             }
         };
         let thread = thread::Builder::new().name("guard-memory".into()).spawn(run)?;
         Ok(Mover { end, thread })
     }
 
-    /// Ends it; with `undo` guests get back what they had, and what of that failed is returned, a sentence each.
-    pub(super) fn end(self, undo: bool) -> Vec<String> {
-        // It may have ended already.
-        let _ = self.end.send(undo);
-        self.thread.join().unwrap_or_else(|_| vec!["the thread that moves guests' memory has panicked".to_owned()])
+    /// Ends it, and waits for that.
+    pub(super) fn end(self) {
+        drop(self.end);
+        // What it had begun is in the ledger, also where it has panicked.
+        let _ = self.thread.join();
     }
 }
