@@ -14,6 +14,7 @@ mod expect;
 mod faults;
 mod figures;
 mod guard;
+mod hadoop_jars;
 mod hostile;
 mod import;
 mod import_runs;
