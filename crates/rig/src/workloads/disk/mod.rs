@@ -16,6 +16,7 @@ use super::{At, End, Error, Gentle, Result, Role, Span, Stage, Wants, Workload};
 
 mod append;
 mod dd;
+pub mod dfsio;
 pub mod family;
 mod fio;
 mod hdparm;
