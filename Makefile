@@ -81,7 +81,7 @@ endef
 test:
 	@rm -f $(TARGET)/tested
 	$(built)
-	$(call phase,tests,$(SUITE))
+	$(call phase,tests,$(SUITE) --again)
 	@scripts/tested $(TARGET)
 
 test-steady:

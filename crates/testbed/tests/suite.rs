@@ -106,3 +106,21 @@ fn table_of_several_runs() {
     assert!(table.contains("| made-up::some right | 3 | 1 |"), "{table}");
     assert!(table.contains("1 tests in 3 runs: 1 failures"), "{table}");
 }
+
+#[test]
+#[ignore = "root"]
+fn root_what_failed_beside_others_is_run_again_alone() {
+    // `root_once` passes the second time; `wrong` never, and nothing beside it could be why.
+    let once = "  root_once) echo >> \"$RAN/once\"; [ $(wc -l < \"$RAN/once\") = 2 ]; exit ;;\n  wrong) echo >> \"$RAN/wrong\";";
+    let program = PROGRAM
+        .replace("echo \"helper_inner: test\"", "echo \"helper_inner: test\"; echo \"root_once: test\"")
+        .replace("for t in right", "for t in root_once right")
+        .replace("  wrong)", once);
+    let bed = Bed::new(&program);
+    let (output, text) = bed.run(&["root_once", "--again"]);
+    assert_eq!((output.status.code(), last(&text)), (Some(0), "1 passed (1 when run again, alone), 0 failed, 0 skipped"));
+    assert!(text.contains("failed beside others, passed alone: made-up::some root_once"), "{text}");
+    let (output, text) = bed.run(&["wrong", "--again"]);
+    assert_eq!((output.status.code(), last(&text)), (Some(1), "0 passed, 1 failed, 0 skipped"));
+    assert_eq!(fs::read_to_string(bed.path("wrong")).unwrap(), "\n", "run once");
+}

@@ -73,6 +73,9 @@ struct RunArgs {
     /// How often the whole is run; then with a table of all runs.
     #[arg(long, default_value_t = 1)]
     repeat: u32,
+    /// Runs up to three tests with root and guests that failed beside others once more, alone, and names them.
+    #[arg(long)]
+    again: bool,
     /// Where that table is written, too.
     #[arg(long)]
     table: Option<PathBuf>,
@@ -134,7 +137,7 @@ fn run_all(args: &RunArgs) -> io::Result<bool> {
             println!("\nrun {number} of {}", args.repeat);
         }
         let begin = Instant::now();
-        let done = run::run(tests.clone(), args.lanes, &dir, report::told)?;
+        let done = run::run(tests.clone(), args.lanes, args.again, &dir, report::told)?;
         let phases = args.phases.as_ref().and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
         report::end(&done, args.lanes, begin.elapsed().as_secs_f64(), &phases);
         runs.push(done);

@@ -27,6 +27,7 @@ pub fn told(done: &Done) {
             shown.iter().for_each(|line| println!("  | {line}"));
         }
         (None, Some(_)) => println!("skipped {:5.1} s  {name}", done.seconds),
+        (None, None) if done.first.is_some() => println!("passed {:6.1} s  {name}, run again, alone", done.seconds),
         (None, None) if done.seconds >= SLOW => println!("passed {:6.1} s  {name}", done.seconds),
         (None, None) => {}
     }
@@ -70,6 +71,12 @@ pub fn end(done: &[Done], lanes: usize, wall_seconds: f64, phases: &str) {
         println!("skipped: {reason}");
         names.iter().for_each(|name| println!("  {name}"));
     }
+    let firsts = done.iter().filter(|d| d.failure.is_none()).filter_map(|d| d.first.as_ref());
+    let firsts: Vec<_> = firsts.filter_map(|first| Some((first, first.failure.as_ref()?))).collect();
+    for (d, failure) in &firsts {
+        println!("failed beside others, passed alone: {}\n  {}", d.test.name, reason(d, failure));
+        println!("  log: {}", d.log.display());
+    }
     for (d, failure) in done.iter().filter_map(|d| Some((d, d.failure.as_ref()?))) {
         println!("failed: {}\n  {}\n  log: {}", d.test.name, reason(d, failure), d.log.display());
         println!("  repeat: make test-one TEST='{}'", d.test.name);
@@ -84,7 +91,8 @@ pub fn end(done: &[Done], lanes: usize, wall_seconds: f64, phases: &str) {
     );
     let failed = done.iter().filter(|d| d.failure.is_some()).count();
     let skipped = done.iter().filter(|d| d.failure.is_none() && d.skipped.is_some()).count();
-    println!("{} passed, {failed} failed, {skipped} skipped", done.len() - failed - skipped);
+    let again = if firsts.is_empty() { String::new() } else { format!(" ({} when run again, alone)", firsts.len()) };
+    println!("{} passed{again}, {failed} failed, {skipped} skipped", done.len() - failed - skipped);
 }
 
 /// One row of the table over several runs.
