@@ -13,7 +13,7 @@ use vmio_node::{Node, held};
 use super::inside::Wanted;
 use super::warm::{CachePlace, Warm, cache_of};
 use super::{OnDisk, PreparedActor, Stager};
-use crate::disks::targets::{self, State};
+use crate::disks::targets::{self, CacheAt, State};
 use crate::engine::measure::Impossible;
 use crate::nets::{Plug, Port, REMOTE};
 use crate::nodes::NodeId;
@@ -124,8 +124,9 @@ impl Stager<'_, '_> {
                     name: actor.side.to_string(),
                     ..here(ProbeSubject::Drive { target: target.to_owned(), drive: Counter(drive) })
                 }));
-                if let Some(cache) = running.caches.get(&key) {
-                    inside = Some(Wanted::Bcache(running.guest.disk_path(cache)?));
+                if let Some((cache, CacheAt::Guest(driver))) = running.caches.get(&key).zip(flash) {
+                    let held_bytes = warm.as_ref().map(|warm| warm.bytes);
+                    inside = Some(Wanted::Cache { driver, fast: running.guest.disk_path(cache)?, held_bytes });
                     let drive = running.guest.disks().and_then(|disks| disks.drive(cache));
                     points.extend(drive.map(|drive| ProbePoint {
                         name: actor.side.to_string(),

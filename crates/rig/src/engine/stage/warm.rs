@@ -193,7 +193,7 @@ pub fn not_warm(actors: &[PreparedActor], done: &[WorkloadResult], seen: &[Probe
             let read = match at {
                 // Of several all are to miss, or the host's disk has not read what all of them did.
                 CacheAt::Host => done.iter().map(|result| result.disk_work().read_bytes).sum::<u64>(),
-                CacheAt::Guest => read,
+                CacheAt::Guest(_) => read,
             };
             let why = flash(prepared, at, seen).lacks_misses(read)?;
             return Some(format!("{key} was to miss the flash cache: {why}"));
@@ -216,7 +216,7 @@ pub fn cache_of(target: &str) -> String {
 /// What was seen of the flash cache at an actor's disk.
 fn flash(prepared: &PreparedActor, at: CacheAt, seen: &[ProbeResult]) -> FlashShown {
     let target = prepared.actor.target().unwrap_or_default();
-    if at == CacheAt::Guest {
+    if matches!(at, CacheAt::Guest(_)) {
         // Both are the guest's disks, above every cache of the host's.
         let [slow, reached] = [target.to_owned(), cache_of(target)].map(|disk| drive_read(prepared, disk, seen));
         return FlashShown { slow, page_cache: Some(0.0), reached };
