@@ -68,6 +68,13 @@ fn long_caches_in_a_guest_serve_what_they_hold_and_nothing_else() {
         let [slow, fast] = [target.to_owned(), format!("{target}, cache")].map(|disk| read_of(sample, &disk));
         println!("{key}: {read} read, {slow} of the slow disk, {fast} of the cache's: {:?}", sample.marks);
         assert!(!sample.marks.contains(&Mark::NotWarm), "{key}: {:?}", sample.seen);
+        let own = sample.seen.iter().find(|seen| seen.watched == Watched::Other("dm-cache".to_owned()));
+        assert_eq!(own.is_some(), target == "guest-dm-cache", "{key}: {:?}", sample.seen);
+        if let Some(own) = own {
+            let [hits, misses] = ["read-hits", "read-misses"].map(|name| scalar(&own.figures, name).unwrap());
+            println!("{key}: the kernel counts {hits} hits, {misses} misses");
+            assert!(hits + misses > 0.0, "{key}");
+        }
         if key.contains("+warm-flash/") {
             assert!(slow <= 0.05 * read && fast >= 0.95 * read, "{key}");
         } else {

@@ -25,8 +25,8 @@ use super::{
 use crate::disks::Storage;
 use crate::disks::places::{PlaceBackend, Pool};
 
-/// What a guest sets dm-cache up by (dmsetup(8)).
-const DMSETUP: &str = "dmsetup";
+/// What dm-cache is set up by, and asked (dmsetup(8)).
+pub const DMSETUP: &str = "dmsetup";
 
 /// Entry `guest-bcache`.
 pub const BCACHE: GuestCache = GuestCache {

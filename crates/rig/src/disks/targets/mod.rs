@@ -47,6 +47,7 @@ mod unfit;
 mod volume;
 
 pub use error::{Error, Result};
+pub use guest_cache::DMSETUP;
 use own_client::OwnClient;
 pub use scratch::not_in_memory;
 pub use unfit::Unfit;
