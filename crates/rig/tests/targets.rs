@@ -62,24 +62,26 @@ fn a_preallocated_file_is_written_out() {
     assert_eq!(bed.files(), [""; 0]);
 }
 
-/// bcache's own blocks are beside what the target holds.
+/// bcache's own blocks are beside what the target holds; dm-cache has none there.
 #[test]
 fn each_guest_has_a_cache_disk_of_its_own_in_memory() {
     let bed = Bed::new();
     if space::demand(&bed.node, Path::new("/dev/shm"), 80 * MIB).is_err() {
         return skip("/dev/shm has no room for two caches");
     }
-    let mut target = targets::find("guest-bcache").unwrap().prepare(&bed.ctx(4)).unwrap();
-    assert_eq!((target.bytes(), target.native().metadata().unwrap().len()), (4 * MIB, 5 * MIB));
-    let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
-    let [one, again, other] =
-        ["qemu", "qemu", "qemu#2"].map(|guest| target.cache_disk(&asked, guest).unwrap().unwrap());
-    assert_eq!(one, again);
-    assert_ne!(one, other);
-    assert_eq!(one.metadata().unwrap().len(), 40 * MIB, "bcache takes no smaller one");
-    let dir = one.parent().unwrap().to_owned();
-    target.remove(&bed.journal).unwrap();
-    assert!(!dir.exists() && bed.files().is_empty(), "{:?}", bed.files());
+    for (name, file_mib, least_mib) in [("guest-bcache", 5, 40), ("guest-dm-cache", 4, 16)] {
+        let mut target = targets::find(name).unwrap().prepare(&bed.ctx(4)).unwrap();
+        assert_eq!((target.bytes(), target.native().metadata().unwrap().len()), (4 * MIB, file_mib * MIB), "{name}");
+        let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
+        let [one, again, other] =
+            ["qemu", "qemu", "qemu#2"].map(|guest| target.cache_disk(&asked, guest).unwrap().unwrap());
+        assert_eq!(one, again);
+        assert_ne!(one, other);
+        assert_eq!(one.metadata().unwrap().len(), least_mib * MIB, "{name} takes no smaller one");
+        let dir = one.parent().unwrap().to_owned();
+        target.remove(&bed.journal).unwrap();
+        assert!(!dir.exists() && bed.files().is_empty(), "{name}: {:?}", bed.files());
+    }
 }
 
 #[test]

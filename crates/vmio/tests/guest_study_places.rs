@@ -1,8 +1,9 @@
 //! The studies of cache locations in real guests, and what they say of the paper's effects.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use crate::help::state_dir::StateDir;
-use vmio_model::result::{Mark, RunState};
+use crate::help::state_dir::{StateDir, fixture};
+use vmio_model::figure::scalar;
+use vmio_model::result::{Mark, READ, RunState, Sample, Watched};
 use vmio_testbed::skip;
 
 #[test]
@@ -37,6 +38,52 @@ fn long_reads_are_cheaper_from_the_guests_page_cache_than_from_the_hosts() {
     state.is_clean();
 }
 
+/// What a sample's guest read of a disk, as QEMU counts.
+fn read_of(sample: &Sample, disk: &str) -> f64 {
+    let drive = sample.seen.iter().find(|seen| seen.watched == Watched::Drive(disk.to_owned()));
+    drive.and_then(|drive| scalar(&drive.figures, READ)).unwrap_or_else(|| panic!("{disk}: {:?}", sample.seen))
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_caches_in_a_guest_serve_what_they_hold_and_nothing_else() {
+    let state = StateDir::with_image();
+    if vmio_node::find_program(&vmio_node::Local::new(), "dmsetup").is_none() {
+        return skip("no dmsetup");
+    }
+    let study = fixture("guest-caches.toml");
+    let on = "modelled:400MB/s,overhead=100us,seek=0ms";
+    let args = ["study", "run", study.to_str().unwrap(), "--yes", "--no-gentle", "--on", on];
+    state.vmio(&args).came_to_its_end();
+    let run = state.last().unwrap();
+    assert_eq!((&run.state, run.skipped.as_slice()), (&RunState::Done, [].as_slice()));
+    for place in
+        ["guest-bcache+filled", "guest-bcache+warm-flash", "guest-dm-cache+filled", "guest-dm-cache+warm-flash"]
+    {
+        assert!(run.samples.iter().any(|sample| sample.cell.key().starts_with(place)), "no sample on {place}");
+    }
+    for sample in &run.samples {
+        let (key, read) = (sample.cell.key(), sample.result.disk_work().read_bytes as f64);
+        let target = if key.starts_with("guest-bcache") { "guest-bcache" } else { "guest-dm-cache" };
+        let [slow, fast] = [target.to_owned(), format!("{target}, cache")].map(|disk| read_of(sample, &disk));
+        println!("{key}: {read} read, {slow} of the slow disk, {fast} of the cache's: {:?}", sample.marks);
+        assert!(!sample.marks.contains(&Mark::NotWarm), "{key}: {:?}", sample.seen);
+        let own = sample.seen.iter().find(|seen| seen.watched == Watched::Other("dm-cache".to_owned()));
+        assert_eq!(own.is_some(), target == "guest-dm-cache", "{key}: {:?}", sample.seen);
+        if let Some(own) = own {
+            let [hits, misses] = ["read-hits", "read-misses"].map(|name| scalar(&own.figures, name).unwrap());
+            println!("{key}: the kernel counts {hits} hits, {misses} misses");
+            assert!(hits + misses > 0.0, "{key}");
+        }
+        if key.contains("+warm-flash/") {
+            assert!(slow <= 0.05 * read && fast >= 0.95 * read, "{key}");
+        } else {
+            assert!(slow >= 0.95 * read, "{key}");
+        }
+    }
+    state.is_clean();
+}
+
 /// The slow disk is modelled, so nobody else's reads are counted there.
 #[test]
 #[ignore = "guest: needs QEMU"]
@@ -50,7 +97,8 @@ fn long_counters_tell_hits_of_a_flash_cache_from_misses() {
     let run = state.last().unwrap();
     assert_eq!((&run.state, run.skipped.as_slice()), (&RunState::Done, [].as_slice()));
     assert!(run.environment.modelled.is_some());
-    let cached = |key: &str| key.starts_with("flash-cache") || key.starts_with("guest-bcache");
+    let caches = ["flash-cache", "guest-bcache", "guest-dm-cache"];
+    let cached = |key: &str| caches.iter().any(|cache| key.starts_with(*cache));
     for sample in run.samples.iter().filter(|sample| cached(&sample.cell.key())) {
         let (key, read) = (sample.cell.key(), sample.result.disk_work().read_bytes as f64);
         let slow = sample.device().unwrap().read_bytes as f64;
@@ -61,6 +109,9 @@ fn long_counters_tell_hits_of_a_flash_cache_from_misses() {
         } else {
             assert!(slow >= 0.95 * read, "{key}");
         }
+    }
+    for cache in caches {
+        assert!(run.samples.iter().any(|sample| sample.cell.key().starts_with(cache)), "no sample of {cache}");
     }
     let compared = state.vmio(&["study", "compare", "lu2016-flash-quick", "paper", "--json"]).with(0).json();
     let effects = compared["effects"].as_array().unwrap();

@@ -24,6 +24,9 @@ pub enum Unfit {
          out the target that needs it"
     )]
     NoModule(&'static str),
+    /// Why its image does not carry a program.
+    #[error("the guest lacks {0}, which the target needs there: {1}")]
+    NoProgram(&'static str, String),
     #[error("another guest of the study has {0}: only one can have a device that is passed through")]
     OfAnotherGuest(String),
     /// What its hypervisor does not have, in that one's own words.

@@ -18,6 +18,7 @@ use crate::ours;
 /// Each program that guests run, with the package that has it; vmio's own are built.
 const PROGRAMS: &[(&str, &str)] = &[
     ("dd", "coreutils"),
+    ("dmsetup", "dmsetup"),
     ("ethtool", "ethtool"),
     ("fio", "fio"),
     ("hdparm", "hdparm"),
@@ -43,6 +44,7 @@ const ARM64: Wanted = Wanted {
     packages: &[
         "coreutils",
         "dash",
+        "dmsetup",
         "ethtool",
         "fio",
         "hdparm",

@@ -75,7 +75,7 @@ fn own_clients() -> impl Iterator<Item = &'static OwnClient> {
 
 /// Whether an image is made without this module where its kernel has none: guests then lack the targets that need it.
 fn is_optional(module: &str) -> bool {
-    let in_guest = targets::ALL.iter().filter(|target| target.flash_cache() == Some(CacheAt::Guest));
+    let in_guest = targets::ALL.iter().filter(|target| matches!(target.flash_cache(), Some(CacheAt::Guest(_))));
     let of_caches = in_guest.flat_map(|target| target.guest_modules());
     let mut optional = of_caches.chain(own_clients().flat_map(|client| client.modules));
     let mut of_drivers = drivers::ALL.iter().flat_map(|driver| driver.guest_modules);
@@ -91,6 +91,7 @@ pub fn programs() -> Vec<&'static str> {
     all.extend(nets::PROGRAMS);
     all.extend(OF_TARGETS);
     all.extend(own_clients().flat_map(|client| client.programs));
+    all.extend(targets::ALL.iter().flat_map(|target| target.guest_programs()));
     all.sort_unstable();
     all.dedup();
     all

@@ -29,6 +29,7 @@ mod command;
 pub mod components;
 pub mod cpu;
 pub mod diskstats;
+pub mod dm_cache;
 mod energy;
 #[cfg(test)]
 mod example;
@@ -62,6 +63,7 @@ pub const ALL: &[&dyn Probe] = &[
     &link::Link,
     &page_cache::PageCache,
     &blockstats::Blockstats,
+    &dm_cache::DmCache,
     &powercap::Powercap,
     &hwmon::Hwmon,
     &ipmi::Ipmi,
@@ -209,6 +211,8 @@ pub enum ProbeSubject {
         /// Where it is counted.
         drive: Counter,
     },
+    /// A dm-cache on the machine, by the name of its device.
+    DmCache(String),
     /// The processors of the machine.
     Processors,
     /// The processes that are not vmio's own.
@@ -251,6 +255,7 @@ impl ProbeSubject {
             ProbeSubject::Link { name, .. } => Watched::Link(name.clone()),
             ProbeSubject::Storage { target, .. } => Watched::PageCache(target.clone()),
             ProbeSubject::Drive { target, .. } => Watched::Drive(target.clone()),
+            ProbeSubject::DmCache(_) => Watched::Other(dm_cache::NAME.to_owned()),
             ProbeSubject::Processors => Watched::Processors,
             ProbeSubject::Others { .. } => Watched::Others,
             ProbeSubject::Components(_) => Watched::Components,
@@ -308,6 +313,7 @@ mod tests {
             ProbeSubject::Link { name: "eth0".into(), enter: Vec::new() },
             ProbeSubject::Storage { target: "sparse".into(), path: "/srv/sparse".into() },
             blockstats::tests::drive(&[]),
+            ProbeSubject::DmCache("vmio-vdb".into()),
             ProbeSubject::Processors,
             ProbeSubject::Others { than: 7 },
             ProbeSubject::Components(Workers::of(7)),

@@ -28,7 +28,7 @@ mod error;
 #[cfg(test)]
 mod example;
 mod flash_cache;
-mod guest_bcache;
+mod guest_cache;
 mod iscsi;
 pub(super) mod loopdev;
 mod looped;
@@ -47,6 +47,7 @@ mod unfit;
 mod volume;
 
 pub use error::{Error, Result};
+pub use guest_cache::DMSETUP;
 use own_client::OwnClient;
 pub use scratch::not_in_memory;
 pub use unfit::Unfit;
@@ -64,7 +65,8 @@ pub const ALL: &[&dyn Target] = &[
     &iscsi::Iscsi,
     &nvme_tcp::NvmeTcp,
     &flash_cache::FlashCache,
-    &guest_bcache::GuestBcache,
+    &guest_cache::BCACHE,
+    &guest_cache::DM_CACHE,
     &passthrough::Passthrough,
     &qcow2::NEW,
     &qcow2::METADATA,
@@ -165,6 +167,10 @@ pub trait Target: Sync {
     fn guest_modules(&self) -> &'static [&'static str] {
         &[]
     }
+    /// Programs that run in a guest for it: its image carries them.
+    fn guest_programs(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// Whether workloads may only read it, and why.
     fn only_read(&self) -> Option<&'static str> {
         None
@@ -194,7 +200,16 @@ pub enum CacheAt {
     /// On the host, below a guest's disk.
     Host,
     /// In the guest, over its disk and another one for the cache ([`Prepared::cache_disk`]).
-    Guest,
+    Guest(CacheDriver),
+}
+
+/// What of a guest's kernel is a flash cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheDriver {
+    /// bcache.
+    Bcache,
+    /// dm-cache, with the policy smq.
+    DmCache,
 }
 
 /// What a target costs beside the cells.
@@ -417,8 +432,10 @@ mod tests {
         assert_eq!(names(&|t| t.no_hypervisor().is_some()), ["nvme-tcp"]);
         assert_eq!(names(&|t| t.block_client().is_some()), ["iscsi"]);
         assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
-        assert_eq!(names(&|t| t.flash_cache().is_some()), ["flash-cache", "guest-bcache"]);
-        assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), ["flash-cache", "guest-bcache"]);
+        let cached = ["flash-cache", "guest-bcache", "guest-dm-cache"];
+        assert_eq!(names(&|t| t.flash_cache().is_some()), cached);
+        assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), cached);
+        assert_eq!(names(&|t| !t.guest_programs().is_empty()), ["guest-dm-cache"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
             ["device", "loop", "loop-nfs", "nbd", "nvme-tcp", "lvm", "lvm-thin", "zvol", "rbd"]
@@ -428,9 +445,9 @@ mod tests {
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        let first = ["loop", "loop-nfs", "served", "nbd", "aoe", "iscsi", "nvme-tcp", "flash-cache", "guest-bcache"];
-        assert_eq!((&of_files[..9], of_files[9]), (&first[..], "passthrough"));
-        assert!(of_files[10..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 16, "{of_files:?}");
+        let served = ["loop", "loop-nfs", "served", "nbd", "aoe", "iscsi", "nvme-tcp"];
+        assert_eq!((&of_files[..7], &of_files[7..10], of_files[10]), (&served[..], &cached[..], "passthrough"));
+        assert!(of_files[11..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 17, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["passthrough", "qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);

@@ -120,6 +120,12 @@ pub fn launch(
             without.insert((target.clone(), attachment.clone()), Unfit::NoModule(module));
             continue;
         }
+        let programs = found.map_or(&[][..], |target| target.guest_programs());
+        let left_out = |program: &&'static str| Some((*program, bed.image.as_ref()?.lacks(program)?.to_owned()));
+        if let Some((program, why)) = programs.iter().find_map(left_out) {
+            without.insert((target.clone(), attachment.clone()), Unfit::NoProgram(program, why));
+            continue;
+        }
         spec.modules.extend(modules);
         let id = format!("d{}", spec.disks.len());
         if let Some(client) = client {

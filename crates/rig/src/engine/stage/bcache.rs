@@ -8,8 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use vmio_node::linux::block;
 use vmio_node::{Node, Reader};
+
+use super::in_guest::{POLL, disk_bytes, kernel_name, poll};
 
 mod superblock;
 
@@ -19,7 +20,6 @@ const SETS: &str = "/sys/fs/bcache";
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long devices of an earlier cell may be in use after it.
 const LET_GO: Duration = Duration::from_secs(10);
-const POLL: Duration = Duration::from_millis(20);
 
 /// What was set up in a guest.
 pub struct Bcache {
@@ -38,8 +38,7 @@ impl Bcache {
     ) -> anyhow::Result<PathBuf> {
         let ((cache, _), (backing, _)) = (uuid(node.reader())?, uuid(node.reader())?);
         let (set, set_text) = uuid(node.reader())?;
-        let bytes = block::Device::whole(node.reader(), &kernel_name(fast)?).size_bytes();
-        let bytes = bytes.context("the cache's disk has no size")?;
+        let bytes = disk_bytes(&*node, fast)?;
         node.write(fast, &superblock::cache_device(cache, set, bytes), None)?;
         node.write(slow, &superblock::backing_device(backing, set), None)?;
 
@@ -53,7 +52,7 @@ impl Bcache {
             let failed = || format!("the guest's bcache does not take {text} at {}", at.display());
             node.write(&at, text.as_bytes(), None).with_context(failed)
         };
-        let device = poll("bcache does not make a device", || Ok(node.reader().link(&backing.join("dev"))?))?;
+        let device = poll("bcache does not make a device", LIMIT, || Ok(node.reader().link(&backing.join("dev"))?))?;
         // Every read is cached, however long and however busy the cache's disk is.
         put(backing.join("sequential_cutoff"), "0")?;
         put(set.join("congested_read_threshold_us"), "0")?;
@@ -61,7 +60,7 @@ impl Bcache {
         let state = node.reader().read_text(&backing.join("state"))?;
         anyhow::ensure!(state.trim() == "clean", "the guest's bcache is in the state {}, not clean", state.trim());
         let device = Path::new("/dev").join(device.file_name().context("bcache's device has no name")?);
-        poll("the guest has no node of bcache's device", || Ok(node.reader().stat(&device)?))?;
+        poll("the guest has no node of bcache's device", LIMIT, || Ok(node.reader().stat(&device)?))?;
         Ok(device)
     }
 
@@ -79,19 +78,7 @@ impl Bcache {
             return Ok(());
         }
         self.node.write(&dir.join("stop"), b"1", None)?;
-        poll("the guest's bcache does not end", || Ok(reader.stat(dir)?.is_none().then_some(())))
-    }
-}
-
-/// Looks until something is there.
-fn poll<T>(lacks: &str, mut look: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-    let end = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look()? {
-            return Ok(found);
-        }
-        anyhow::ensure!(Instant::now() < end, "{lacks} within {} s", LIMIT.as_secs());
-        thread::sleep(POLL);
+        poll("the guest's bcache does not end", LIMIT, || Ok(reader.stat(dir)?.is_none().then_some(())))
     }
 }
 
@@ -112,11 +99,6 @@ fn uuid(guest: &dyn Reader) -> anyhow::Result<(superblock::Uuid, String)> {
     let text = guest.read_text(Path::new("/proc/sys/kernel/random/uuid"))?.trim().to_owned();
     let read = superblock::uuid(&text).with_context(|| format!("the guest's kernel gives no UUID but {text}"))?;
     Ok((read, text))
-}
-
-fn kernel_name(disk: &Path) -> anyhow::Result<String> {
-    let name = disk.file_name().and_then(|name| name.to_str()).context("a disk of the guest has no name")?;
-    Ok(block::sysfs_name(name))
 }
 
 #[cfg(test)]

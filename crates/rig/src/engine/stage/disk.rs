@@ -10,10 +10,11 @@ use vmio_node::linux::block;
 use vmio_node::linux::net::Interfaces;
 use vmio_node::{Node, held};
 
+use super::dm_cache;
 use super::inside::Wanted;
 use super::warm::{CachePlace, Warm, cache_of};
 use super::{OnDisk, PreparedActor, Stager};
-use crate::disks::targets::{self, State};
+use crate::disks::targets::{self, CacheAt, CacheDriver, State};
 use crate::engine::measure::Impossible;
 use crate::nets::{Plug, Port, REMOTE};
 use crate::nodes::NodeId;
@@ -124,8 +125,14 @@ impl Stager<'_, '_> {
                     name: actor.side.to_string(),
                     ..here(ProbeSubject::Drive { target: target.to_owned(), drive: Counter(drive) })
                 }));
-                if let Some(cache) = running.caches.get(&key) {
-                    inside = Some(Wanted::Bcache(running.guest.disk_path(cache)?));
+                if let Some((cache, CacheAt::Guest(driver))) = running.caches.get(&key).zip(flash) {
+                    let held_bytes = warm.as_ref().map(|warm| warm.bytes);
+                    if driver == CacheDriver::DmCache {
+                        let subject = ProbeSubject::DmCache(dm_cache::device_name(&path)?);
+                        let (node, name) = (running.guest.node(), actor.side.to_string());
+                        points.push(ProbePoint { node, name, subject });
+                    }
+                    inside = Some(Wanted::Cache { driver, fast: running.guest.disk_path(cache)?, held_bytes });
                     let drive = running.guest.disks().and_then(|disks| disks.drive(cache));
                     points.extend(drive.map(|drive| ProbePoint {
                         name: actor.side.to_string(),

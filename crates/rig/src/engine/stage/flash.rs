@@ -15,6 +15,8 @@ pub struct FlashShown {
     pub page_cache: Option<f64>,
     /// What came to the cache past the guest's own page cache; in a guest, what was read of its device.
     pub reached: Option<f64>,
+    /// Of the reads that came to it, which part it counts as hits; `None` where it counts none.
+    pub hit_ratio: Option<f64>,
 }
 
 impl FlashShown {
@@ -34,6 +36,7 @@ impl FlashShown {
             Self { slow: Some(slow), .. } if slow > SMALL * once => {
                 Some(format!("of the slow disk {} were read, and {} by itself", mib(slow), mib(once)))
             }
+            Self { hit_ratio: Some(ratio), .. } if ratio < 1.0 - SMALL => Some(counted(ratio)),
             Self { page_cache: None, .. } => {
                 Some("nothing shows that the host's page cache did not serve it".to_owned())
             }
@@ -46,14 +49,20 @@ impl FlashShown {
 
     /// Why it does not show that the slow disk served all that was read; `None` where it does.
     pub fn lacks_misses(self, read: u64) -> Option<String> {
-        match self.slow {
-            None => Some("nothing shows what was read of the slow disk".to_owned()),
-            Some(slow) if slow < (1.0 - SMALL) * read as f64 => {
+        match self {
+            Self { slow: None, .. } => Some("nothing shows what was read of the slow disk".to_owned()),
+            Self { slow: Some(slow), .. } if slow < (1.0 - SMALL) * read as f64 => {
                 Some(format!("of {} the slow disk served {}", mib(read as f64), mib(slow)))
             }
-            Some(_) => None,
+            // What the cache takes up is read of the slow disk, too.
+            Self { hit_ratio: Some(ratio), .. } if ratio > SMALL => Some(counted(ratio)),
+            _ => None,
         }
     }
+}
+
+fn counted(hit_ratio: f64) -> String {
+    format!("of the reads that came to it the cache counts {:.1} % as hits", hit_ratio * 100.0)
 }
 
 fn mib(bytes: f64) -> String {
@@ -66,7 +75,7 @@ mod tests {
 
     fn shown(slow: u64, page_cache: u64, reached: u64) -> FlashShown {
         let bytes = |mib: u64| Some((mib * MIB) as f64);
-        FlashShown { slow: bytes(slow), page_cache: bytes(page_cache), reached: bytes(reached) }
+        FlashShown { slow: bytes(slow), page_cache: bytes(page_cache), reached: bytes(reached), hit_ratio: None }
     }
 
     #[test]
@@ -93,5 +102,17 @@ mod tests {
         assert_eq!(lacks(shown(80, 1, 64)), "", "a read-ahead");
         assert_eq!(lacks(shown(60, 1, 64)), "of 64.0 MiB the slow disk served 60.0 MiB");
         assert!(lacks(FlashShown::default()).starts_with("nothing shows"));
+    }
+
+    #[test]
+    fn what_the_cache_counts_itself_is_not_to_differ() {
+        let of = |hit_ratio: f64| FlashShown { hit_ratio: Some(hit_ratio), ..shown(0, 0, 640) };
+        assert_eq!(of(0.96).lacks_hits(64 * MIB, 640 * MIB), None);
+        let few = of(0.94).lacks_hits(64 * MIB, 640 * MIB);
+        assert_eq!(few.as_deref(), Some("of the reads that came to it the cache counts 94.0 % as hits"));
+        // It took up much of what it read, and served a part of that.
+        let missed = |hit_ratio: f64| FlashShown { slow: Some(1e9), ..of(hit_ratio) }.lacks_misses(64 * MIB);
+        assert_eq!(missed(0.04), None);
+        assert!(missed(0.06).is_some_and(|why| why.contains("6.0 % as hits")));
     }
 }

@@ -1,16 +1,18 @@
 //! What a guest has over one of its disks for a cell: a loop device over a file in the file system that the disk
-//! holds, or bcache. It is set up before the cell by the guest's agent and taken off after it, so that each cell begins
-//! without the file's pages in the guest's cache, or with an empty cache.
+//! holds, or a flash cache. It is set up before the cell by the guest's agent and taken off after it, so that each cell
+//! begins without the file's pages in the guest's cache, or with a new flash cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use vmio_node::{Exec, Node};
+use vmio_node::Node;
 
 use super::bcache::Bcache;
-use super::{PreparedActor, Stager};
+use super::dm_cache::DmCache;
+use super::{PreparedActor, Stager, in_guest};
+use crate::disks::targets::CacheDriver;
 use crate::workloads::At;
 
 /// Where it is mounted in a guest, whose image has the directory.
@@ -23,8 +25,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub enum Wanted {
     /// A loop device over this file in the file system that the disk holds.
     File(&'static str),
-    /// bcache, with this disk as its cache.
-    Bcache(PathBuf),
+    /// A flash cache.
+    Cache {
+        /// Which.
+        driver: CacheDriver,
+        /// The disk that it keeps blocks on.
+        fast: PathBuf,
+        /// Bytes of the slow disk, from its start, that it is to hold; `None` where it begins empty.
+        held_bytes: Option<u64>,
+    },
 }
 
 /// What was set up in a guest.
@@ -33,6 +42,8 @@ pub enum Inside {
     Loop(LoopDevice),
     /// bcache over two disks.
     Bcache(Bcache),
+    /// dm-cache over two disks.
+    DmCache(DmCache),
 }
 
 impl Inside {
@@ -40,6 +51,7 @@ impl Inside {
         match self {
             Self::Loop(device) => device.take_off(),
             Self::Bcache(bcache) => bcache.take_off(),
+            Self::DmCache(cache) => cache.take_off(),
         }
     }
 }
@@ -47,6 +59,12 @@ impl Inside {
 impl From<Bcache> for Inside {
     fn from(bcache: Bcache) -> Self {
         Self::Bcache(bcache)
+    }
+}
+
+impl From<DmCache> for Inside {
+    fn from(cache: DmCache) -> Self {
+        Self::DmCache(cache)
     }
 }
 
@@ -58,11 +76,7 @@ pub struct LoopDevice {
 
 impl LoopDevice {
     fn run(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
-        let command = Exec::new(program).args(args.iter().copied()).limit(LIMIT);
-        let output = self.node.exec(&command)?;
-        let said = output.err();
-        anyhow::ensure!(output.ok(), "in the guest {}: {} failed: {}", self.node.name(), command.shown(), said.trim());
-        Ok(output.out().trim().to_owned())
+        in_guest::run(&*self.node, program, args, LIMIT)
     }
 
     /// Mounts what the disk holds, and attaches a loop device to a file there.
@@ -98,11 +112,19 @@ impl Stager<'_, '_> {
                 let Some(wanted) = &prepared.inside else { return Ok(()) };
                 for end in prepared.stage.ends.values_mut() {
                     let At::Path(path) = &end.at else { continue };
+                    let node = end.node.clone();
                     let device = match wanted {
-                        Wanted::File(file) => LoopDevice::set_up(end.node.clone(), path, file, &mut all)
+                        Wanted::File(file) => LoopDevice::set_up(node, path, file, &mut all)
                             .context("a loop device over a file in the guest could not be set up")?,
-                        Wanted::Bcache(fast) => Bcache::set_up(end.node.clone(), (path, fast), &mut all)
-                            .context("bcache could not be set up in the guest")?,
+                        // What it is to hold is read through it once it is there.
+                        Wanted::Cache { driver: CacheDriver::Bcache, fast, .. } => {
+                            Bcache::set_up(node, (path, fast), &mut all)
+                                .context("bcache could not be set up in the guest")?
+                        }
+                        Wanted::Cache { driver: CacheDriver::DmCache, fast, held_bytes } => {
+                            DmCache::set_up(node, (path, fast), *held_bytes, &mut all)
+                                .context("dm-cache could not be set up in the guest")?
+                        }
                     };
                     end.at = At::Path(device);
                 }

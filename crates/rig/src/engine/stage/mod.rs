@@ -27,7 +27,9 @@ use crate::workloads::{self, At, End, Gentle, ResolvedWorkload, Role, Stage, Wan
 
 mod bcache;
 mod disk;
+mod dm_cache;
 mod flash;
+mod in_guest;
 mod inside;
 mod path;
 pub mod settings;

@@ -18,6 +18,7 @@ use super::{PreparedActor, Stager};
 use crate::disks::targets::CacheAt;
 use crate::engine::measure::Impossible;
 use crate::limits::{Limits, OOM_SCORE_ADJ};
+use crate::probes::dm_cache;
 
 /// How long a program may take beside its reading.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -193,7 +194,7 @@ pub fn not_warm(actors: &[PreparedActor], done: &[WorkloadResult], seen: &[Probe
             let read = match at {
                 // Of several all are to miss, or the host's disk has not read what all of them did.
                 CacheAt::Host => done.iter().map(|result| result.disk_work().read_bytes).sum::<u64>(),
-                CacheAt::Guest => read,
+                CacheAt::Guest(_) => read,
             };
             let why = flash(prepared, at, seen).lacks_misses(read)?;
             return Some(format!("{key} was to miss the flash cache: {why}"));
@@ -216,17 +217,29 @@ pub fn cache_of(target: &str) -> String {
 /// What was seen of the flash cache at an actor's disk.
 fn flash(prepared: &PreparedActor, at: CacheAt, seen: &[ProbeResult]) -> FlashShown {
     let target = prepared.actor.target().unwrap_or_default();
-    if at == CacheAt::Guest {
+    if matches!(at, CacheAt::Guest(_)) {
         // Both are the guest's disks, above every cache of the host's.
         let [slow, reached] = [target.to_owned(), cache_of(target)].map(|disk| drive_read(prepared, disk, seen));
-        return FlashShown { slow, page_cache: Some(0.0), reached };
+        return FlashShown { slow, page_cache: Some(0.0), reached, hit_ratio: hit_ratio(prepared, seen) };
     }
     let held = |of: &ProbeResult| {
         let of = |name: &str| scalar(&of.figures, name);
         Some(of(CACHED_BEFORE)?.max(of(CACHED_AFTER)?))
     };
     let page_cache = seen_of(seen, "", &Watched::PageCache(target.to_owned())).filter_map(held).reduce(f64::max);
-    FlashShown { slow: disks_read(seen), page_cache, reached: drive_read(prepared, target.to_owned(), seen) }
+    let reached = drive_read(prepared, target.to_owned(), seen);
+    FlashShown { slow: disks_read(seen), page_cache, reached, hit_ratio: None }
+}
+
+/// Which part of the reads the cache in an actor's guest counts as hits.
+fn hit_ratio(prepared: &PreparedActor, seen: &[ProbeResult]) -> Option<f64> {
+    let cache = Watched::Other(dm_cache::NAME.to_owned());
+    let of = |s: &ProbeResult| {
+        let [hits, misses] = [dm_cache::READ_HITS, dm_cache::READ_MISSES].map(|name| scalar(&s.figures, name));
+        Some((hits?, misses?))
+    };
+    let (hits, misses) = seen_of(seen, &prepared.actor.side.to_string(), &cache).find_map(of)?;
+    (hits + misses > 0.0).then_some(hits / (hits + misses))
 }
 
 /// What was seen of a subject on a machine.

@@ -1,0 +1,284 @@
+//! dm-cache in a guest, over its slow disk and with its fast one as the cache (kernel document
+//! admin-guide/device-mapper/cache.rst): set up before a cell by the guest's `dmsetup`, and taken off after it.
+//!
+//! Its policy smq does not take up what is read once (drivers/md/dm-cache-policy-smq.c, `should_promote`). So a cache
+//! that is to hold the slow disk is filled first: over a device of zeros, in the mode writeback, where the kernel takes
+//! up each block that is written whole (drivers/md/dm-cache-target.c, `optimisable_bio`). What it then writes back goes
+//! nowhere. With nothing left to write back it is put over the slow disk, write-through.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use vmio_model::study::MIB;
+use vmio_node::Node;
+
+use super::in_guest::{self, disk_bytes, kernel_name, poll};
+use crate::disks::targets::DMSETUP;
+use crate::probes::dm_cache::Status;
+
+const SECTOR: u64 = 512;
+/// A block of the cache: 64 KiB, as bcache's buckets.
+const BLOCK: u64 = 64 << 10;
+/// A block of its metadata, of which the first is the superblock.
+const SUPERBLOCK: usize = 4096;
+/// How long a step may take beside what it copies.
+const LIMIT: Duration = Duration::from_secs(60);
+/// What of the blocks may be written back at once, in sectors: 8 MiB.
+const WRITTEN_BACK_AT_ONCE: u64 = 8 * MIB / SECTOR;
+
+/// What was set up in a guest: its devices, in the order in which they were made.
+pub struct DmCache {
+    node: Arc<dyn Node>,
+    made: Vec<String>,
+}
+
+impl DmCache {
+    /// Sets it up, holding so many bytes from the slow disk's start, or empty, and returns the device. What was set up
+    /// until it failed is in `all`, to be taken off.
+    pub fn set_up(
+        node: Arc<dyn Node>,
+        (slow, fast): (&Path, &Path),
+        held_bytes: Option<u64>,
+        all: &mut Vec<impl From<Self>>,
+    ) -> anyhow::Result<PathBuf> {
+        let mut cache = Self { node, made: Vec::new() };
+        let done = cache.make((slow, fast), held_bytes);
+        all.push(cache.into());
+        done
+    }
+
+    fn make(&mut self, (slow, fast): (&Path, &Path), held_bytes: Option<u64>) -> anyhow::Result<PathBuf> {
+        let sectors = disk_bytes(&*self.node, slow)? / SECTOR;
+        let fast_bytes = disk_bytes(&*self.node, fast)?;
+        let metadata_bytes = metadata_bytes(fast_bytes);
+        let blocks_bytes = fast_bytes.checked_sub(metadata_bytes).filter(|left| *left >= BLOCK);
+        let blocks_bytes = blocks_bytes.context("the cache's disk is too small for dm-cache")?;
+        // Where the superblock is zeros the kernel makes new metadata.
+        self.node.write(fast, &[0; SUPERBLOCK], None)?;
+
+        let name = device_name(slow)?;
+        let [metadata, blocks, zeros] = ["metadata", "blocks", "zeros"].map(|part| format!("{name}-{part}"));
+        let (of, at) = (fast.display(), metadata_bytes / SECTOR);
+        self.create(&metadata, &format!("0 {at} linear {of} 0"))?;
+        self.create(&blocks, &format!("0 {} linear {of} {at}", blocks_bytes / SECTOR))?;
+        let cache = |origin: &Path, how: &str| {
+            let (metadata, blocks) = (mapped(&metadata), mapped(&blocks));
+            let origin = origin.display();
+            format!("0 {sectors} cache {} {} {origin} {} 1 {how}", metadata.display(), blocks.display(), BLOCK / SECTOR)
+        };
+        if let Some(bytes) = held_bytes {
+            self.create(&zeros, &format!("0 {sectors} zero"))?;
+            let how = format!("writeback smq 2 migration_threshold {WRITTEN_BACK_AT_ONCE}");
+            self.create(&name, &cache(&mapped(&zeros), &how))?;
+            self.fill(slow, &name, bytes)?;
+            self.remove_last()?;
+            self.remove_last()?;
+        }
+        self.create(&name, &cache(slow, "writethrough smq 0"))?;
+        let (status, held) = (self.status(&name)?, held_bytes.unwrap_or(0).div_ceil(BLOCK));
+        let is_as_asked = status.dirty_blocks == 0 && status.used_blocks >= held;
+        anyhow::ensure!(is_as_asked, "the guest's dm-cache holds {status:?}, and was to hold {held} clean blocks");
+
+        let minor = self.dmsetup(&["info", "-c", "--noheadings", "-o", "minor", &name])?;
+        let device = Path::new("/dev").join(format!("dm-{minor}"));
+        let reader = self.node.reader();
+        poll("the guest has no node of dm-cache's device", LIMIT, || Ok(reader.stat(&device)?))?;
+        Ok(device)
+    }
+
+    /// Writes so many bytes of the slow disk to a cache over zeros, and waits until it has written them back.
+    fn fill(&self, slow: &Path, name: &str, bytes: u64) -> anyhow::Result<()> {
+        let mib = bytes.div_ceil(MIB);
+        // 1 MiB a second is slower than any disk that still works.
+        let limit = LIMIT + Duration::from_secs(mib);
+        let (from, to) = (format!("if={}", slow.display()), format!("of={}", mapped(name).display()));
+        let count = format!("count={mib}");
+        let args = [from.as_str(), to.as_str(), "bs=1M", count.as_str(), "iflag=direct", "oflag=direct"];
+        in_guest::run(&*self.node, "dd", &args, limit)?;
+        let held = bytes.div_ceil(BLOCK);
+        let used = self.status(name)?.used_blocks;
+        anyhow::ensure!(used >= held, "the guest's dm-cache took up {used} of {held} blocks that were written to it");
+        poll("the guest's dm-cache does not write back what was written to it", limit, || {
+            Ok((self.status(name)?.dirty_blocks == 0).then_some(()))
+        })
+    }
+
+    /// Takes it off, the last device first.
+    pub fn take_off(&self) -> anyhow::Result<()> {
+        self.made.iter().rev().map(|name| self.remove(name)).fold(Ok(()), Result::and)
+    }
+
+    fn create(&mut self, name: &str, table: &str) -> anyhow::Result<()> {
+        // The guest has no udev: dmsetup makes the device's node itself.
+        self.dmsetup(&["create", name, "--noudevsync", "--noudevrules", "--table", table])?;
+        self.made.push(name.to_owned());
+        Ok(())
+    }
+
+    fn remove_last(&mut self) -> anyhow::Result<()> {
+        let Some(name) = self.made.last() else { return Ok(()) };
+        self.remove(name)?;
+        self.made.pop();
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> anyhow::Result<()> {
+        self.dmsetup(&["remove", "--noudevsync", "--noudevrules", "--retry", name]).map(drop)
+    }
+
+    fn status(&self, name: &str) -> anyhow::Result<Status> {
+        let said = self.dmsetup(&["status", name])?;
+        Status::read(&said).with_context(|| format!("the guest's dm-cache is in the state {said}"))
+    }
+
+    fn dmsetup(&self, args: &[&str]) -> anyhow::Result<String> {
+        in_guest::run(&*self.node, DMSETUP, args, LIMIT)
+    }
+}
+
+/// The name of the device that a cache over a disk has.
+pub fn device_name(slow: &Path) -> anyhow::Result<String> {
+    Ok(format!("vmio-{}", kernel_name(slow)?))
+}
+
+/// Where a mapped device of this name is.
+fn mapped(name: &str) -> PathBuf {
+    Path::new("/dev/mapper").join(name)
+}
+
+/// Bytes of the metadata of a cache on a disk of so many bytes, in whole MiB: 4 MiB and 16 bytes for each block
+/// (cache.rst).
+fn metadata_bytes(fast_bytes: u64) -> u64 {
+    (4 * MIB + fast_bytes / BLOCK * 16).next_multiple_of(MIB)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Mutex;
+
+    use vmio_node::fake::{Fake, fails, says};
+    use vmio_node::{Exec, Reader};
+
+    use super::*;
+
+    /// What a cache of 8 MiB with a disk of 4 MiB says.
+    fn status(used: u64, dirty: u64) -> String {
+        format!(
+            "0 8192 cache 8 29/1280 128 {used}/176 7 3 64 0 0 64 {dirty} 1 writethrough 2 migration_threshold 2048 smq \
+             0 rw - \n"
+        )
+    }
+
+    /// A guest with a slow disk vdb of 4 MiB and a fast one vdc of 16 MiB, whose cache says these, the first first, and
+    /// the last from then on.
+    fn guest(said: &[String]) -> Arc<Fake> {
+        let said = Mutex::new(said.iter().rev().cloned().collect::<Vec<_>>());
+        let guest = Fake::new("guest0")
+            .file("/sys/block/vdb/size", "8192\n")
+            .file("/sys/block/vdc/size", "32768\n")
+            .file("/dev/dm-2", "")
+            .command(move |command| match command.args.first().map(String::as_str) {
+                Some("status") => {
+                    let mut said = said.lock().unwrap();
+                    Some(says(if said.len() > 1 { said.pop().unwrap() } else { said[0].clone() }))
+                }
+                Some("info") => Some(says("2\n")),
+                _ => Some(says("")),
+            });
+        Arc::new(guest)
+    }
+
+    fn set_up(guest: &Arc<Fake>, held_bytes: Option<u64>) -> (anyhow::Result<PathBuf>, Vec<DmCache>) {
+        let (node, mut all) = (Arc::clone(guest), Vec::new());
+        let disks = (Path::new("/dev/vdb"), Path::new("/dev/vdc"));
+        (DmCache::set_up(node, disks, held_bytes, &mut all), all)
+    }
+
+    /// What was run, without what is looked at, and without the options of each.
+    fn told(guest: &Fake) -> Vec<String> {
+        let shown = guest.ran().iter().map(Exec::shown).collect::<Vec<_>>();
+        let done = shown.iter().filter(|line| !line.contains(" status ") && !line.contains(" info "));
+        done.map(|line| line.replace(" --noudevsync --noudevrules", "").replace(" --retry", "")).collect()
+    }
+
+    const PARTS: [&str; 2] = [
+        "dmsetup create vmio-vdb-metadata --table '0 10240 linear /dev/vdc 0'",
+        "dmsetup create vmio-vdb-blocks --table '0 22528 linear /dev/vdc 10240'",
+    ];
+
+    fn over(origin: &str, how: &str) -> String {
+        format!(
+            "dmsetup create vmio-vdb --table '0 8192 cache /dev/mapper/vmio-vdb-metadata /dev/mapper/vmio-vdb-blocks \
+             {origin} 128 1 {how}'"
+        )
+    }
+
+    #[test]
+    fn an_empty_one_has_new_metadata_and_is_taken_off_the_last_device_first() {
+        let guest = guest(&[status(0, 0)]);
+        let (device, all) = set_up(&guest, None);
+        assert_eq!(device.unwrap(), Path::new("/dev/dm-2"));
+        assert_eq!(guest.read(Path::new("/dev/vdc")).unwrap(), [0; 4096]);
+        let whole = over("/dev/vdb", "writethrough smq 0");
+        assert_eq!(told(&guest), [PARTS[0], PARTS[1], whole.as_str()]);
+        all[0].take_off().unwrap();
+        let off = ["", "-blocks", "-metadata"].map(|part| format!("dmsetup remove vmio-vdb{part}"));
+        assert_eq!(told(&guest)[3..], off);
+    }
+
+    #[test]
+    fn one_that_is_to_hold_the_disk_is_filled_over_zeros_and_put_over_the_disk_once_it_is_clean() {
+        let guest = guest(&[status(64, 64), status(64, 64), status(64, 9), status(64, 0)]);
+        let (device, all) = set_up(&guest, Some(4 * MIB));
+        assert_eq!((device.unwrap(), all[0].made.len()), ("/dev/dm-2".into(), 3));
+        let zeros = over("/dev/mapper/vmio-vdb-zeros", "writeback smq 2 migration_threshold 16384");
+        let whole = over("/dev/vdb", "writethrough smq 0");
+        let copied = "dd if=/dev/vdb of=/dev/mapper/vmio-vdb bs=1M count=4 iflag=direct oflag=direct";
+        let expected = [
+            PARTS[0],
+            PARTS[1],
+            "dmsetup create vmio-vdb-zeros --table '0 8192 zero'",
+            zeros.as_str(),
+            copied,
+            "dmsetup remove vmio-vdb",
+            "dmsetup remove vmio-vdb-zeros",
+            whole.as_str(),
+        ];
+        assert_eq!(told(&guest), expected);
+        let looked = guest.ran().iter().filter(|command| command.args[0] == "status").count();
+        assert_eq!(looked, 5, "until nothing is dirty, and once in the end");
+    }
+
+    #[test]
+    fn one_that_does_not_hold_what_it_is_to_hold_is_refused() {
+        let said = |statuses: &[String]| set_up(&guest(statuses), Some(4 * MIB)).0.unwrap_err().to_string();
+        assert!(said(&[status(63, 63)]).contains("took up 63 of 64 blocks"));
+        let forgot = said(&[status(64, 64), status(64, 0), status(0, 0)]);
+        assert!(forgot.contains("was to hold 64 clean blocks"), "{forgot}");
+        let failed = said(&["0 8192 cache Fail\n".to_owned()]);
+        assert!(failed.ends_with("in the state 0 8192 cache Fail"), "{failed}");
+    }
+
+    #[test]
+    fn what_was_made_until_it_failed_is_taken_off() {
+        let guest = Fake::new("guest0")
+            .file("/sys/block/vdb/size", "8192\n")
+            .file("/sys/block/vdc/size", "32768\n")
+            .command(|command| {
+                let refused = command.args[0] == "create" && command.args[1] == "vmio-vdb";
+                Some(if refused { fails(1, "device-mapper: reload ioctl failed\n") } else { says("") })
+            });
+        let (device, all) = set_up(&Arc::new(guest), None);
+        assert!(device.unwrap_err().to_string().contains("reload ioctl failed"));
+        assert_eq!(all[0].made, ["vmio-vdb-metadata", "vmio-vdb-blocks"]);
+        all[0].take_off().unwrap();
+    }
+
+    #[test]
+    fn metadata_grow_with_the_cache() {
+        assert_eq!([16 * MIB, 1536 * MIB, 1 << 40].map(metadata_bytes), [5 * MIB, 5 * MIB, 260 * MIB]);
+    }
+}
