@@ -336,9 +336,9 @@ fn in_full(doc: &mut document::Document, cell: &CellLayers) {
         text += &cell.submission_seconds.map_or(String::new(), |s| format!("; {} before it to submit", time(s)));
         doc.put(say((0, 0), text + "."));
     }
-    let remainder = waterfall.remainder_seconds();
-    let what = format!("Not told apart: {} of it.", share(remainder));
-    doc.put(say((0, 0), what));
+    let parts: Vec<String> = waterfall.remainder().map(Part::words).collect();
+    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) };
+    doc.put(say((0, 0), format!("Not told apart: {} of it{parts}.", share(waterfall.remainder_seconds()))));
     let line = |u: &Untimed| format!("{}: {}", u.layer.words(), reason(u.why, u.probe.as_deref()));
     doc.put(list((0, 2), cell.untimed.iter().map(line)));
     device_line(doc, cell);
