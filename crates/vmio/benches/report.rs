@@ -1,5 +1,6 @@
-//! How long a person waits: `vmio --help`, `vmio runs list`, a report from the store in each form, and `vmio explain` of
-//! a run, as processes, the store's file in the page cache. Prints the median and the worst of 20.
+//! How long a person waits: `vmio --help`, `vmio runs list`, a report from the store in each form,
+//! and `vmio explain` of a run, as processes, the store's file in the page cache. Prints the median
+//! and the worst of 20.
 //! `cargo bench -p vmio --bench report`
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
