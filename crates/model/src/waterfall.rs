@@ -5,6 +5,7 @@
 //! the application saw (a telescoping sum), whatever was timed.
 
 pub mod cells;
+pub mod cost;
 pub mod host;
 pub mod hypervisor;
 pub mod live;

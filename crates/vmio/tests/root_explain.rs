@@ -122,3 +122,25 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
         if there { Ok(()) } else { Err([row, calls]) }
     });
 }
+
+/// In turns of the same run. How much it is depends on what else the machine does, and is not judged.
+#[test]
+#[ignore = "root"]
+fn what_watching_costs_is_told_from_turns() {
+    let dir = scratch();
+    if !traces(dir.path()) {
+        return skip("the block layer cannot be traced here");
+    }
+    let name = name("cost");
+    let _guest = guest_with(dir.path(), &name, READ, true, &[]);
+    let cost = poll_for("its disk is busy in each turn", || {
+        let text = explain(dir.path(), &name, &["--json", "--cost"]);
+        fits("explain", &text);
+        let told: Value = serde_json::from_str(&text).unwrap();
+        let cost = told["guest"]["tracing_cost"].clone();
+        if cost["ratio"]["pairs"] == 8 { Ok(cost) } else { Err(told) }
+    });
+    println!("{cost}");
+    let rates = ["without_per_second", "with_per_second"].map(|field| cost[field].as_f64().unwrap());
+    assert!(rates.iter().all(|rate| *rate > 0.0) && cost["ratio"]["interval"].is_object(), "{cost}");
+}

@@ -6,6 +6,7 @@ use vmio_model::failure::Failure;
 use vmio_model::result::Accel;
 use vmio_model::run::Run;
 use vmio_model::waterfall::cells::{self, Answer, Bound, CellLayers, DeviceView, Times, Untimed, Why};
+use vmio_model::waterfall::cost::TracingCost;
 use vmio_model::waterfall::host::LiveCalls;
 use vmio_model::waterfall::hypervisor::LiveHypervisor;
 use vmio_model::waterfall::live::{LiveDisk, Thread};
@@ -24,7 +25,7 @@ mod paths;
 pub use guest::guest;
 
 /// Version of the JSON.
-pub const SCHEMA_VERSION: &str = "1.1";
+pub const SCHEMA_VERSION: &str = "1.2";
 /// Most cells in a table of a terminal, so that all has 40 lines.
 const SHOWN: usize = 9;
 /// So few cells are told in full.
@@ -111,6 +112,8 @@ pub struct GuestLayers {
     pub hypervisor_thread: Option<Thread>,
     /// Layers that nothing times from outside.
     pub unseen: Vec<Layer>,
+    /// What watching it costs; `None` if that was not asked for, or is not known.
+    pub tracing_cost: Option<TracingCost>,
     /// What could not be seen, in words.
     pub notes: Vec<String>,
 }
