@@ -260,9 +260,14 @@ fn minima_hold_among_tcp_receivers() {
         });
         // Both have found their rates after the first of these.
         let times = (Duration::from_secs(1), Duration::from_secs(1));
-        let full = under(ends, || while_full(&[T1, T2], times, |_| looks(&mut core)));
-        let share = full.moved[T1] as f64 / (full.moved[T1] + full.moved[T2]) as f64;
-        assert!((share - 0.75).abs() < 0.08, "t1 has {share:.3} where 0.75 are its own: {full:?}");
+        under(ends, || {
+            // A receiver that a busy machine does not let run acknowledges nothing, and has less.
+            poll_for("t1 has its own 0.75", || {
+                let full = while_full(&[T1, T2], times, |_| looks(&mut core));
+                let share = full.moved[T1] as f64 / (full.moved[T1] + full.moved[T2]) as f64;
+                if (share - 0.75).abs() < 0.08 { Ok(()) } else { Err((share, full)) }
+            });
+        });
         core.undo().unwrap();
     });
 }

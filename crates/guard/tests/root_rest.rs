@@ -25,8 +25,8 @@ use vmio_testbed::net::{Namespace, apart, apart_with_bpffs, run};
 use vmio_testbed::poll_until;
 
 const PERIOD: Duration = Duration::from_millis(10);
-/// Five that wait until all are read, which is each 5 s, take longer.
-const SOON: Duration = Duration::from_secs(15);
+/// All are read each 5 s: of several that waited for that, one after another, one at most would be so soon.
+const SOON: Duration = Duration::from_millis(2500);
 const HARD: &str = "\
 [uplink.u0]
 capacity = \"100Mbit\"
@@ -187,6 +187,12 @@ fn is_all_of(core: &mut Core<Linux>, pool: usize, netlink: &mut Netlink, at: &De
     }
 }
 
+/// Most of them were counted before all are read, however busy the machine is.
+#[track_caller]
+fn are_soon(took: &[Duration]) {
+    assert!(took.iter().filter(|took| **took < SOON).count() * 2 > took.len(), "{took:?}");
+}
+
 /// Of many members those that received something are read alone.
 #[test]
 #[ignore = "root"]
@@ -201,8 +207,9 @@ fn few_of_many_members_that_receive_are_counted() {
             let tenants = pools[1].members.iter().filter(|member| member.name.starts_with('t'));
             Some(tenants.map(|member| member.count.passed_bytes).sum())
         };
-        let (mut total, began) = (0, Instant::now());
+        let (mut total, mut took) = (0, Vec::new());
         for tenant in [1, 2, 1, 1, 2] {
+            let began = Instant::now();
             host.sink.inside(|| {
                 let (socket, to) = (UdpSocket::bind("0.0.0.0:0").unwrap(), format!("10.9.0.10{tenant}"));
                 for _ in 0..50 {
@@ -212,8 +219,9 @@ fn few_of_many_members_that_receive_are_counted() {
             });
             total += 50 * 400;
             poll_until("it is counted", || passed(&mut core).is_some_and(|now| now >= total));
+            took.push(began.elapsed());
         }
-        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        are_soon(&took);
         poll_until("nothing passes", || core.count().unwrap().is_none());
         let ifb = format!("vmiorx{:x}", host.uplink.index);
         let ifb = links::look(&mut host.netlink, &ifb).unwrap().unwrap().device;
@@ -231,14 +239,15 @@ fn few_of_many_members_are_counted() {
         let all = many(&mut host);
         let mut core = Core::start(Linux::open(false).unwrap(), policy(MANY), all).unwrap();
         ready(&mut host, 16);
-        let mut total = 0;
-        let began = Instant::now();
+        let (mut total, mut took) = (0, Vec::new());
         for tenant in [0, 1, 0, 0, 1] {
+            let began = Instant::now();
             sends(&host, tenant);
             total += 50 * 400;
             poll_until("it is counted", || passed(&mut core).is_some_and(|now| now >= total));
+            took.push(began.elapsed());
         }
-        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        are_soon(&took);
         poll_until("nothing passes", || core.count().unwrap().is_none());
         let uplink = host.uplink.clone();
         is_all_of(&mut core, 0, &mut host.netlink, &uplink);

@@ -179,7 +179,7 @@ fn a_guest_that_waits_for_its_owner_is_not_started() {
     assert_eq!(qemu.threads(), threads);
     // It still waits: its owner is greeted, and only then vCPUs appear.
     drop(client(&qemu.socket()));
-    assert!(qemu.threads() > threads);
+    poll_until("vCPUs appear", || qemu.threads() > threads);
 }
 
 #[test]

@@ -103,7 +103,7 @@ pub struct Cited {
     pub label: String,
     /// The figure.
     pub value: f64,
-    /// Its unit: `ratio`, `bytes`, `requests`, `samples`.
+    /// Its unit: `ratio`, `bytes`, `requests`, `samples`, `seconds`.
     pub unit: String,
     /// Its 95 % interval; `None` for a count or a setting.
     pub interval: Option<Interval>,

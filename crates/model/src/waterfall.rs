@@ -5,6 +5,7 @@
 //! the application saw (a telescoping sum), whatever was timed.
 
 pub mod cells;
+pub mod cost;
 pub mod host;
 pub mod hypervisor;
 pub mod live;
@@ -123,9 +124,14 @@ impl Waterfall {
         Some((Waterfall { total_seconds: mean(&|one| one.total_seconds), parts }, like.len()))
     }
 
-    /// Seconds in layers that were not timed apart: the sum of the parts of several layers.
+    /// The remainder: the parts of several layers, which were not timed apart.
+    pub fn remainder(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(|part| !part.is_of_one())
+    }
+
+    /// Seconds of the remainder.
     pub fn remainder_seconds(&self) -> f64 {
-        self.parts.iter().filter(|part| !part.is_of_one()).map(|part| part.seconds).sum()
+        self.remainder().map(|part| part.seconds).sum()
     }
 
     /// The part that takes longest.

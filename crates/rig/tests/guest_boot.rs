@@ -111,7 +111,7 @@ fn one_guest_serves_several_set_ups_on_the_same_storage() {
 
     // The second monitor is free for a watcher.
     let watcher = UnixStream::connect(bed.run_dir().join("guest0/watch")).unwrap();
-    watcher.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    watcher.set_read_timeout(Some(limit())).unwrap();
     let mut greeting = String::new();
     BufReader::new(watcher).read_line(&mut greeting).unwrap();
     assert!(greeting.contains("QMP"), "{greeting}");

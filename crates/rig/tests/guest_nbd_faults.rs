@@ -19,7 +19,7 @@ use vmio_rig::disks::targets::{self, Prepared, TargetCtx};
 use vmio_rig::engine::measure::Event;
 use vmio_rig::guests::DiskSpec;
 use vmio_rig::nets::Namespace;
-use vmio_testbed::{limit, must_be_root, poll_for, poll_until};
+use vmio_testbed::{limit, must_be_root, poll_for, poll_until, slowness};
 
 const MIB: usize = 1 << 20;
 
@@ -150,12 +150,15 @@ fn a_link_that_is_cut_for_a_second_loses_nothing() {
     let remote = Remote::on(bed.ctx(4));
     let uplink = remote.target.link().unwrap().uplink.clone().unwrap();
     let set = |state: &str| remote.host.ip(&bed.node, &[&format!("link set {uplink} {state}")]).unwrap();
-    let commands = ["write -P 0x5a 0 1M", "sleep 1500", "write -P 0x33 1M 1M", "flush", "read -P 0x5a 0 1M"];
+    // Long enough that the link is cut before its end, on a busy machine, too.
+    let pause = Duration::from_millis(1500).mul_f64(slowness());
+    let sleep = format!("sleep {}", pause.as_millis());
+    let commands = ["write -P 0x5a 0 1M", &sleep, "write -P 0x33 1M 1M", "flush", "read -P 0x5a 0 1M"];
     let client = remote.start(&bed, &commands);
     poll_until("the client is at work", || remote.holds(0, 0x5a));
     set("down");
     // The pause, and a second of its next request.
-    thread::sleep(Duration::from_millis(2500));
+    thread::sleep(pause + Duration::from_secs(1));
     assert!(!remote.holds(1, 0x33) && !client.is_finished());
     set("up");
     let done = client.join().unwrap();

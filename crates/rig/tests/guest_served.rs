@@ -13,7 +13,7 @@ use vmio_look::images::info::{self, Image};
 use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, Prepared, State};
-use vmio_testbed::poll_for;
+use vmio_testbed::{limit, poll_for};
 
 const MIB: u64 = 1 << 20;
 
@@ -76,7 +76,7 @@ fn nbd_serves_the_file_in_the_cache_mode_asked_for() {
 /// One round of the vhost-user protocol: GET_FEATURES (docs/interop/vhost-user.rst of QEMU).
 fn features(socket: &Path) -> u64 {
     let mut stream = UnixStream::connect(socket).unwrap();
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    stream.set_read_timeout(Some(limit())).unwrap();
     let message: Vec<u8> = [1u32, 1, 0].iter().flat_map(|w| w.to_le_bytes()).collect();
     stream.write_all(&message).unwrap();
     let mut answer = [0u8; 20];

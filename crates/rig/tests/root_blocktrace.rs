@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::Bed;
 use libbpf_rs::query::ProgInfoIter;
@@ -77,6 +77,7 @@ fn flows_agree_with_fio_and_with_diskstats() {
         sleep(Duration::from_millis(500));
         trace.take().unwrap();
         let before = counters(&name);
+        let began = Instant::now();
         // One process: what the job's thread does is the process's.
         let fio = Command::new("fio")
             .args(["--name=load", "--thread", "--direct=1", "--ioengine=libaio", "--time_based", "--runtime=3"])
@@ -87,6 +88,8 @@ fn flows_agree_with_fio_and_with_diskstats() {
             .unwrap();
         let pid = fio.id();
         let output = fio.wait_with_output().unwrap();
+        // At most so long: a busy machine lets it end late.
+        let most = began.elapsed().as_secs_f64();
         let flows = trace.take().unwrap();
         let after = counters(&name);
         assert!(trace.lost() < 100, "{} lost", trace.lost());
@@ -137,7 +140,7 @@ fn flows_agree_with_fio_and_with_diskstats() {
             assert!((seconds - kernel[2] / 1000.0).abs() <= slack, "kernel {} vmio {seconds}", kernel[2] / 1000.0);
             // Little's law: never more at the device than fio has in flight.
             let depth: f64 = job[2].trim_start_matches("--iodepth=").parse().unwrap();
-            assert!(own.device_seconds / 3.0 <= depth * 1.1, "{} of {depth} at the device", own.device_seconds / 3.0);
+            assert!(own.device_seconds / most <= depth * 1.1, "{} of {depth} at the device", own.device_seconds / most);
         }
     }
 }

@@ -16,7 +16,8 @@ use vmio_testbed::{must_be_root, skip};
 
 /// What fio reports of its job with this engine, and what was counted of its process.
 fn counted(device: &Path, engine: &str) -> Option<(Value, CallLoad)> {
-    // It sends its first request after the programs are loaded.
+    // The programs are loaded by then, which takes long on a busy machine: it is watched before its first request.
+    let mut trace = CallTrace::start(&vmio_node::Local::new()).unwrap();
     let fio = Command::new("fio")
         .args(["--name=load", "--thread", "--direct=1", "--rw=randrw", "--bs=8k", "--fsync=8"])
         .args(["--startdelay=2", "--time_based", "--runtime=1", "--rate_iops=600,300", "--output-format=json"])
@@ -27,7 +28,6 @@ fn counted(device: &Path, engine: &str) -> Option<(Value, CallLoad)> {
         .spawn()
         .unwrap();
     let pid = fio.id();
-    let mut trace = CallTrace::start(&vmio_node::Local::new()).unwrap();
     trace.watch(&BTreeSet::from([pid])).unwrap();
     let output = fio.wait_with_output().unwrap();
     let load = trace.take().unwrap().remove(&pid).unwrap();
@@ -78,11 +78,11 @@ fn calls_agree_with_fio() {
             close(&format!("{engine}: {key}s"), calls.number(), of(&job, &format!("/{key}/total_ios")));
             let requests = calls.done / (8 << 10);
             close(&format!("{engine}: 8 KiB by {key}s"), requests, of(&job, &format!("/{key}/total_ios")));
-            // fio's begins before and ends after it.
+            // fio's begins before and ends after it, as late as fio gets a processor again.
             let (ours, theirs) =
                 (calls.seconds / calls.number() as f64, of(&job, &format!("/{key}/lat_ns/mean")) * 1e-9);
             println!("{engine}: mean of {key}s: fio {theirs:.6}, vmio {ours:.6}");
-            assert!(ours <= theirs * 1.1 && ours >= theirs * 0.2, "{engine}, {key}: fio {theirs}, vmio {ours}");
+            assert!(ours <= theirs * 1.1 && ours >= theirs * 0.02, "{engine}, {key}: fio {theirs}, vmio {ours}");
         }
         close(&format!("{engine}: flushes"), load.flushes.number(), of(&job, "/sync/total_ios"));
         assert_eq!(load.submissions.number(), 0, "{engine}");

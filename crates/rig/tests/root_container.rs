@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use crate::common::Bed;
 use vmio_node::{End, Exec, Node};
@@ -13,7 +12,7 @@ use vmio_rig::disks::Storage;
 use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_rig::limits::{Limits, OOM_SCORE_ADJ, Share};
 use vmio_rig::nodes::Nodes;
-use vmio_testbed::must_be_root;
+use vmio_testbed::{limit, must_be_root};
 
 const MIB: u64 = 1 << 20;
 
@@ -27,7 +26,7 @@ fn launch(bed: &Bed, limits: &Limits, disks: Vec<DiskSpec>) -> guests::Result<Bo
         state_dir: &bed.dir(),
         accel: None,
         nodes: &Nodes::default(),
-        boot_limit: Duration::from_secs(20),
+        boot_limit: limit(),
         oom_score_adj: OOM_SCORE_ADJ,
         cgroup_procs: limits.procs_files(),
         enter: Vec::new(),
@@ -40,7 +39,7 @@ fn launch(bed: &Bed, limits: &Limits, disks: Vec<DiskSpec>) -> guests::Result<Bo
 fn said(node: &dyn Node, script: &str) -> (End, String) {
     // As workloads run.
     let sh = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::new("sh") };
-    let output = node.exec(&sh.args(["-c", script]).limit(Duration::from_secs(60))).unwrap();
+    let output = node.exec(&sh.args(["-c", script]).limit(limit())).unwrap();
     (output.end, output.out().trim().to_owned())
 }
 

@@ -1,5 +1,6 @@
-//! How long a person waits: `vmio --help`, `vmio runs list`, and a report from the store in each
-//! form, as processes, the store's file in the page cache. Prints the median and the worst of 20.
+//! How long a person waits: `vmio --help`, `vmio runs list`, a report from the store in each form,
+//! and `vmio explain` of a run, as processes, the store's file in the page cache. Prints the median
+//! and the worst of 20.
 //! `cargo bench -p vmio --bench report`
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
@@ -32,6 +33,10 @@ fn main() {
         &["runs", "show", "1", "--json"],
         &["runs", "show", "1", "--html", page.to_str().unwrap()],
         &["runs", "export", "1"],
+        // Where the time of a request goes: at most 200 ms, whatever the run has.
+        &["explain", "1"],
+        &["explain", "1", "--json"],
+        &["explain", "1", "--html", page.to_str().unwrap()],
     ] {
         let mut times: Vec<f64> = (0..20)
             .map(|_| {
@@ -43,7 +48,7 @@ fn main() {
             })
             .collect();
         times.sort_by(f64::total_cmp);
-        let name = if args.contains(&"--html") { "runs show 1 --html FILE".into() } else { args.join(" ") };
+        let name = args.join(" ").replace(page.to_str().unwrap(), "FILE");
         println!("{:<36} {:7.2} ms, worst {:.2} ms", format!("vmio {name}"), times[10], times[19]);
     }
 }

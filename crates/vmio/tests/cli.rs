@@ -287,6 +287,7 @@ fn explain_tells_runs_from_guests() {
     state.vmio(&["explain", "1"]).with(0).says(&["Run 1: where the time of one request goes"]);
     state.vmio(&["explain", "1", "--cell", "no-such-cell"]).with(2).says(&["error: no disk cell of run 1", "help:"]);
     state.vmio(&["explain", "1", "--qmp"]).with(2).says(&["error: only a running guest has a monitor", "--guest"]);
+    state.vmio(&["explain", "1", "--cost"]).with(2).says(&["error: only a running guest is watched", "--guest"]);
     for no_run in ["77", "no-such-guest"] {
         let asked = state.vmio(&["explain", no_run, "--cell", "rand"]).with(2);
         asked.says(&["error: only a run has cells", "help: leave out --cell"]);

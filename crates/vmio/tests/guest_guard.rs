@@ -112,11 +112,18 @@ fn three_guests(busy: Duration, near: f64) {
     shares(&host, Duration::from_secs(1));
     let before = dropped(&host);
     assert!(before.iter().any(|(what, _)| what.starts_with("\"htb\" of \"u0\"")), "{before:?}");
-    let (rates, all) = shares(&host, busy);
-    println!("{rates:.3?} Mbit/s and owed, {all:.3} together");
-    assert!(all < CAPACITY * 1.03, "{all} Mbit/s of {CAPACITY}: {rates:?}");
-    let is_near = rates.iter().all(|(rate, owed)| (rate / owed - 1.0).abs() < near);
-    assert!(is_near, "{rates:.3?}: each guest's Mbit/s, and what it is owed\n{}", state(&host));
+    // Where the machine lets a guest wait for its processor for long, its share is seen again.
+    poll_for("each guest has what it is owed", || {
+        let (rates, all) = shares(&host, busy);
+        println!("{rates:.3?} Mbit/s and owed, {all:.3} together");
+        assert!(all < CAPACITY * 1.03, "{all} Mbit/s of {CAPACITY}: {rates:?}");
+        let is_near = rates.iter().all(|(rate, owed)| (rate / owed - 1.0).abs() < near);
+        if is_near {
+            Ok(())
+        } else {
+            Err(format!("{rates:.3?}: each guest's Mbit/s, and what it is owed\n{}", state(&host)))
+        }
+    });
     assert_eq!(dropped(&host), before, "dropped on the host meanwhile, by what the kernel counts");
     for member in host.members() {
         assert_eq!(member["dropped_packets_total"], 0, "dropped on the host: {member}");

@@ -17,13 +17,12 @@ use vmio_rig::guests::{self, Guest, GuestSpec, LaunchCtx, NicSpec};
 use vmio_rig::image::Image;
 use vmio_rig::nets::{Namespace, Plug, bring_up};
 use vmio_rig::nodes::Nodes;
-use vmio_testbed::poll_until;
 use vmio_testbed::process::Companion;
+use vmio_testbed::{limit, poll_until};
 
 use crate::help::schema::fits;
 use crate::help::state_dir::{StateDir, built};
 
-const BOOT_LIMIT: Duration = Duration::from_secs(90);
 /// What each guest offers: more than its share of the uplink, which a guest under emulation can send on a busy machine.
 const OFFERED: &str = "15000000";
 pub const POLICY: &str = r#"[uplink.u0]
@@ -242,7 +241,7 @@ impl Host {
             state_dir: self.dir.path(),
             accel: Some(Accel::Tcg),
             nodes: &Nodes::default(),
-            boot_limit: BOOT_LIMIT,
+            boot_limit: limit() * 2,
             oom_score_adj: 1000,
             cgroup_procs: (number == 0).then(|| self.group.0.join("cgroup.procs")).into_iter().collect(),
             progress: &|_| {},

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use vmio_node::libvirt::{self, Domain};
@@ -15,7 +15,7 @@ use vmio_rig::image::Image;
 use vmio_rig::ours::AGENT;
 use vmio_testbed::libvirt::{self as libvirtd, Libvirtd};
 use vmio_testbed::process::in_namespaces;
-use vmio_testbed::{poll_for, poll_until, scratch};
+use vmio_testbed::{limit, poll_for, poll_until, scratch};
 
 use crate::help::schema::fits;
 use crate::help::state_dir::StateDir;
@@ -75,7 +75,7 @@ impl Host {
         }
         let stream = poll_for("the guest's port", || UnixStream::connect(at("port")));
         let halves = (Box::new(stream.try_clone().unwrap()) as Box<_>, Box::new(stream) as Box<_>);
-        let inside = Remote::connect("inside", halves, Duration::from_secs(120)).unwrap();
+        let inside = Remote::connect("inside", halves, limit() * 2).unwrap();
         let put = |from: &str, to: &str| inside.put(Path::new(from), Path::new(to), Some(0o755)).unwrap();
         put("/usr/bin/mkdir", "/tmp/mkdir");
         put("/usr/bin/mount", "/tmp/mount");

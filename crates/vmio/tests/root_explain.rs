@@ -24,6 +24,15 @@ fn explain(dir: &std::path::Path, name: &str, more: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Whether the host's part of its reads is told, and they are those of its disk: not while the machine is so busy that
+/// the two are counted at different times, nor of too few.
+fn is_told(guest: &Value) -> bool {
+    let (disk, reads) = (&guest["disks"][0], &guest["calls"]["reads"]);
+    let [asked, seen] = [&reads["asked"]["per_second"], &disk["iops"]].map(Value::as_f64);
+    let same = asked.zip(seen).is_some_and(|(asked, seen)| (asked / seen - 1.0).abs() < 0.25);
+    reads["split"].is_object() && seen > Some(100.0) && same
+}
+
 #[test]
 #[ignore = "root"]
 fn the_host_side_of_a_running_guests_requests_is_told() {
@@ -34,11 +43,11 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
     let name = name("layers");
     let monitor = format!("unix:{},server=on,wait=off", dir.path().join("m").display());
     let _guest = guest_with(dir.path(), &name, READ, true, &["-qmp", &monitor]);
-    let told = poll_for("the guest reads its disk", || {
+    let told = poll_for("the host's part of the guest's reads is told", || {
         let text = explain(dir.path(), &name, &["--json"]);
         fits("explain", &text);
         let told: Value = serde_json::from_str(&text).unwrap();
-        Some(told).filter(|told| told["guest"]["disks"][0]["iops"].as_f64() > Some(100.0)).ok_or("no requests yet")
+        if is_told(&told["guest"]) { Ok(told) } else { Err(told) }
     });
     let disk = &told["guest"]["disks"][0];
     let mean = |part: &str| disk[part]["mean_seconds"].as_f64().unwrap();
@@ -60,25 +69,26 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
     let part = |name: &str| reads["split"][name].as_f64().unwrap();
     let sum = part("file_system_seconds") + part("queue_seconds") + part("device_seconds");
     assert!((sum / all - 1.0).abs() < 1e-9 && part("device_seconds") > 0.0, "{reads}");
-    let [asked, seen] = [&reads["asked"]["per_second"], &disk["iops"]].map(|rate| rate.as_f64().unwrap());
-    assert!((asked / seen - 1.0).abs() < 0.25, "{asked} reads a second by QEMU, {seen} at the disk");
     assert_eq!(told["guest"]["unseen"].as_array().unwrap().len(), 4, "{told}");
-    let text = explain(dir.path(), &name, &[]);
+    let text = poll_for("it is told in words, too", || {
+        let text = explain(dir.path(), &name, &[]);
+        if text.contains("(KAVG)") { Ok(text) } else { Err(text) }
+    });
     let last = text.trim_end().lines().next_back().unwrap();
-    assert!(text.contains("device (DAVG)") && text.contains("(KAVG)") && text.lines().count() <= 40, "{text}");
+    assert!(text.contains("device (DAVG)") && text.lines().count() <= 40, "{text}");
     assert!(text.contains("Change first: ") && last.ends_with('.'), "{text}");
     // By its monitor the hypervisor's own part is told, too, as soon as that answers in time.
     let told = poll_for("its monitor answers in time", || {
         let output = explained(dir.path(), &name, &["--json", "--qmp"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let told: Option<Value> = serde_json::from_slice(&output.stdout).ok();
-        told.filter(|told| told["guest"]["hypervisor"]["reads"]["own_seconds"].is_number()).ok_or(said)
+        told.filter(|told| told["guest"]["hypervisor"]["reads"]["own_seconds"].as_f64() > Some(0.0)).ok_or(said)
     });
     fits("explain", &told.to_string());
     let above = &told["guest"]["hypervisor"]["reads"];
     println!("{above}");
     let [whole, own] = ["whole_seconds", "own_seconds"].map(|field| above[field].as_f64().unwrap());
-    assert!(0.0 < own && own < whole, "{above}");
+    assert!(own < whole, "{above}");
     assert_eq!(told["guest"]["unseen"].as_array().unwrap().len(), 3, "{told}");
     // Its histograms are on meanwhile only.
     let told = poll_for("its monitor is free", || {
@@ -95,15 +105,42 @@ fn the_host_side_of_a_running_guests_requests_is_told() {
     let all = Qmp::over(&name, stream).unwrap().execute("query-blockstats", json!({})).unwrap();
     assert!(all[0]["stats"]["rd_operations"].as_u64() > Some(0), "{all}");
     assert!(all[0]["stats"].get("rd_latency_histogram").is_none(), "{all}");
-    // The same in top, of all guests.
-    let mut top = Command::new(VMIO);
-    top.args(["top", "--json", "--count", "1", "--interval", "1", "--calls"])
-        .env("VMIO_STATE", dir.path().join("state"));
-    let line = top.stdin(Stdio::null()).output().unwrap().stdout;
-    fits("top", &String::from_utf8_lossy(&line));
-    let told: Value = serde_json::from_slice(&line).unwrap();
-    let row = told["guests"].as_array().unwrap().iter().find(|guest| guest["name"] == name.as_str()).unwrap();
-    assert!(row["kernel_mean_seconds"].as_f64() > Some(0.0), "{row}");
-    let calls = told["calls"].as_array().unwrap().iter().find(|calls| calls["guest"] == name.as_str()).unwrap();
-    assert!(calls["reads"]["asked"]["times"]["p99_seconds"].as_f64() > Some(0.0), "{calls}");
+    // The same in top, of all guests. A line has a figure where its second allows one.
+    poll_for("top tells the host's part", || {
+        let mut top = Command::new(VMIO);
+        top.args(["top", "--json", "--count", "1", "--interval", "1", "--calls"])
+            .env("VMIO_STATE", dir.path().join("state"));
+        let line = top.stdin(Stdio::null()).output().unwrap().stdout;
+        fits("top", &String::from_utf8_lossy(&line));
+        let told: Value = serde_json::from_slice(&line).unwrap();
+        let [row, calls] = [("guests", "name"), ("calls", "guest")].map(|(list, key)| {
+            let found = told[list].as_array().unwrap().iter().find(|one| one[key] == name.as_str());
+            found.cloned().unwrap_or_default()
+        });
+        let p99 = &calls["reads"]["asked"]["times"]["p99_seconds"];
+        let there = row["kernel_mean_seconds"].as_f64() > Some(0.0) && p99.as_f64() > Some(0.0);
+        if there { Ok(()) } else { Err([row, calls]) }
+    });
+}
+
+/// In turns of the same run. How much it is depends on what else the machine does, and is not judged.
+#[test]
+#[ignore = "root"]
+fn what_watching_costs_is_told_from_turns() {
+    let dir = scratch();
+    if !traces(dir.path()) {
+        return skip("the block layer cannot be traced here");
+    }
+    let name = name("cost");
+    let _guest = guest_with(dir.path(), &name, READ, true, &[]);
+    let cost = poll_for("its disk is busy in each turn", || {
+        let text = explain(dir.path(), &name, &["--json", "--cost"]);
+        fits("explain", &text);
+        let told: Value = serde_json::from_str(&text).unwrap();
+        let cost = told["guest"]["tracing_cost"].clone();
+        if cost["ratio"]["pairs"] == 8 { Ok(cost) } else { Err(told) }
+    });
+    println!("{cost}");
+    let rates = ["without_per_second", "with_per_second"].map(|field| cost[field].as_f64().unwrap());
+    assert!(rates.iter().all(|rate| *rate > 0.0) && cost["ratio"]["interval"].is_object(), "{cost}");
 }

@@ -32,10 +32,11 @@ use vmio_model::result::{
     SAMPLES, SOURCE, Watched,
 };
 use vmio_model::run::Run;
-use vmio_model::stats::{Estimate, Interval};
+use vmio_model::stats::{Estimate, Interval, Pair};
 use vmio_model::summary::summarise;
 use vmio_model::summary::wires::{Carried, Wire};
 use vmio_model::waterfall::cells::{self, Bound, CellLayers, DeviceView, Times, Untimed, Why};
+use vmio_model::waterfall::cost::TracingCost;
 use vmio_model::waterfall::host::LiveCalls;
 use vmio_model::waterfall::hypervisor::{HypervisorPart, LiveHypervisor};
 use vmio_model::waterfall::live::{LiveDisk, Thread};
@@ -296,6 +297,7 @@ fn explained() -> String {
         disks: vec![disk],
         hypervisor_thread: Some(Thread { name: "main loop".into(), cpu_ratio: 0.5 }),
         unseen: UNSEEN.into(),
+        tracing_cost: TracingCost::of(&[(1, 99.0), (2, 98.0)].map(|(boot, test)| Pair { boot, base: 100.0, test })),
         notes: vec!["FIXTURE".into()],
     };
     let waterfall = Waterfall::of(Layer::GUEST, 1e-3, &BTreeMap::from([(Layer::Hypervisor, 5e-4)]));

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 
 use vmio::report::{self, Report};
 use vmio::term::Style;
-use vmio_model::cell::{Side, Subject};
+use vmio_model::cell::{Cell, Side, Subject};
 use vmio_model::figure::{Figure, RUN, Reading, Unit};
 use vmio_model::result::{
-    Accel, BUSY, CACHED_AFTER, CACHED_BEFORE, COMPONENT, LOST, ProbeResult, ROLE, SAMPLED, SAMPLES, SOURCE, STOLEN,
-    Watched,
+    Accel, BUSY, CACHED_AFTER, CACHED_BEFORE, COMPONENT, DeviceUse, LOST, ProbeResult, READ, REQUEST_SECONDS, REQUESTS,
+    ROLE, SAMPLED, SAMPLES, SOURCE, STOLEN, WRITTEN, Watched,
 };
 use vmio_model::run::Run;
 
@@ -33,6 +33,42 @@ fn has(run: &Run, all: &[&str]) {
             assert!(shown.contains(says), "{form}: {says} in {shown}");
         }
     }
+}
+
+/// Of a request on the emulated controller 80 % are below the guest's file system, and 20 % below QEMU's block layer.
+#[test]
+fn a_finding_cites_the_layer_that_shows_it() {
+    let mut run = common::run(Accel::Kvm);
+    let cause = |run: &Run| {
+        let found = Report::of(run).findings.into_iter().find(|found| found.rule == "emulated-driver").unwrap();
+        (found.cause, found.figures.into_iter().find(|cited| cited.unit == "seconds"))
+    };
+    let (before, none) = cause(&run);
+    assert!(!before.contains("of a request") && none.is_none(), "no probe timed it: {before}");
+    let is_it =
+        |cell: &Cell| cell.attachment().is_some_and(|a| a.driver == "lsi53c895a") && cell.workload() == "rand-read-32";
+    for sample in run.samples.iter_mut().filter(|sample| is_it(&sample.cell)) {
+        let (work, each) = (sample.work(), sample.result.latency().unwrap().mean);
+        let (ios, bytes) = (work.ios as f64, work.read_bytes as f64);
+        let disk = DeviceUse {
+            seconds: work.seconds,
+            read_ios: work.ios,
+            read_bytes: work.read_bytes,
+            request_bytes: 4096.0,
+            queue_depth: 0.8 * each * ios / work.seconds,
+            busy_ratio: Some(0.9),
+            ..DeviceUse::default()
+        };
+        let counted = [(READ, bytes), (WRITTEN, 0.0), (REQUESTS, ios), (REQUEST_SECONDS, 0.2 * each * ios)];
+        let counted = counted.map(|(name, value)| Reading::scalar(name, value)).into();
+        let drive = ProbeResult::here(Watched::Drive("device".into()), "blockstats", counted);
+        sample.seen.extend([disk.seen("vda"), drive].map(|seen| ProbeResult { node: "qemu".into(), ..seen }));
+    }
+    let (after, cited) = cause(&run);
+    let said = "/rand-read-32, guest's block layer + virtual I/O takes 60 % of a request (";
+    assert!(after.starts_with(&before) && after.contains(said), "{after}");
+    let cited = cited.unwrap();
+    assert!(cited.value > 0.0 && cited.label.starts_with("guest's block layer + virtual I/O of one request: "));
 }
 
 /// The page cache where any disk was in it, and runs on end by their number.

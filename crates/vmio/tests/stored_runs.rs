@@ -94,7 +94,7 @@ fn the_layers_of_an_old_run_are_told_as_far_as_it_has_them() {
         }
     }
     let one = state.vmio(&["explain", "1", "--cell", "device/native/rand-read-1"]).with(0).out;
-    assert!(one.contains("application") && one.contains("host's block layer + device"), "{one}");
+    assert!(one.contains("application") && one.contains("host's block layer + device)."), "{one}");
     let page = state.path().join("layers.html");
     state.vmio(&["explain", "1", "--html", page.to_str().unwrap()]).with(0);
     let html = std::fs::read_to_string(&page).unwrap().replace("<wbr>", "");

@@ -161,7 +161,9 @@ impl FlowSource for Blocks {
         let all = trace.lost();
         let lost = all.saturating_sub(std::mem::replace(&mut calls.lost, all));
         let full = || format!("{lost} calls of hypervisors were not counted: too many at once");
-        let lacks = |name: &str| format!("requests by io_uring are not seen: the kernel has no tracepoint {name}");
+        let lacks = |name: &str| {
+            format!("requests by io_uring are not seen: the kernel has no tracepoint {name}; {}", calls::RINGS.fix)
+        };
         (lost > 0).then(full).or_else(|| trace.lacks().map(lacks))
     }
     fn about(&self) -> String {

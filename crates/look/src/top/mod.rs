@@ -234,10 +234,10 @@ impl<'a> Sampler<'a> {
             self.roster.open(&HostView::new(node), pid);
         }
         self.hardware.refresh(&self.files, now);
-        // The counters are read together, with nothing slow in between.
+        // The counters are read together, with nothing slow in between; next to each other those that are subtracted.
         let taken = self.take();
-        let journals = self.flows.as_mut().map_or_else(Vec::new, |flows| flows.journals());
         self.calls = self.flows.as_mut().map_or_else(BTreeMap::new, |flows| flows.calls());
+        let journals = self.flows.as_mut().map_or_else(Vec::new, |flows| flows.journals());
         let files = &mut self.files;
         reading.at_seconds = reader.clock_seconds().unwrap_or(now);
         let wanted = &self.hardware.disks;

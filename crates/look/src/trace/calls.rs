@@ -12,7 +12,8 @@ use vmio_node::Reader;
 
 use super::loader::{self, Aligned};
 use super::read::{self, Buffer, u32_at, u64_at};
-use super::{BUCKETS, lacking, map, not_counted, said};
+use super::{BUCKETS, NO_LOCKDOWN, RIGHTS, TYPES, lacking, map, not_counted, said};
+use crate::require::{Check, Missing, Requirement, unmet};
 
 /// Bytes of `struct key`.
 const KEY: usize = 8;
@@ -47,12 +48,33 @@ const OF_CALLS: [&str; 2] = ["sys_enter", "sys_exit"];
 /// Tracepoints of io_uring: their names and their arguments changed until Linux 6.4.
 const OF_RINGS: [&str; 2] = ["io_uring_submit_req", "io_uring_complete"];
 
+/// Requirements of timing what hypervisors ask of their host, in the order in which to meet them.
+pub const REQUIREMENTS: &[Requirement] = &[
+    RIGHTS,
+    TYPES,
+    Requirement {
+        name: "call tracepoints",
+        why: "system calls of hypervisors are timed there",
+        fix: "boot a kernel with CONFIG_TRACEPOINTS=y",
+        check: |n| has(n, &OF_CALLS),
+    },
+    NO_LOCKDOWN,
+];
+
+/// Without it the requests by io_uring alone are not seen.
+pub const RINGS: Requirement = Requirement {
+    name: "io_uring tracepoints",
+    why: "requests of hypervisors by io_uring are timed there",
+    fix: "boot a kernel from 6.4",
+    check: |n| has(n, &OF_RINGS),
+};
+
 /// Why system calls are not seen.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel lacks what the programs are attached to.
-    #[error("the kernel has no tracepoint {0}")]
-    NoTracepoint(&'static str),
+    /// The machine lacks a requirement.
+    #[error("{0}")]
+    Unmet(Check),
     /// The kernel refused the programs.
     #[error("the kernel refused the eBPF programs: {source}{}", said(log))]
     Kernel {
@@ -85,27 +107,24 @@ impl fmt::Debug for CallTrace {
     }
 }
 
-/// Whether the kernel has the tracepoints of io_uring.
-///
-/// # Errors
-/// When it lacks one of system calls.
-fn has_rings(reader: &dyn Reader) -> Result<bool, Error> {
-    // Without type information it has none.
-    let lacks = |names: &[&'static str; 2]| lacking(reader, names).unwrap_or(Some(names[0]));
-    match lacks(&OF_CALLS) {
-        Some(name) => Err(Error::NoTracepoint(name)),
-        None => Ok(lacks(&OF_RINGS).is_none()),
+/// Whether the kernel has all of these tracepoints.
+fn has(reader: &dyn Reader, names: &[&str]) -> Result<(), Missing> {
+    match lacking(reader, names)? {
+        Some(name) => Err(Missing::Unlike(format!("the kernel has no tracepoint {name}"))),
+        None => Ok(()),
     }
 }
 
 impl CallTrace {
-    /// Loads and attaches the programs on this machine, which `here` reads and which meets the requirements of block
-    /// tracing. No process is watched yet.
+    /// Loads and attaches the programs on this machine, which `here` reads. No process is watched yet.
     ///
     /// # Errors
-    /// When the kernel has no such tracepoints, or refuses the programs.
+    /// When a requirement is unmet ([`REQUIREMENTS`] has its fix), or the kernel refuses the programs.
     pub fn start(here: &dyn Reader) -> Result<Self, Error> {
-        let rings = has_rings(here)?;
+        if let Some((_, check)) = unmet(here, REQUIREMENTS).into_iter().next() {
+            return Err(Error::Unmet(check));
+        }
+        let rings = (RINGS.check)(here).is_ok();
         let wanted = |name: &str| rings || !name.starts_with("ring_");
         loader::loudly(|| {
             let mut open = open()?;
@@ -225,13 +244,26 @@ mod tests {
     }
 
     #[test]
-    fn without_the_tracepoints_of_io_uring_system_calls_are_seen() {
-        let of = |types: &str| has_rings(&Fake::new("host").file(BTF, types)).map_err(|why| why.to_string());
+    fn each_need_that_is_unmet_is_named_with_its_mend() {
+        let host = || Fake::new("host").file("/proc/self/status", "Name:\tvmio\nCapEff:\t000001ffffffffff\n");
+        let of = |fake: Fake| -> Vec<String> {
+            unmet(&fake, REQUIREMENTS.iter().chain([&RINGS])).into_iter().map(|(_, check)| check.to_string()).collect()
+        };
         let both = "\0btf_trace_sys_enter\0btf_trace_sys_exit\0";
         let rings = "\0btf_trace_io_uring_submit_req\0btf_trace_io_uring_complete\0";
-        assert_eq!(of(&format!("{both}{rings}")), Ok(true));
-        assert_eq!(of(&format!("{both}\0btf_trace_io_uring_submit_sqe\0btf_trace_io_uring_complete\0")), Ok(false));
-        assert_eq!(of(rings), Err("the kernel has no tracepoint sys_enter".to_owned()));
+        assert_eq!(of(host().file(BTF, format!("{both}{rings}"))), [""; 0]);
+        // Of Linux 6.1.
+        let old = "\0btf_trace_io_uring_submit_sqe\0btf_trace_io_uring_complete\0";
+        let said = of(host().file(BTF, format!("{both}{old}")));
+        let [rings_alone] = said.as_slice() else { panic!("{said:?}") };
+        assert!(rings_alone.contains("no tracepoint io_uring_submit_req") && rings_alone.contains("6.4"), "{said:?}");
+        let said = of(host().file(BTF, rings));
+        let [calls_alone] = said.as_slice() else { panic!("{said:?}") };
+        assert!(calls_alone.contains("no tracepoint sys_enter") && calls_alone.contains("CONFIG_"), "{said:?}");
+        // Without type information it has neither.
+        assert_eq!(of(host()).len(), 3);
+        let refused = CallTrace::start(&host()).unwrap_err().to_string();
+        assert!(refused.contains("CONFIG_DEBUG_INFO_BTF"), "{refused}");
     }
 
     fn value(ns: u64, done: u64, counted: &[(usize, u32)]) -> Vec<u8> {

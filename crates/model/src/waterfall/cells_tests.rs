@@ -91,6 +91,28 @@ fn a_guests_request_is_split_where_probes_timed_it() {
     assert_eq!(lacks, [(Layer::Virtual, Why::NoProbe), (Layer::Device, Why::NoProbe)]);
 }
 
+/// Whichever it is: it is among what each layer above it takes, too.
+#[test]
+fn what_is_planted_in_a_layer_is_told_of_its_part_alone() {
+    const PLANTED: f64 = 2e-3;
+    /// Of the application, the guest's disk, the hypervisor's drive and the host's disk, with all below.
+    const QUICK: [f64; 4] = [1e-3, 800e-6, 500e-6, 300e-6];
+    let told = |[whole, guest, hypervisor, host]: [f64; 4]| {
+        let mut read = sample(true);
+        read.seen = vec![disk("qemu", 1000, KIB4, guest), drive(1000.0, hypervisor), disk("", 1000, KIB4, host)];
+        let parts = explain(read, Some(whole - QUICK[0])).waterfall.unwrap().parts;
+        parts.iter().map(|part| part.seconds).collect::<Vec<_>>()
+    };
+    let before = told(QUICK);
+    assert_eq!(before.len(), QUICK.len());
+    for planted in 0..QUICK.len() {
+        let slow = std::array::from_fn(|at| QUICK[at] + if at <= planted { PLANTED } else { 0.0 });
+        let more: Vec<f64> = told(slow).iter().zip(&before).map(|(after, before)| after - before).collect();
+        let own = |at: usize| if at == planted { PLANTED } else { 0.0 };
+        assert!(more.iter().enumerate().all(|(at, more)| (more - own(at)).abs() < 1e-9), "{planted}: {more:?}");
+    }
+}
+
 #[test]
 fn what_a_cache_answers_is_not_below_it() {
     // In the guest's own page cache, with a few reads of another size below it; then in the host's.
@@ -98,6 +120,8 @@ fn what_a_cache_answers_is_not_below_it() {
     read.seen = vec![disk("qemu", 4, 131_072.0, 1e-3), drive(4.0, 1e-3), disk("", 4, 131_072.0, 1e-3)];
     let cell = explain(read, None);
     assert_eq!(parts(&cell)[0], ("application".into(), 996));
+    let whole = cell.waterfall.unwrap();
+    assert!(whole.remainder_seconds() < 0.01 * whole.total_seconds, "{whole:?}");
     let mut read = sample(true);
     read.seen = vec![disk("qemu", 1000, KIB4, 900e-6), drive(1000.0, 600e-6), disk("", 0, 0.0, 0.0)];
     let told = parts(&explain(read, None));

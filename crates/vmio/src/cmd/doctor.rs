@@ -146,6 +146,10 @@ fn abilities() -> Vec<Ability> {
     add("guard", "card limits", about, vec![&functions::CARD], false);
     let about = "disk use by process, for `vmio top`";
     add("probe", "block tracing", about, listed(trace::REQUIREMENTS), false);
+    let about = "what hypervisors ask of the host, for `vmio explain` and `vmio top --calls`";
+    add("probe", "call tracing", about, listed(trace::calls::REQUIREMENTS), false);
+    let about = "the same, of requests by io_uring";
+    add("probe", "io_uring tracing", about, vec![&trace::calls::RINGS], false);
     let about = "other guests' latency, for runs that end when they slow down";
     add("probe", "latency watch", about, listed(instance::REQUIREMENTS), false);
     // Probes without requirements work on every host.

@@ -12,6 +12,7 @@ use vmio_model::facts::{Guest, Unread, tell_apart};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::sanitize;
 use vmio_model::study::WordError;
+use vmio_model::top::load::Device;
 use vmio_model::waterfall::hypervisor::HypervisorCounts;
 use vmio_model::waterfall::{Layer, host, hypervisor, live};
 use vmio_node::Local;
@@ -24,6 +25,7 @@ use crate::report::explain::{self, Document, GuestLayers, RunLayers, SCHEMA_VERS
 use crate::store::{RunId, Store, StoreError};
 use crate::{files, term, top};
 
+mod cost;
 mod histograms;
 
 const EXAMPLES: &str = "\
@@ -37,6 +39,7 @@ Examples:
   vmio explain web1 --qmp      also the part of its hypervisor, by its monitor
   vmio explain web1 --qmp --histograms
                                with percentiles of that part
+  vmio explain web1 --cost     also what watching it costs
   vmio explain --guest 101     the guest of this VMID, not the run
 
 Changes no guest and no setting. For a running guest it loads eBPF programs at
@@ -67,6 +70,9 @@ pub struct Args {
     /// With --qmp: switch QEMU's latency histograms on meanwhile, for percentiles
     #[arg(long, requires = "qmp")]
     histograms: bool,
+    /// Also measure what watching costs: requests a second with it and without, in turns, for some 10 s
+    #[arg(long, conflicts_with = "cell")]
+    cost: bool,
     /// Show all cells of a run
     #[arg(long, short)]
     verbose: bool,
@@ -89,6 +95,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Some(_) if args.qmp => {
             let what = format!("only a running guest has a monitor, and {} is a stored run", args.what);
             Err(Failure::new(Exit::Usage, what).help("leave out --qmp, or add --guest").into())
+        }
+        Some(_) if args.cost => {
+            let what = format!("only a running guest is watched, and {} is a stored run", args.what);
+            Err(Failure::new(Exit::Usage, what).help("leave out --cost, or add --guest").into())
         }
         Some((store, id)) => {
             let layers = RunLayers::of(&store.load(id)?, &store.submissions(id)?, args.cell.as_deref())?;
@@ -246,6 +256,12 @@ fn watched(args: &Args, context: &Context) -> anyhow::Result<GuestLayers> {
     let hypervisor = hypervisor.map(|told| percentiles.map_or(told, |percentiles| told.with(&percentiles)));
     let own = hypervisor.is_some_and(|hypervisor| hypervisor.own_ratio().is_some());
     let unseen = UNSEEN.into_iter().filter(|layer| !(own && *layer == Layer::Hypervisor));
+    // Only the programs of its turns are loaded meanwhile.
+    drop(sampler);
+    let disks: BTreeSet<Device> = load.disks.iter().filter_map(|disk| disk.device).collect();
+    let told = args.cost.then(|| cost::measure(&local, &watched, &disks));
+    let unknown = |why: String| notes.push(format!("what watching costs is not known: {why}"));
+    let tracing_cost = told.and_then(|told| told.map_err(unknown).ok());
     Ok(GuestLayers {
         name: load.name.clone(),
         pid: Some(pid),
@@ -255,6 +271,7 @@ fn watched(args: &Args, context: &Context) -> anyhow::Result<GuestLayers> {
         disks: live::disks(load, &interval),
         hypervisor_thread: load.cpu.as_ref().and_then(|cpu| live::thread(cpu, interval.seconds)),
         unseen: unseen.chain(files).collect(),
+        tracing_cost,
         notes,
     })
 }

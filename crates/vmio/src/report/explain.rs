@@ -6,6 +6,7 @@ use vmio_model::failure::Failure;
 use vmio_model::result::Accel;
 use vmio_model::run::Run;
 use vmio_model::waterfall::cells::{self, Answer, Bound, CellLayers, DeviceView, Times, Untimed, Why};
+use vmio_model::waterfall::cost::TracingCost;
 use vmio_model::waterfall::host::LiveCalls;
 use vmio_model::waterfall::hypervisor::LiveHypervisor;
 use vmio_model::waterfall::live::{LiveDisk, Thread};
@@ -24,7 +25,7 @@ mod paths;
 pub use guest::guest;
 
 /// Version of the JSON.
-pub const SCHEMA_VERSION: &str = "1.1";
+pub const SCHEMA_VERSION: &str = "1.2";
 /// Most cells in a table of a terminal, so that all has 40 lines.
 const SHOWN: usize = 9;
 /// So few cells are told in full.
@@ -111,6 +112,8 @@ pub struct GuestLayers {
     pub hypervisor_thread: Option<Thread>,
     /// Layers that nothing times from outside.
     pub unseen: Vec<Layer>,
+    /// What watching it costs; `None` if that was not asked for, or is not known.
+    pub tracing_cost: Option<TracingCost>,
     /// What could not be seen, in words.
     pub notes: Vec<String>,
 }
@@ -336,9 +339,9 @@ fn in_full(doc: &mut document::Document, cell: &CellLayers) {
         text += &cell.submission_seconds.map_or(String::new(), |s| format!("; {} before it to submit", time(s)));
         doc.put(say((0, 0), text + "."));
     }
-    let remainder = waterfall.remainder_seconds();
-    let what = format!("Not told apart: {} of it.", share(remainder));
-    doc.put(say((0, 0), what));
+    let parts: Vec<String> = waterfall.remainder().map(Part::words).collect();
+    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) };
+    doc.put(say((0, 0), format!("Not told apart: {} of it{parts}.", share(waterfall.remainder_seconds()))));
     let line = |u: &Untimed| format!("{}: {}", u.layer.words(), reason(u.why, u.probe.as_deref()));
     doc.put(list((0, 2), cell.untimed.iter().map(line)));
     device_line(doc, cell);

@@ -22,6 +22,7 @@ pub mod format;
 mod forms;
 mod groups;
 mod json;
+mod layers;
 pub mod like;
 mod measured;
 mod over_link;
@@ -109,7 +110,8 @@ impl<'a> Report<'a> {
     /// Draws the conclusions of a run.
     pub fn of(run: &'a Run) -> Report<'a> {
         let summary = summary::summarise(run);
-        let findings = rules::findings(&facts_of(run, &summary));
+        let mut findings = rules::findings(&facts_of(run, &summary));
+        layers::cite(&mut findings, run);
         let again = crate::papers::of_run(&run.kind);
         let tables = again.map_or(Vec::new(), |paper| tables(paper, &summary));
         let published = again.map_or(Vec::new(), |again| published_scores(again, &summary));

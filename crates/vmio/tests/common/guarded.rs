@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -140,17 +140,28 @@ impl TestHost {
     pub fn start(&self, args: &[&str]) -> Daemon {
         let policy = self.policy();
         let mut command = self.command(&["guard", "run", "--config", policy.to_str().unwrap()]);
-        let command = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Daemon(Some(command.spawn().unwrap()))
+        let said = tempfile::tempfile_in(self.dir.path()).unwrap();
+        let command = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(said.try_clone().unwrap());
+        Daemon { child: Some(command.spawn().unwrap()), said }
     }
 }
 
 /// Ended with the test, whatever becomes of that.
-pub struct Daemon(Option<Child>);
+pub struct Daemon {
+    child: Option<Child>,
+    said: File,
+}
 
 impl Daemon {
     pub fn has_ended(&mut self) -> bool {
-        self.0.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some())
+        self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some())
+    }
+
+    /// What it has said so far: its log.
+    pub fn said(&self) -> String {
+        let mut bytes = vec![0; self.said.metadata().unwrap().len() as usize];
+        self.said.read_exact_at(&mut bytes, 0).unwrap();
+        String::from_utf8(bytes).unwrap()
     }
 
     /// Its exit code, and what it said.
@@ -161,19 +172,18 @@ impl Daemon {
 
     /// And what it printed before.
     pub fn end_with(mut self, signal: Option<Signal>) -> (Option<i32>, String, String) {
-        let child = self.0.take().unwrap();
+        let child = self.child.take().unwrap();
         if let Some(signal) = signal {
             kill_process(Pid::from_child(&child), signal).unwrap();
         }
         let output = child.wait_with_output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), self.said())
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
+        if let Some(child) = &mut self.child {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -2,6 +2,7 @@
 
 use vmio_model::waterfall::Part;
 use vmio_model::waterfall::cells::{Times, Why};
+use vmio_model::waterfall::cost::{MOST_LOST, TracingCost};
 use vmio_model::waterfall::host::{Asked, HostPart, LiveCalls, Split};
 use vmio_model::waterfall::hypervisor::{HypervisorPart, LiveHypervisor};
 use vmio_model::waterfall::live::LiveDisk;
@@ -9,7 +10,7 @@ use vmio_model::waterfall::live::LiveDisk;
 use super::super::document::{
     Column, Document, In, Kind, Layout, Row, Span, Table, Text, heading, list, paragraph, say,
 };
-use super::super::format::{bytes, percent, three, time};
+use super::super::format::{bytes, count, percent, three, time};
 use super::{DASH, GuestLayers, known, short};
 
 /// Share of a request's time from which a layer takes most of it.
@@ -17,7 +18,7 @@ const MOST: f64 = 0.5;
 
 /// A guest as a document.
 pub fn guest(of: &GuestLayers) -> Document {
-    let GuestLayers { name, pid, seconds, hypervisor, calls, disks, hypervisor_thread, unseen, notes } = of;
+    let GuestLayers { name, pid, seconds, hypervisor, calls, disks, hypervisor_thread, unseen, .. } = of;
     let mut doc = Document::new(format!("{name}: where the time of one request goes"));
     doc.only(In::TERMINAL, heading(2, &doc.title));
     let process = pid.map_or(String::new(), |pid| format!("Process {pid}, watched"));
@@ -38,10 +39,28 @@ pub fn guest(of: &GuestLayers) -> Document {
     if let Some(thread) = hypervisor_thread {
         doc.put(say((0, 0), format!("Its thread {} uses {} of a processor.", thread.name, percent(thread.cpu_ratio))));
     }
-    doc.put(list((0, 2), notes.iter().map(String::as_str)));
+    doc.put(list((0, 2), of.notes.iter().map(String::as_str)));
+    of.tracing_cost.iter().for_each(|cost| doc.put(say((0, 0), in_words(cost))));
     doc.gap();
     doc.put(say((0, 0), Text::from(Span::Bold(answer(of)))));
     doc
+}
+
+/// What watching costs, in words.
+fn in_words(cost: &TracingCost) -> String {
+    let TracingCost { without_per_second, with_per_second, ratio } = cost;
+    let lost = |ratio: f64| percent(1.0 - ratio);
+    let interval = ratio.interval.map_or(String::new(), |i| format!("{} to {}, ", lost(i.high), lost(i.low)));
+    let most = percent(MOST_LOST);
+    let judged = match cost.is_small() {
+        Some(true) => format!("at most {most}"),
+        Some(false) => format!("more than {most}"),
+        None => format!("whether it is more than {most} is not decided"),
+    };
+    let turns = count(ratio.pairs as usize, "turn");
+    let loss = format!("{} of the requests at the guest's disks ({interval}{turns})", lost(ratio.value));
+    let (with, without) = (three(*with_per_second), three(*without_per_second));
+    format!("Watching costs {loss}: {judged}. {with} requests/s with it, {without} without.")
 }
 
 /// A table of layers, that which nothing sees first.
@@ -174,5 +193,27 @@ fn answer(of: &GuestLayers) -> String {
             format!("Change first: {layer} of {}. It is {ratio} of what the host sees of a request.", disk.name)
         }
         None => "No request of this guest was seen at a disk of the host.".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmio_model::stats::{Interval, Ratio};
+
+    #[test]
+    fn what_watching_costs_is_told_with_its_interval() {
+        let told = |value: f64, interval: Option<Interval>| {
+            let ratio = Ratio { value, interval, pairs: 8, boots: 8 };
+            in_words(&TracingCost { without_per_second: 1000.0, with_per_second: 985.0, ratio })
+        };
+        let small = told(0.985, Some(Interval { low: 0.97, high: 1.002 }));
+        let words = "Watching costs 1.5 % of the requests at the guest's disks (-0.2 % to 3.0 %, 8 turns): at most \
+                     5.0 %. 985 requests/s with it, 1000 without.";
+        assert_eq!(small, words);
+        assert!(told(0.8, Some(Interval { low: 0.7, high: 0.9 })).contains("): more than 5.0 %. "));
+        let undecided = told(0.97, Some(Interval { low: 0.9, high: 1.04 }));
+        assert!(undecided.contains("whether it is more than 5.0 % is not decided"), "{undecided}");
+        assert!(told(0.97, None).contains(" (8 turns): whether "), "no interval");
     }
 }
