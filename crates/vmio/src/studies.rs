@@ -40,6 +40,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("amamou2012-periods", include_str!("../../../studies/amamou2012-periods.toml")),
     ("amamou2012-variants", include_str!("../../../studies/amamou2012-variants.toml")),
     ("amamou2012-300s", include_str!("../../../studies/amamou2012-300s.toml")),
+    ("disk-sla", include_str!("../../../studies/disk-sla.toml")),
     ("remote", include_str!("../../../studies/remote.toml")),
     ("wire", include_str!("../../../studies/wire.toml")),
     ("arm", include_str!("../../../studies/arm.toml")),

@@ -17,7 +17,8 @@ use serde_json::Value;
 use state_dir::{StateDir, fixture, signal};
 use vmio_model::result::{RunState, Sample};
 use vmio_model::run::Run;
-use vmio_testbed::poll_for;
+use vmio_node::{Local, find_program};
+use vmio_testbed::{poll_for, scratch, skip};
 
 fn measure(state: &StateDir, more: &[&str]) -> Command {
     let mut command = state.command(&["study", "run"]);
@@ -166,4 +167,45 @@ fn a_guest_and_its_host_send_to_themselves_on_one_processor() {
         assert_eq!(sent, sample.cell.actors().count(), "{}", sample.cell.key());
     }
     assert!(ended.out.contains("fairness"), "{}", ended.out);
+}
+
+/// The writes of the study `disk-sla`, short and on a slower link: without a guard the flood leaves the disk less than its
+/// minimum of 24 Mbit/s.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_disk_on_another_host_keeps_its_minimum_beside_a_flood() {
+    if find_program(&Local::new(), "nbd-client").is_none() {
+        return skip("no nbd-client");
+    }
+    let (state, before) = (StateDir::with_image(), own());
+    let whole = include_str!("../../../studies/disk-sla.toml");
+    let writes: Vec<&str> = whole.split("[[cell]]").take(4).collect();
+    let mut text = writes.join("[[cell]]");
+    for (from, to) in [
+        ("min_pairs = 3\nmax_pairs = 3", "min_pairs = 1\nmax_pairs = 1"),
+        ("seconds = 10.0", "seconds = 3.0"),
+        ("200mbit", "40mbit"),
+        ("220mbit", "44mbit"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    let dir = scratch();
+    let study = dir.path().join("disk-sla.toml");
+    fs::write(&study, text).unwrap();
+    state.finish(state.command(&["study", "run"]).arg(&study).args(["--yes", "--no-gentle"])).with(0);
+    state.is_clean();
+    assert_eq!(own(), before);
+    let run = state.last().unwrap();
+    assert_eq!((run.samples.len(), run.skipped.as_slice()), (3, [].as_slice()));
+    let written = |beside: usize, guarded: bool| {
+        let is = |s: &&Sample| s.cell.beside.len() == beside && s.cell.settings.contains_key("guard") == guarded;
+        run.samples.iter().find(is).unwrap().result.figure("bandwidth").unwrap() * 8.0
+    };
+    let [alone, flooded, guarded] = [written(0, false), written(1, false), written(1, true)];
+    let told = format!("{alone:.0}, {flooded:.0} and {guarded:.0} bit/s");
+    // The link counts headers, too.
+    assert!(alone < 40e6 && flooded < 0.8 * 24e6 && guarded > 0.8 * 24e6, "{told}");
+    let set: Vec<&String> = run.effective.values().filter_map(|all| all.get("guard")).collect();
+    assert!(set.iter().any(|found| found.contains(" disk, ") && found.contains(" neighbour, ")), "{set:?}");
 }

@@ -2,6 +2,8 @@
 //! namespace that plays the host. It has a state directory, a socket and a bpffs of its own, so that a guard of the
 //! host and this one know nothing of each other, and nothing of it outlives it.
 //!
+//! A disk that a guest reaches over the link by itself has its guest's interface there, as a path has.
+//!
 //! What the uplink carries is what the setting `rate` has made of it. That queue the guard replaces (`--takeover`) and puts
 //! back at the end. A policy with `by = "tc"` is put by tc(8) once, as by hand ([`super::by_hand`]).
 
@@ -19,6 +21,7 @@ use vmio_node::{Exec, Journal, Output, Process};
 use super::ports::is_linked;
 use super::uplink::{ends, plugged};
 use super::{Error, Fit, Result, Setting, Undos, Where, by_hand};
+use crate::disks::targets::own_client;
 use crate::nets::{self, Port};
 
 /// Entry `guard`.
@@ -59,7 +62,7 @@ impl Setting for Guard {
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         let Subject::Path { network, peer, co_sender, .. } = &actor.subject else {
-            return Fit::Nothing("it is for actors that share an uplink, and none uses one: leave it out".into());
+            return for_a_disk(actor);
         };
         // The host itself sends by no interface of a guest's.
         if co_sender.as_ref().is_some_and(|end| end != nets::HOST) {
@@ -110,6 +113,19 @@ impl Setting for Guard {
             ended.and(removed)
         });
         Ok(format!("{value}: {}", in_force?))
+    }
+}
+
+/// A guest that reaches its disk by itself sends by an interface of its own; else its hypervisor does, and so the host.
+fn for_a_disk(actor: &Actor) -> Fit {
+    match (is_linked(actor), own_client::of(actor)) {
+        (true, Some(_)) => Fit::Sets,
+        (true, None) => Fit::Refused(
+            "the disk's packets go by no interface of the guest: leave it out, or the driver, so that the guest reaches \
+             the disk by itself"
+                .into(),
+        ),
+        (false, _) => Fit::Nothing("it is for actors that share an uplink, and none uses one: leave it out".into()),
     }
 }
 
@@ -232,7 +248,22 @@ fn read_back(status: &Value, interfaces: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::cell::{Aio, Attachment, Cache, Cell};
+
     use super::*;
+
+    #[test]
+    fn a_disk_has_a_class_where_its_guest_reaches_it_by_itself() {
+        let fits = |target: &str, attachment: Option<Attachment>| {
+            Guard.fits("exact", &Cell::on("qemu", target, attachment, "seq-write").lead)
+        };
+        let driver = Some(Attachment::new("virtio-blk", Cache::None, Aio::Threads));
+        assert_eq!((fits("nbd", None), fits("iscsi", None)), (Fit::Sets, Fit::Sets));
+        assert!(
+            matches!(fits("nbd", driver.clone()), Fit::Refused(why) if why.contains("by no interface of the guest"))
+        );
+        assert!(matches!(fits("sparse", driver), Fit::Nothing(why) if why.contains("none uses one")));
+    }
 
     #[test]
     fn what_is_in_force_is_read_of_all() {
