@@ -205,7 +205,7 @@ fn a_disk_on_another_host_keeps_its_minimum_beside_a_flood() {
     let [alone, flooded, guarded] = [written(0, false), written(1, false), written(1, true)];
     let told = format!("{alone:.0}, {flooded:.0} and {guarded:.0} bit/s");
     // The link counts headers, too.
-    assert!(alone < 40e6 && flooded < 0.8 * 24e6 && guarded > 0.8 * 24e6, "{told}");
+    assert!(alone < 1.1 * 40e6 && flooded < 0.8 * 24e6 && guarded > 0.8 * 24e6, "{told}");
     let set: Vec<&String> = run.effective.values().filter_map(|all| all.get("guard")).collect();
     assert!(set.iter().any(|found| found.contains(" disk, ") && found.contains(" neighbour, ")), "{set:?}");
 }
