@@ -137,7 +137,7 @@ impl GuardPolicy {
         if self.by == KeptBy::Tc {
             return Some(Class::named(DEFAULT).member(carries));
         }
-        Some(self.policy_of(actors, carries).ok()?.classes.get(crate::policy::HOST)?.member(carries))
+        Some(self.policy_of(actors, carries).ok()?.classes.get(HOST)?.member(carries))
     }
 
     /// The policy for so many made-up actors.
