@@ -108,6 +108,28 @@ mod tests {
         assert!(said.contains(&place) && said.contains("`iperf3-tcp` is judged by"), "{said}");
     }
 
+    /// Of the link of each of its cells, by a client of the guest's own and by its hypervisor's.
+    #[test]
+    fn a_disk_on_another_host_is_promised_its_part() {
+        let study = named("disk-sla").unwrap();
+        for (guard, by_guest) in [("disk-first", true), ("host-first", false)] {
+            let cells: Vec<_> = study
+                .cells()
+                .into_iter()
+                .filter(|cell| cell.settings.get("guard").is_some_and(|g| g == guard))
+                .collect();
+            assert!(
+                !cells.is_empty() && cells.iter().all(|cell| cell.lead.attachment().is_none() == by_guest),
+                "{guard}"
+            );
+            for cell in cells {
+                let carries = cell.link_rate().unwrap();
+                let contracts = study.guards[guard].contracts(cell.actors().count(), carries).unwrap();
+                assert_eq!(contracts[0].min.map(|min| min.bits() * 10), Some(carries.bits() * 6));
+            }
+        }
+    }
+
     #[test]
     fn another_machine_has_no_native_side() {
         let remote = ALL.iter().find(|(name, _)| *name == "remote").unwrap().1;

@@ -169,11 +169,11 @@ fn a_guest_and_its_host_send_to_themselves_on_one_processor() {
     assert!(ended.out.contains("fairness"), "{}", ended.out);
 }
 
-/// The writes of the study `disk-sla`, short and on a slower link: without a guard the flood leaves the disk less than its
-/// minimum of 24 Mbit/s. With one it has that by a client of the guest's own and by its hypervisor's.
+/// The writes of the study `disk-sla`, short and on a slower link, in half a minute. Without a guard the flood leaves the
+/// disk less than its minimum of 24 Mbit/s; with one it has that by a client of the guest's own and by its hypervisor's.
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn a_disk_on_another_host_keeps_its_minimum_beside_a_flood() {
+fn long_a_disk_on_another_host_keeps_its_minimum_beside_a_flood() {
     if find_program(&Local::new(), "nbd-client").is_none() {
         return skip("no nbd-client");
     }

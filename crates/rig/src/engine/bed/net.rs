@@ -299,6 +299,7 @@ mod tests {
             let text = std::fs::read_to_string(&file).unwrap();
             let study = Study::parse(&file.display().to_string(), &text, &crate::names()).unwrap();
             let cells = study.cells();
+            assert_eq!(not_one_network(&cells), None, "{}", file.display());
             let numbered = (0..=u8::MAX).zip(keys(&cells)).map(|(number, key)| {
                 let (tap, address) = (format!("tap{number}"), [198, 19, 1, number].into());
                 let plug =
