@@ -130,6 +130,28 @@ fn is_carried(bed: &Bed, path: &NetPath, (name, peer): (&str, &str), workload: &
     }
 }
 
+/// As the disk's server is reached: each has an address and a port of its own, and all leave by one uplink.
+#[test]
+#[ignore = "root"]
+fn actors_that_join_the_link_to_another_host_share_its_uplink() {
+    must_be_root();
+    let bed = Bed::new();
+    let host = Namespace::make(&bed.node).unwrap();
+    let (link, nodes) = (nets::beside(&bed.node, &host).unwrap(), &Nodes::default());
+    let joined = |number: u8| {
+        let ctx = NetCtx { node: &bed.node, host: &host, number, guest: None, actor: None, first: None, nodes };
+        nets::join(&ctx, &link, usize::from(number)).unwrap()
+    };
+    let paths = [0, 1].map(joined);
+    for (path, last) in paths.iter().zip([".10", ".11"]) {
+        assert!(path.native.as_ref().unwrap().address.to_string().ends_with(last), "{:?}", path.native);
+        let ports = path.ports(&bed.shared(), &host, nets::REMOTE);
+        assert!(ports.iter().any(|port| port.is_plug) && ports.iter().any(|port| port.is_link), "{}", ports.len());
+        is_carried(&bed, path, ("joined", nets::REMOTE), "iperf3-tcp");
+    }
+    assert!(paths[0].port != paths[1].port && paths[0].uplink == paths[1].uplink && paths[0].uplink == link.uplink);
+}
+
 /// A stream over each network, in turn large and fast or small and slow.
 #[test]
 #[ignore = "root"]

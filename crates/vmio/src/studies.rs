@@ -40,6 +40,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("amamou2012-periods", include_str!("../../../studies/amamou2012-periods.toml")),
     ("amamou2012-variants", include_str!("../../../studies/amamou2012-variants.toml")),
     ("amamou2012-300s", include_str!("../../../studies/amamou2012-300s.toml")),
+    ("disk-sla", include_str!("../../../studies/disk-sla.toml")),
     ("remote", include_str!("../../../studies/remote.toml")),
     ("wire", include_str!("../../../studies/wire.toml")),
     ("arm", include_str!("../../../studies/arm.toml")),
@@ -105,6 +106,28 @@ mod tests {
         let said = format!("{:#}", parse("mine.toml", &text).unwrap_err());
         let place = format!("mine.toml:{line}: baseline.like.workload: `sockperf-tcp` does not measure the bandwidth");
         assert!(said.contains(&place) && said.contains("`iperf3-tcp` is judged by"), "{said}");
+    }
+
+    /// Of the link of each of its cells, by a client of the guest's own and by its hypervisor's.
+    #[test]
+    fn a_disk_on_another_host_is_promised_its_part() {
+        let study = named("disk-sla").unwrap();
+        for (guard, by_guest) in [("disk-first", true), ("host-first", false)] {
+            let cells: Vec<_> = study
+                .cells()
+                .into_iter()
+                .filter(|cell| cell.settings.get("guard").is_some_and(|g| g == guard))
+                .collect();
+            assert!(
+                !cells.is_empty() && cells.iter().all(|cell| cell.lead.attachment().is_none() == by_guest),
+                "{guard}"
+            );
+            for cell in cells {
+                let carries = cell.link_rate().unwrap();
+                let contracts = study.guards[guard].contracts(cell.actors().count(), carries).unwrap();
+                assert_eq!(contracts[0].min.map(|min| min.bits() * 10), Some(carries.bits() * 6));
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::allocate::Member;
 use crate::allocate::dba::Measures;
 use crate::control::Allocator;
-use crate::policy::{Class, DEFAULT, Links, Policy, PolicyError};
+use crate::policy::{Class, DEFAULT, HOST, Links, Policy, PolicyError};
 use crate::rate::BitRate;
 
 /// What keeps a policy in force.
@@ -49,7 +49,7 @@ pub struct GuardPolicy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// The class of each actor's interface, in their order; one class is that of all. `default` is an interface that
-    /// the policy does not name.
+    /// the policy does not name; `host` is for packets of the host's own, which go by no interface of an actor.
     pub classes: Vec<String>,
     /// The policy without uplinks and interfaces. `{30%}` in it is that share of the link's rate.
     pub policy: String,
@@ -64,8 +64,8 @@ pub const OPTIONS: [(&str, bool); 2] = [("--algorithm", true), ("--measures", tr
 /// An actor's interface and uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plugged {
-    /// Its name on the host.
-    pub interface: String,
+    /// Its name on the host; `None` where the actor's packets are the host's own.
+    pub interface: Option<String>,
     /// Its uplink on the host.
     pub uplink: String,
     /// Rate of the link.
@@ -80,6 +80,10 @@ pub enum GuardError {
     Actors { classes: usize, actors: usize },
     #[error("the actors' links have different rates")]
     Rates,
+    #[error("class {0} is for an interface, and the packets of an actor's disk are the host's own: give it class host")]
+    HostsOwn(String),
+    #[error("class host is for packets of the host's own, and {0} is an actor's interface: give it another class")]
+    Interface(String),
     #[error("`{word}` is not among the options that a study may set: {}", OPTIONS.map(|(name, _)| name).join(", "))]
     UnknownOption { word: String },
     #[error("plain HTB (by = \"tc\") takes no options: leave them out")]
@@ -114,6 +118,11 @@ impl GuardPolicy {
         self.class_at(place) == Some(DEFAULT)
     }
 
+    /// Whether the policy names the interface of the actor at this place.
+    pub fn names(&self, place: usize) -> bool {
+        !matches!(self.class_at(place), Some(DEFAULT | HOST))
+    }
+
     /// The class of each of so many actors, on a link of this rate.
     ///
     /// # Errors
@@ -128,12 +137,13 @@ impl GuardPolicy {
         if self.by == KeptBy::Tc {
             return Some(Class::named(DEFAULT).member(carries));
         }
-        Some(self.policy_of(actors, carries).ok()?.classes.get(crate::policy::HOST)?.member(carries))
+        Some(self.policy_of(actors, carries).ok()?.classes.get(HOST)?.member(carries))
     }
 
     /// The policy for so many made-up actors.
     fn policy_of(&self, actors: usize, carries: BitRate) -> Result<Policy, GuardError> {
-        let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), carries };
+        let interface = |i| (self.class_at(i) != Some(HOST)).then(|| format!("port{i}"));
+        let plugged = |i| Plugged { interface: interface(i), uplink: "uplink".into(), carries };
         let text = self.whole(&(0..actors).map(plugged).collect::<Vec<_>>())?;
         Ok(Policy::read(&[("policy", &text)], &Links::default())?.policy)
     }
@@ -159,10 +169,17 @@ impl GuardPolicy {
             }
         }
         for (place, Plugged { interface, uplink, .. }) in actors.iter().enumerate() {
-            let Some(class) = self.class_at(place).filter(|class| *class != DEFAULT) else { continue };
-            text += &format!(
-                "\n[[interface]]\nmatch = {{ name = \"{interface}\" }}\nclass = \"{class}\"\nuplink = \"{uplink}\"\n"
-            );
+            match (self.class_at(place), interface) {
+                (Some(HOST), Some(interface)) => return Err(GuardError::Interface(interface.clone())),
+                (Some(HOST), None) | (Some(DEFAULT), Some(_)) | (None, _) => {}
+                (Some(class), None) => return Err(GuardError::HostsOwn(class.to_owned())),
+                (Some(class), Some(interface)) => {
+                    text += &format!(
+                        "\n[[interface]]\nmatch = {{ name = \"{interface}\" }}\nclass = \"{class}\"\nuplink = \
+                         \"{uplink}\"\n"
+                    );
+                }
+            }
         }
         Policy::read(&[("policy", &text)], &Links::default())?;
         Ok(text)
@@ -247,7 +264,7 @@ mod tests {
     }
 
     fn plugged(interface: &str, carries: BitRate) -> Plugged {
-        Plugged { interface: interface.into(), uplink: "wire".into(), carries }
+        Plugged { interface: Some(interface.into()), uplink: "wire".into(), carries }
     }
 
     #[test]
@@ -286,6 +303,21 @@ mod tests {
         assert!(unmatched.is_unmatched(1) && !unmatched.is_unmatched(0));
         assert_eq!(unmatched.host(2, 100 * M).unwrap().min, 2 * M);
         unmatched.check().unwrap();
+    }
+
+    #[test]
+    fn an_actor_whose_packets_are_the_hosts_own_has_its_class() {
+        let policy = "[class.host]\nmin = \"{60%}\"\n[class.b]\nmax = \"{50%}\"\n";
+        let own = GuardPolicy { classes: vec!["host".into(), "b".into()], policy: policy.into(), ..guard() };
+        own.check().unwrap();
+        assert!(own.names(1) && !own.names(0));
+        let disk = Plugged { interface: None, ..plugged("", 100 * M) };
+        let text = own.whole(&[disk.clone(), plugged("tap1", 100 * M)]).unwrap();
+        assert!(text.contains("tap1") && text.matches("[[interface]]").count() == 1, "{text}");
+        assert_eq!(own.contracts(2, 100 * M).unwrap()[0].min, Some(60 * M));
+        let refused = |of: &GuardPolicy, first: Plugged| of.whole(&[first, plugged("tap1", 100 * M)]).unwrap_err();
+        assert_eq!(refused(&own, plugged("tap0", 100 * M)), GuardError::Interface("tap0".into()));
+        assert_eq!(refused(&guard(), disk), GuardError::HostsOwn("a".into()));
     }
 
     #[test]

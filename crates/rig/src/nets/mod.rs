@@ -152,15 +152,16 @@ pub fn beside(node: &dyn Node, host: &Namespace) -> Result<NetPath> {
     Ok(path)
 }
 
-/// The addresses of guests on the bridge before another host begin here, those of its network's ends are below.
+/// The addresses of actors on the bridge before another host begin here, those of its network's ends are below.
 const FIRST_GUEST: u8 = 10;
 const MOST_GUESTS: u8 = u8::MAX - FIRST_GUEST;
 
-/// Plugs a guest into the bridge before another host ([`beside`]): the path of this number, and the `nth` there, from 0.
+/// Makes the path of an actor that is one of those on the bridge before another host ([`beside`]), the `nth` there, from 0:
+/// they share its uplink.
 ///
 /// # Errors
 /// What could not be built.
-pub fn plug_in(node: &dyn Node, host: &Namespace, link: &NetPath, (number, nth): (u8, usize)) -> Result<NetPath> {
+pub fn join(ctx: &NetCtx<'_>, link: &NetPath, nth: usize) -> Result<NetPath> {
     let no_room = || Error::NoRoom { most: MOST_GUESTS };
     let nth = u8::try_from(nth).ok().filter(|nth| *nth < MOST_GUESTS).ok_or_else(no_room)?;
     let here = link.peers.get(HOST).ok_or_else(no_room)?;
@@ -169,19 +170,26 @@ pub fn plug_in(node: &dyn Node, host: &Namespace, link: &NetPath, (number, nth):
     let [host_end, actor, remote, neighbour] =
         [1, FIRST_GUEST + nth, 3, 4].map(|last| Ipv4Addr::new(first, second, third, last));
     let addresses = Addresses { host: host_end, actor, remote, neighbour, prefix: 24 };
-    let nodes = &Nodes::default();
-    let ctx = NetCtx { node, host, number, guest: Some(1), actor: None, first: None, nodes };
-    let mut path = bridge::plugged(&ctx, &here.interface, addresses)?;
+    let mut path = bridge::plugged(ctx, &here.interface, addresses)?;
     path.peers = link.peers.clone();
     path.uplink = link.uplink.clone();
-    if let Some(plug) = &mut path.plug {
-        host.ip(node, &[&format!("link set {} mtu {LINK_MTU}", plug.tap)])?;
-        plug.mtu = Some(LINK_MTU);
-    }
     // The ports of the bridge before it.
     let bridge = link.between.len().saturating_sub(1);
     path.between.splice(0..0, link.between[..bridge].iter().cloned());
     path.between.extend(link.between[bridge..].iter().cloned());
+    Ok(path)
+}
+
+/// The same for a guest that reaches the other host's disk by itself: its card takes what the link does.
+///
+/// # Errors
+/// What could not be built.
+pub fn plug_in(ctx: &NetCtx<'_>, link: &NetPath, nth: usize) -> Result<NetPath> {
+    let mut path = join(ctx, link, nth)?;
+    if let Some(plug) = &mut path.plug {
+        ctx.host.ip(ctx.node, &[&format!("link set {} mtu {LINK_MTU}", plug.tap)])?;
+        plug.mtu = Some(LINK_MTU);
+    }
     Ok(path)
 }
 

@@ -1,5 +1,5 @@
 //! One bridge and one uplink to another host for all actors: what guests of a host have, who compete for its wire and
-//! send to each other.
+//! send to each other. Where another host serves a disk of the run, the link to that is it ([`super::join`]).
 
 use std::collections::BTreeMap;
 

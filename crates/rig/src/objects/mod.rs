@@ -237,13 +237,8 @@ pub trait Store: Sync {
     /// Forces an object to the disk, where that is not the server's own matter; whether it did.
     fn sync(&self, key: &str) -> Result<bool>;
     /// Bytes of an object, in order; all of them, or an error. With an ETag only those of the object that has it.
-    fn range(
-        &self,
-        key: &str,
-        span: Span,
-        etag: Option<&str>,
-        sink: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()>;
+    fn range(&self, key: &str, span: Span, etag: Option<&str>, sink: &mut dyn FnMut(&[u8]) -> Result<()>)
+    -> Result<()>;
 }
 
 /// A part that is about to be sent.

@@ -43,7 +43,8 @@ pub(super) fn put(policy: &GuardPolicy, on: &Where<'_>, undos: &mut Undos) -> Re
     if policy.is_unmatched(place) {
         return Ok(found);
     }
-    let address = on.end.address().ok_or_else(|| Error::Refused("the actor was given no address".into()))?;
+    let none = "plain HTB tells actors apart by their addresses, and a disk has none: use another policy";
+    let address = on.end.address().ok_or_else(|| Error::Refused(none.into()))?;
     let (from, to) = (format!("{address}/32"), format!("1:{:x}", FIRST + place));
     let filter = ["filter", "add", "dev", device, "parent", "1:", "protocol", "ip", "prio", "1", "u32"];
     uplink.tell("tc", &[&filter[..], &["match", "ip", "src", &from, "flowid", &to]].concat())?;

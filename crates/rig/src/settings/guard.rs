@@ -2,6 +2,9 @@
 //! namespace that plays the host. It has a state directory, a socket and a bpffs of its own, so that a guard of the
 //! host and this one know nothing of each other, and nothing of it outlives it.
 //!
+//! A disk that a guest reaches over the link by itself has its guest's interface there, as a path has. Where the
+//! hypervisor is its client, its packets are the host's own: the class `host`.
+//!
 //! What the uplink carries is what the setting `rate` has made of it. That queue the guard replaces (`--takeover`) and puts
 //! back at the end. A policy with `by = "tc"` is put by tc(8) once, as by hand ([`super::by_hand`]).
 
@@ -59,7 +62,10 @@ impl Setting for Guard {
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         let Subject::Path { network, peer, co_sender, .. } = &actor.subject else {
-            return Fit::Nothing("it is for actors that share an uplink, and none uses one: leave it out".into());
+            // Of a disk over the link its guest's interface, or the host's own packets, where its hypervisor is the client.
+            let nothing =
+                || Fit::Nothing("it is for actors that share an uplink, and none uses one: leave it out".into());
+            return if is_linked(actor) { Fit::Sets } else { nothing() };
         };
         // The host itself sends by no interface of a guest's.
         if co_sender.as_ref().is_some_and(|end| end != nets::HOST) {
@@ -88,7 +94,7 @@ impl Setting for Guard {
         }
         let plugged: Vec<Plugged> = all.iter().map(|ports| plugged(ports)).collect::<Result<_>>()?;
         let text = policy.whole(&plugged).map_err(|why| Error::Refused(why.to_string()))?;
-        let (here, _) = ends(on.ports)?;
+        let (_, here) = ends(on.ports)?;
         let (dir, scratch) = directory(on)?;
         let file = dir.join("policy.toml");
         let (mut made, _) = on.journal.scratch_file(&file)?;
@@ -101,8 +107,8 @@ impl Setting for Guard {
         ];
         let process = here.node.spawn(&guard.in_own_mounts(&told.concat()))?;
         let mut guard = Running { process: Some(process), ..guard };
-        let named = plugged.iter().enumerate().filter(|(place, _)| !policy.is_unmatched(*place));
-        let names: Vec<&str> = named.map(|(_, p)| p.interface.as_str()).collect();
+        let named = plugged.iter().enumerate().filter(|(place, _)| policy.names(*place));
+        let names: Vec<&str> = named.filter_map(|(_, p)| p.interface.as_deref()).collect();
         let in_force = guard.wait_until_in_force(&names);
         undos.on_host(move |journal: &Journal| {
             let ended = guard.end();
@@ -232,7 +238,19 @@ fn read_back(status: &Value, interfaces: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::cell::{Aio, Attachment, Cache, Cell};
+
     use super::*;
+
+    #[test]
+    fn a_disk_over_a_link_has_a_class() {
+        let fits = |target: &str, attachment: Option<Attachment>| {
+            Guard.fits("exact", &Cell::on("qemu", target, attachment, "seq-write").lead)
+        };
+        let driver = Some(Attachment::new("virtio-blk", Cache::None, Aio::Threads));
+        assert_eq!((fits("nbd", None), fits("iscsi", driver.clone())), (Fit::Sets, Fit::Sets));
+        assert!(matches!(fits("sparse", driver), Fit::Nothing(why) if why.contains("none uses one")));
+    }
 
     #[test]
     fn what_is_in_force_is_read_of_all() {

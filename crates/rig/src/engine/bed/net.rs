@@ -54,10 +54,40 @@ fn over_link(cells: &[Cell]) -> BTreeSet<&str> {
 }
 
 /// Why the paths of these cells cannot all be built.
-pub fn too_many(cells: &[Cell]) -> Option<String> {
+pub fn unbuildable(cells: &[Cell]) -> Option<String> {
+    too_many(cells).or_else(|| not_one_network(cells))
+}
+
+fn too_many(cells: &[Cell]) -> Option<String> {
     let count = keys(cells).len() + over_link(cells).len();
     (count > MOST_PATHS)
         .then(|| format!("its cells work over {count} paths, and a run has {MOST_PATHS} at most: split the study"))
+}
+
+/// Why the network that actors share cannot be one with the link to what serves a disk of these cells.
+fn not_one_network(cells: &[Cell]) -> Option<String> {
+    let actors: Vec<Actor> = cells.iter().flat_map(Cell::with_neighbours).collect();
+    let shares = |actor: &&Actor| matches!(&actor.subject, Subject::Path { network, .. } if is_shared(network));
+    let (sharing, served) = (actors.iter().filter(shares), over_link(cells));
+    if served.is_empty() || sharing.clone().next().is_none() {
+        return None;
+    }
+    if served.len() > 1 {
+        let names = served.into_iter().collect::<Vec<_>>().join(", ");
+        return Some(format!("actors share the link to a disk's server, and {names} have one each: split the study"));
+    }
+    let ends = |actor: &Actor| match &actor.subject {
+        Subject::Path { peer, .. } => peer == nets::NEIGHBOUR || actor.co_sender() == Some(nets::NEIGHBOUR),
+        _ => false,
+    };
+    if sharing.clone().any(ends) {
+        return Some("there is no end neighbour on the link to a disk's server: use remote or host".to_owned());
+    }
+    let by_itself = |side: &Side| actors.iter().any(|actor| actor.side == *side && own_client::of(actor).is_some());
+    let both = sharing.map(|actor| &actor.side).find(|side| by_itself(side))?;
+    Some(format!(
+        "{both} would have two cards on one network, for its disk and for its path: let another guest have one (nth = 2)"
+    ))
 }
 
 /// The namespace that plays the host; `None` where no cell works over a path or needs another host.
@@ -85,21 +115,18 @@ impl Paths {
         let mut all: BTreeMap<PathKey, NetPath> = BTreeMap::new();
         // A container has one network, whatever paths lead there.
         let mut inner: BTreeMap<Side, Arc<Namespace>> = BTreeMap::new();
+        // The link that a path is joined to: that to what serves a target. A network that all share is one with it.
+        let link_of = |key: &PathKey| match targets.get(&key.network) {
+            Some(target) => target.link(),
+            None if is_shared(&key.network) => targets.values().find_map(|target| target.link()),
+            None => None,
+        };
         for (number, key) in keys(cells).into_iter().enumerate() {
             let host = host.as_deref().context("no namespace plays the host")?;
             let number = u8::try_from(number).with_context(|| format!("a run has {MOST_PATHS} paths at most"))?;
-            if let Some(link) = targets.get(&key.network).and_then(|target| target.link()) {
-                let nth = all.keys().filter(|other| other.network == key.network).count();
-                let path = nets::plug_in(node, host, link, (number, nth));
-                let failed = || format!("{} cannot be plugged in before the server of {}", key.side, key.network);
-                let path = path.with_context(failed)?;
-                all.insert(key, path);
-                continue;
-            }
-            let network = nets::find(&key.network).with_context(|| format!("no network {}", key.network))?;
             let guest = key.nic.as_ref().map(|nic| nic.queues.unwrap_or(1));
             let of_same = || all.iter().find(|(other, _)| other.network == key.network).map(|(_, path)| path);
-            let first = if network.is_shared() { of_same() } else { None };
+            let first = if is_shared(&key.network) { of_same() } else { None };
             let actor = match (guest, key.side.is_native()) {
                 (None, false) => match inner.get(&key.side) {
                     Some(namespace) => Some(Arc::clone(namespace)),
@@ -112,7 +139,16 @@ impl Paths {
                 _ => None,
             };
             let ctx = NetCtx { node, host, number, guest, actor: actor.as_ref(), first, nodes };
-            let path = network.build(&ctx).with_context(|| format!("cannot build a path of {}", key.network))?;
+            let is_on =
+                |other: &PathKey, link: &NetPath| link_of(other).is_some_and(|theirs| std::ptr::eq(theirs, link));
+            let path = match (link_of(&key), nets::find(&key.network)) {
+                (Some(link), network) => {
+                    let nth = all.keys().filter(|other| is_on(other, link)).count();
+                    if network.is_some() { nets::join(&ctx, link, nth) } else { nets::plug_in(&ctx, link, nth) }
+                }
+                (None, network) => network.with_context(|| format!("no network {}", key.network))?.build(&ctx),
+            };
+            let path = path.with_context(|| format!("cannot build a path of {} for {}", key.network, key.side))?;
             all.insert(key, path);
         }
         Ok(Self { host, all })
@@ -210,6 +246,7 @@ pub fn turn_to(guest: &dyn Node, rivals: &[Rival], actor: &Actor) -> nets::Resul
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use vmio_model::cell::{Aio, Attachment, Cache};
     use vmio_model::study::Study;
     use vmio_node::fake::{Fake, says};
 
@@ -228,6 +265,31 @@ mod tests {
         assert!(too_many(&cells).is_some_and(|why| why.contains("257 paths") && why.contains("256 at most")));
     }
 
+    #[test]
+    fn the_network_that_actors_share_is_the_link_to_one_server() {
+        let disk = |nth: u32, target: &str| {
+            let mut cell = Cell::on("qemu", target, None, "seq-write");
+            cell.lead.side.nth = nth;
+            cell
+        };
+        let path = |nth: u32, network: &str, peer: &str| {
+            let subject = Subject::path(network, peer, Some(Nic::new("virtio-net")));
+            Cell::of(Side { nth, ..Side::of("qemu") }, subject, "iperf3-tcp")
+        };
+        let said = |cells: &[Cell]| not_one_network(cells).unwrap_or_default();
+        assert_eq!(said(&[disk(0, "nbd"), path(1, "shared", "remote"), path(1, "uplink", "remote")]), "");
+        assert_eq!(said(&[disk(0, "nbd"), disk(0, "iscsi"), path(0, "uplink", "remote")]), "", "networks of their own");
+        assert_eq!(said(&[path(0, "shared", "neighbour")]), "", "no disk");
+        let two = said(&[disk(0, "nbd"), disk(0, "iscsi"), path(1, "shared", "host")]);
+        assert!(two.contains("iscsi, nbd have one each"), "{two}");
+        assert!(said(&[disk(0, "nbd"), path(1, "shared", "neighbour")]).contains("no end neighbour"));
+        let cards = said(&[disk(0, "nbd"), path(0, "shared", "remote")]);
+        assert!(cards.starts_with("qemu would have two cards on one network"), "{cards}");
+        let driver = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
+        let by_host = Cell::on("qemu", "nbd", Some(driver), "seq-write");
+        assert_eq!(unbuildable(&[by_host, path(0, "shared", "remote")]), None, "its hypervisor has no card");
+    }
+
     /// All guests of a run are there at once, and those on `shared` lie on one bridge.
     #[test]
     fn no_two_devices_of_a_run_have_one_hardware_address() {
@@ -237,6 +299,7 @@ mod tests {
             let text = std::fs::read_to_string(&file).unwrap();
             let study = Study::parse(&file.display().to_string(), &text, &crate::names()).unwrap();
             let cells = study.cells();
+            assert_eq!(not_one_network(&cells), None, "{}", file.display());
             let numbered = (0..=u8::MAX).zip(keys(&cells)).map(|(number, key)| {
                 let (tap, address) = (format!("tap{number}"), [198, 19, 1, number].into());
                 let plug =

@@ -297,7 +297,7 @@ impl Planned {
             let what = format!("nothing can be measured here: {why}");
             return Err(Failure::new(Exit::Precondition, what).help(help).into());
         }
-        match net::too_many(&self.runnable()) {
+        match net::unbuildable(&self.runnable()) {
             Some(why) => Err(Failure::new(Exit::Precondition, why).into()),
             None => Ok(()),
         }
