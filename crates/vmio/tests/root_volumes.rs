@@ -66,6 +66,32 @@ fn write(qmp: &mut Qmp, disk: &str, (mib, byte): (usize, u8), pool: &Path) {
 
 #[test]
 #[ignore = "root"]
+fn a_volume_grows_while_a_guest_has_it() {
+    if find_program(&Local::new(), "qemu-nbd").is_none() {
+        return skip("no qemu-nbd here: apt install qemu-utils");
+    }
+    let state = StateDir::new();
+    let monitors = vmio_testbed::scratch();
+    let pool = state.path().join("volumes");
+    volume(&state, &["create", "data", "4MiB"]).with(0);
+    let (_guest, mut qmp) = guest(monitors.path(), "volgrow");
+    let mut serving = serve(&state);
+    let disk = attach(&state, "volgrow");
+    write(&mut qmp, &disk, (3, 7), &pool);
+    volume(&state, &["resize", "data", "8MiB"]).with(0).says(&["resized data 8 MiB, attached to volgrow"]);
+    // Behind the end that it had.
+    write(&mut qmp, &disk, (6, 9), &pool);
+    let bytes = fs::read(pool.join("data.raw")).unwrap();
+    let every: Vec<u8> = bytes.iter().step_by(1 << 20).copied().collect();
+    assert_eq!(every, [0, 0, 0, 7, 0, 0, 9, 0]);
+    volume(&state, &["detach", "data"]).with(0);
+    signal(serving.pid(), Signal::TERM);
+    assert!(serving.0.wait().unwrap().success());
+    state.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
 fn what_a_guest_flushed_outlives_its_server_and_one_guest_has_a_volume() {
     if find_program(&Local::new(), "qemu-nbd").is_none() {
         return skip("no qemu-nbd here: apt install qemu-utils");

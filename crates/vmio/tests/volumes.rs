@@ -60,3 +60,16 @@ fn what_would_lose_data_or_lead_elsewhere_is_refused() {
     fs::set_permissions(&pool, fs::Permissions::from_mode(0o755)).unwrap();
     volume(&state, &["list"]).with(3).says(&["others may use it; help: chmod 700 it"]);
 }
+
+/// What the page has people paste, as they paste it.
+#[test]
+fn the_policy_of_a_pool_is_one() {
+    let state = StateDir::new();
+    let page = include_str!("../../../docs/volumes.md");
+    let policy = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let file = state.path().join("guard.toml");
+    fs::write(&file, policy).unwrap();
+    let guard = |verb: &str| state.vmio(&["guard", verb, "--config", file.to_str().unwrap()]).with(0);
+    guard("check").says(&["1 interface named"]);
+    guard("plan").says(&["netns:volumes"]);
+}

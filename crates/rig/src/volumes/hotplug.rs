@@ -14,7 +14,7 @@ use vmio_node::qmp::Qmp;
 
 use super::attachment::{Attachment, Holder};
 use super::server::is_served;
-use super::{Error, Name, Pool, Result};
+use super::{Error, Name, Pool, Result, Volume};
 
 /// How long the server of a volume may take to start.
 const START: Duration = Duration::from_secs(10);
@@ -24,6 +24,8 @@ const GREETED: Duration = Duration::from_millis(200);
 const LET_GO: Duration = Duration::from_secs(20);
 /// How long QEMU may use a node after its device is gone.
 const IN_USE: Duration = Duration::from_secs(5);
+/// How long QEMU may take to connect to the server that has the new size of a volume.
+const SEEN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 /// How long a guest's requests wait for a server that has ended, in seconds. Then they fail.
 const RECONNECT: u64 = 60;
@@ -142,6 +144,27 @@ pub fn detach(
     pool.release(name, attachment)
 }
 
+/// Makes a volume larger that a guest has, which then sees the new size.
+///
+/// # Errors
+/// As [`Pool::resize`], or nobody serves the pool; [`Error::Unseen`] where only the guest has not followed.
+pub fn resize(
+    node: &dyn Node,
+    pool: &Pool,
+    name: &Name,
+    attachment: &Attachment,
+    guest: &Running,
+    bytes: u64,
+) -> Result<Volume> {
+    needs_server(pool)?;
+    let (mut qmp, socket) = (guest.open(node)?, pool.socket(attachment)?);
+    let volume = pool.grow_attached(name, attachment, bytes)?;
+    let seen = answers(&socket, name).and_then(|()| show_size(&mut qmp, &attachment.id(), bytes));
+    let unseen = |why| Error::Unseen { name: name.clone(), guest: guest.name.clone(), why: Box::new(why) };
+    seen.map_err(unseen)?;
+    Ok(volume)
+}
+
 fn needs_server(pool: &Pool) -> Result<()> {
     if is_served(pool)? { Ok(()) } else { Err(Error::NotServed { path: pool.path.clone() }) }
 }
@@ -240,6 +263,27 @@ fn unplug(qmp: &mut Qmp, name: &Name, attachment: &Attachment) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Has QEMU take the new size of a volume and tell its guest. Its client of NBD learns a size when it connects, and
+/// connects again at the first request that finds its server gone (QEMU's block/nbd.c).
+fn show_size(qmp: &mut Qmp, id: &str, bytes: u64) -> Result<()> {
+    // One that is attached later finds the new size at once.
+    if !has_node(qmp, id)? {
+        return Ok(());
+    }
+    let request = json!({"command-line": format!("qemu-io {id} \"read 0 512\"")});
+    let until = Instant::now() + SEEN;
+    loop {
+        // Where it fails so does what follows.
+        let _ = qmp.execute("human-monitor-command", request.clone());
+        match qmp.execute("block_resize", json!({"node-name": id, "size": bytes})) {
+            Ok(_) => return Ok(()),
+            Err(why) if Instant::now() >= until => return Err(why.into()),
+            // It still has its earlier server.
+            Err(_) => sleep(POLL),
+        }
+    }
 }
 
 /// Whether QEMU certainly has nothing of it.

@@ -23,6 +23,11 @@ struct Qemu {
     changes: Vec<String>,
     /// It has no place for a device.
     is_full: bool,
+    /// Requests that it was told to make, and how many it takes until it has found the next server.
+    requests: u32,
+    finds_at: u32,
+    /// The size that it showed its guest.
+    bytes: u64,
 }
 
 impl Qemu {
@@ -35,12 +40,20 @@ impl Qemu {
         }
         let all =
             |names: &BTreeSet<String>, key: &str| -> Value { names.iter().map(|name| json!({ key: name })).collect() };
+        let refused = |why: &str| json!({"error": {"class": "GenericError", "desc": why}, "id": question["id"]});
         let answer = match command {
             "query-named-block-nodes" => all(&self.nodes, "node-name"),
             "qom-list" => all(&self.devices, "name"),
             "blockdev-add" => json!(self.nodes.insert(named("node-name"))),
-            "device_add" if self.is_full => {
-                return json!({"error": {"class": "GenericError", "desc": "no slot"}, "id": question["id"]});
+            "device_add" if self.is_full => return refused("no slot"),
+            "human-monitor-command" => {
+                self.requests += 1;
+                json!("")
+            }
+            "block_resize" if self.requests < self.finds_at => return refused("Cannot grow NBD nodes"),
+            "block_resize" => {
+                self.bytes = arguments["size"].as_u64().unwrap();
+                json!({})
             }
             "device_add" => json!(self.devices.insert(named("id"))),
             "device_del" => json!(self.devices.remove(&named("id"))),
@@ -170,6 +183,35 @@ fn what_a_guest_refuses_is_attached_to_nobody() {
     assert!(qemu.lock().unwrap().nodes.is_empty() && pool.attached().unwrap().is_empty());
     let stranger = Running { pid: 1, ..guest };
     assert!(matches!(attach(&local, &pool, &data, &stranger, PLAIN), Err(Error::NotItsMonitor { .. })));
+}
+
+#[test]
+fn a_guest_sees_the_new_size_as_soon_as_its_server_has_it() {
+    let (dir, pool) = pool();
+    let (data, local) = (name("data"), Local::new());
+    pool.create(&data, 4096).unwrap();
+    let (guest, qemu) = guest(&dir.path().join("m"));
+    let claimed = pool.claim(&data, &Holder::of("web1", std::process::id()).unwrap()).unwrap();
+    let grow = |bytes| resize(&local, &pool, &data, &claimed, &guest, bytes);
+    assert!(matches!(grow(8192), Err(Error::NotServed { .. })));
+    let _served = serving(dir.path());
+    greet(&pool.socket(&claimed).unwrap());
+    // As after an attachment that was cut off: the guest has no disk that could show a size.
+    assert_eq!(grow(8192).unwrap().bytes, 8192);
+    assert_eq!(qemu.lock().unwrap().bytes, 0);
+    attach(&local, &pool, &data, &guest, PLAIN).unwrap();
+    qemu.lock().unwrap().finds_at = 3;
+    assert_eq!(grow(12288).unwrap(), Volume { name: data.clone(), bytes: 12288 });
+    let told = |qemu: &Qemu| (qemu.requests, qemu.bytes);
+    assert_eq!(told(&qemu.lock().unwrap()), (3, 12288));
+    assert!(matches!(grow(4096), Err(Error::Smaller { bytes: 12288, .. })));
+    assert!(matches!(grow(12289), Err(Error::Size(12289))));
+    // As after a command that was ended before it told the guest.
+    assert_eq!(grow(12288).unwrap().bytes, 12288);
+    assert_eq!(told(&qemu.lock().unwrap()), (4, 12288));
+    pool.release(&data, &claimed).unwrap();
+    assert!(matches!(grow(16384), Err(Error::Detached(_))));
+    assert_eq!(pool.list().unwrap()[0].bytes, 12288);
 }
 
 #[test]

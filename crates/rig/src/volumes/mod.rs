@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 pub use attachment::{Attachment, Holder, State};
-pub use hotplug::{Driver, Running, attach, check, detach, serial};
+pub use hotplug::{Driver, Running, attach, check, detach, resize, serial};
 pub use server::{Event, Server};
 
 /// Bits of a mode that let others in.
@@ -69,6 +69,8 @@ pub enum Error {
              guest, and detach it again"
     )]
     Kept { name: Name, guest: String, seconds: u64 },
+    #[error("volume {name} has its new size, but guest {guest} does not see it yet: {why}; help: repeat the command")]
+    Unseen { name: Name, guest: String, why: Box<Error> },
     #[error("guest {guest} has ended")]
     Ended { guest: String },
     #[error("another process listens on the path of the monitor of guest {guest}")]

@@ -46,6 +46,8 @@ struct Export {
     attachment: Attachment,
     socket: PathBuf,
     process: Option<Box<dyn Process>>,
+    /// Size of the volume when its server was started: the server goes on with it.
+    bytes: u64,
     tried: Option<Instant>,
     wait: Duration,
 }
@@ -126,7 +128,8 @@ impl<'a> Server<'a> {
                 Entry::Occupied(there) => there.into_mut(),
                 Entry::Vacant(free) => {
                     let socket = self.pool.socket(&attachment)?;
-                    free.insert(Export { attachment, socket, process: None, tried: None, wait: Duration::ZERO })
+                    let (bytes, wait) = (0, Duration::ZERO);
+                    free.insert(Export { attachment, socket, process: None, bytes, tried: None, wait })
                 }
             };
             match export.advance(self.node, self.pool, &self.program, &name) {
@@ -142,6 +145,11 @@ impl<'a> Server<'a> {
 impl Export {
     /// Starts the server where none runs and it is time to; whether it did. An error is why none runs.
     fn advance(&mut self, node: &dyn Node, pool: &Pool, program: &Path, name: &Name) -> Result<bool, String> {
+        // What its guest asks for waits for the next one.
+        if self.process.is_some() && pool.volume(name).is_ok_and(|(_, bytes)| bytes != self.bytes) {
+            self.end();
+            (self.tried, self.wait) = (None, Duration::ZERO);
+        }
         if let Some(process) = &mut self.process {
             let Some(output) = process.try_wait().map_err(|e| e.to_string())? else { return Ok(false) };
             self.process = None;
@@ -158,23 +166,31 @@ impl Export {
             return Ok(false);
         }
         self.tried = Some(Instant::now());
-        let started = pool.unlocked(name).map_err(|why| why.to_string()).and_then(|unlocked| {
+        let started = pool.unlocked(name).map_err(|why| why.to_string()).and_then(|(unlocked, bytes)| {
             // Now it is the server's to lock.
             drop(unlocked);
             let command = Exec { keep_bytes: KEPT_BYTES, ..Exec::new(program.display().to_string()) };
             let file = pool.path.join(name.file());
             let args = arguments(&self.attachment.export, &self.socket.to_string_lossy(), &file.to_string_lossy());
-            node.spawn(&command.args(args)).map_err(|e| e.to_string())
+            node.spawn(&command.args(args)).map(|process| (process, bytes)).map_err(|e| e.to_string())
         });
         match started {
-            Ok(process) => {
-                self.process = Some(process);
+            Ok((process, bytes)) => {
+                (self.process, self.bytes) = (Some(process), bytes);
                 Ok(true)
             }
             Err(why) => {
                 self.wait = next(self.wait);
                 Err(why)
             }
+        }
+    }
+
+    /// Ends the server, if one runs, when it has written all that it was sent.
+    fn end(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.terminate();
+            let _ = process.wait(Some(END));
         }
     }
 }
@@ -201,10 +217,7 @@ fn arguments(export: &str, socket: &str, file: &str) -> [String; 8] {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        if let Some(process) = &mut self.process {
-            let _ = process.terminate();
-            let _ = process.wait(Some(END));
-        }
+        self.end();
         let _ = std::fs::remove_file(&self.socket);
     }
 }
@@ -253,6 +266,24 @@ mod tests {
         pool.release(&data, &claimed).unwrap();
         assert_eq!(server.tick().unwrap()[0].to_string(), "volume data is no longer served");
         assert!(server.tick().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_volume_that_has_grown_is_served_anew() {
+        let (dir, pool) = pool();
+        let (data, node) = (name("data"), Local::new());
+        pool.create(&data, 4096).unwrap();
+        let attachment = pool.claim(&data, &Holder::of("web1", std::process::id()).unwrap()).unwrap();
+        let process = Some(node.spawn(&Exec::new("sleep").args(["60"])).unwrap());
+        let (socket, claimed) = (pool.socket(&attachment).unwrap(), attachment.clone());
+        let export = Export { attachment, socket, process, bytes: 4096, tried: None, wait: Duration::ZERO };
+        let lock = std::fs::File::open(dir.path()).unwrap().into();
+        let (program, exports) = (PathBuf::from("/bin/sleep"), BTreeMap::from([(data.clone(), export)]));
+        let mut server = Server { node: &node, pool: &pool, program, exports, _lock: lock };
+        assert!(server.tick().unwrap().is_empty(), "the one that runs stays");
+        pool.grow_attached(&data, &claimed, 8192).unwrap();
+        assert_eq!(server.tick().unwrap()[0].to_string(), "volume data is served to web1");
+        assert_eq!(server.exports[&data].bytes, 8192);
     }
 
     #[test]

@@ -68,7 +68,7 @@ enum Verb {
         #[arg(value_name = "NEW")]
         new: Name,
     },
-    /// Make a volume larger that no guest uses
+    /// Make a volume larger; a guest that has it sees its new size
     Resize {
         /// The volume
         #[arg(value_name = "NAME")]
@@ -150,12 +150,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             pool.snapshot(name, new).map_err(failed)?;
             changed("made", new, &pool, &dir, context)
         }
-        Verb::Resize { name, size } => {
-            let failed = |why| failed(&format!("volume {name} was not resized"), why);
-            let pool = open(&dir)?;
-            pool.resize(name, *size).map_err(failed)?;
-            changed("resized", name, &pool, &dir, context)
-        }
+        Verb::Resize { name, size } => attach::resize(name, *size, &dir, context),
         Verb::Delete { name, yes } => delete(name, *yes, &dir),
     }
 }

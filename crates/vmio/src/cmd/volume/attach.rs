@@ -1,4 +1,4 @@
-//! `vmio volume attach` and `vmio volume detach`: a volume as a disk of a guest that runs.
+//! `vmio volume attach`, `detach` and `resize`: a volume as a disk of a guest that runs.
 
 use std::path::Path;
 
@@ -60,6 +60,23 @@ pub fn detach(name: &Name, dir: &Path, context: &Context) -> Outcome {
     };
     volumes::detach(&local, &pool, name, &attachment, guest.as_ref()).map_err(failed)?;
     changed("detached", name, &pool, dir, context)
+}
+
+/// Makes a volume larger, whether a guest has it or not.
+pub fn resize(name: &Name, bytes: u64, dir: &Path, context: &Context) -> Outcome {
+    let (pool, local) = (open(dir)?, Local::new());
+    let failed = |why| failed(&format!("volume {name} was not resized"), why);
+    match pool.attachment(name).map_err(failed)?.filter(|there| there.holder.state() == State::Runs) {
+        Some(there) => {
+            let guest = of(&there.holder, &local)?;
+            let failed = |why| super::failed(&format!("volume {name} was not resized for its guest"), why);
+            volumes::resize(&local, &pool, name, &there, &guest, bytes).map_err(failed)?;
+        }
+        None => {
+            pool.resize(name, bytes).map_err(failed)?;
+        }
+    }
+    changed("resized", name, &pool, dir, context)
 }
 
 /// The guest that the word names.
