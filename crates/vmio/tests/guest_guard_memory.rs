@@ -216,11 +216,14 @@ fn long_idle_memory_goes_to_who_reads_from_the_hosts_cache_and_back() {
     // Given, and taken back when the giver needs it: its programs run on.
     let mut daemon = host.guard_behind(&small, POLICY);
     course.until("the reader has what the giver had, again", GIVEN, is_given);
+    let given_mib = course.look()[GIVER];
     let inside = guests[GIVER].guest.node();
     let block = system::memory_bytes(inside.reader(), "MemFree").unwrap() - LEFT_BYTES;
     let block = format!("bs={block}");
     let mut hog = inside.spawn(&Exec::new("dd").args(["if=/dev/zero", "of=/dev/null", &block])).unwrap();
-    course.until("each has what it had", BACK, is_undone);
+    // It gets what it needs, which need not be all that it had.
+    let is_back = |has: &[u64; GUESTS.len()]| has[GIVER] > given_mib && has[READER] == OWN_MIB[READER];
+    course.until("the giver has what it needs, by what the reader was given", BACK, is_back);
     assert_eq!(hog.try_wait().unwrap(), None, "the hog runs to the end");
     hog.kill().unwrap();
     assert!(undo() && daemon.0.wait().unwrap().success(), "{}", course.state());
