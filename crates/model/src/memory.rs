@@ -31,6 +31,8 @@ pub use crate::policy::memory::LEAST_BYTES;
 
 /// The most that one move takes or gives, except what a guest gets back. A balloon takes half a second for it.
 pub const STEP_BYTES: u64 = 128 << 20;
+/// A balloon moves pages (virtio 1.2, section 5.5.6): it never gets to a size between.
+pub const PAGE_BYTES: u64 = 4096;
 /// Less is not worth a move.
 pub const LEAST_MOVE_BYTES: u64 = 16 << 20;
 /// The part of the host's memory that stays available, as a divisor.
@@ -152,9 +154,11 @@ impl Held {
         self.aim.map_or(guest.actual_bytes, |(bytes, _)| bytes)
     }
 
-    /// The contract that holds: one that has left the policy gets back what it had.
+    /// The contract that holds, in whole pages: one that has left the policy gets back what it had.
     fn contract(&self, guest: &Guest) -> Contract {
-        guest.contract.unwrap_or(Contract { min_bytes: self.base_bytes, max_bytes: self.base_bytes })
+        let own = guest.contract.unwrap_or(Contract { min_bytes: self.base_bytes, max_bytes: self.base_bytes });
+        let max_bytes = own.max_bytes - own.max_bytes % PAGE_BYTES;
+        Contract { min_bytes: own.min_bytes.next_multiple_of(PAGE_BYTES), max_bytes }
     }
 
     fn is_over(since: Option<Duration>, now: Duration) -> bool {
@@ -174,9 +178,10 @@ impl Moves {
         self.all.insert(name.to_owned(), planned);
     }
 
-    /// Takes so much of what the host can give, or what is left of it.
+    /// Takes so much of what the host can give, or what is left of it, in whole pages.
     fn take(&mut self, bytes: u64) -> u64 {
-        let taken = bytes.min(self.spare_bytes);
+        let most = bytes.min(self.spare_bytes);
+        let taken = most - most % PAGE_BYTES;
         self.spare_bytes -= taken;
         taken
     }
@@ -242,7 +247,7 @@ impl Balance {
             let now = held.has_bytes(guest);
             let to_bytes = match guest.works_in_bytes() {
                 _ if held.base_bytes >= now => held.base_bytes,
-                Some(works_in) => held.base_bytes.max(works_in).min(now),
+                Some(works_in) => held.base_bytes.max(works_in.next_multiple_of(PAGE_BYTES)).min(now),
                 // Nobody knows what it works in.
                 None => now,
             };
@@ -336,7 +341,8 @@ impl Balance {
             } else {
                 continue;
             };
-            let to = floor.max(LEAST_BYTES).max(guest.actual_bytes.saturating_sub(STEP_BYTES));
+            let least = floor.max(LEAST_BYTES).max(guest.actual_bytes.saturating_sub(STEP_BYTES));
+            let to = least.next_multiple_of(PAGE_BYTES);
             if to.saturating_add(LEAST_MOVE_BYTES) <= guest.actual_bytes {
                 moves.put(name, guest, to, why);
             }

@@ -130,6 +130,11 @@ fn processors_and_memory_are_shown() {
     is_narrow(&out);
     let out = ends(&state, &["plan", "--config", "plain.toml"], 0).out;
     assert!(!out.contains("memory"), "{out}");
+
+    let more = "max = \"600Mbit\"\nmemory_min = \"512MiB\"\nmemory_max = \"2GiB\"\nmemory_move = true\n";
+    let state = with_files(&[("guard.toml", &POLICY.replace("max = \"600Mbit\"\n", more))]);
+    let out = ends(&state, &["check", "--config", "guard.toml"], 0).out;
+    assert!(out.contains("  class gold: memory_min 512 MiB, memory_max 2 GiB, memory_move true\n"), "{out}");
 }
 
 /// What guests may claim to be, and what holds of local traffic and queues.

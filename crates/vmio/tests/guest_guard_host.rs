@@ -147,17 +147,27 @@ impl Host {
 
     /// A guard with this policy, which answers.
     pub fn guard(&self, policy: &str) -> Companion {
+        self.guard_behind(&[], policy)
+    }
+
+    /// The same, started by this command.
+    pub fn guard_behind(&self, before: &[&str], policy: &str) -> Companion {
         let file = self.dir.path().join("guard.toml");
         fs::write(&file, policy).unwrap();
-        let daemon = Companion::start(&mut self.vmio(&["guard", "run", "--config", file.to_str().unwrap()]));
+        let args = ["guard", "run", "--config", file.to_str().unwrap()];
+        let daemon = Companion::start(&mut self.vmio_behind(before, &args));
         poll_until("the daemon answers", || self.status().is_some());
         daemon
     }
 
     pub fn vmio(&self, args: &[&str]) -> Command {
+        self.vmio_behind(&[], args)
+    }
+
+    fn vmio_behind(&self, before: &[&str], args: &[&str]) -> Command {
         let enter = self.host.enter();
         let mut command = Command::new(&enter[0]);
-        command.args(&enter[1..]).arg(env!("CARGO_BIN_EXE_vmio")).args(args);
+        command.args(&enter[1..]).args(before).arg(env!("CARGO_BIN_EXE_vmio")).args(args);
         command.env("VMIO_STATE", self.dir.path().join("state"));
         command
     }
@@ -226,11 +236,15 @@ impl Host {
     }
 
     pub fn boot(&self, number: usize) -> Box<dyn Guest> {
-        let (name, _) = GUESTS[number];
+        self.boot_as(number, GuestSpec::of(GUESTS[number].0, 1, 128))
+    }
+
+    /// That guest, but for its network device as it is said.
+    pub fn boot_as(&self, number: usize, spec: GuestSpec) -> Box<dyn Guest> {
         let tap = format!("tap{number}");
         let mac = mac(number);
         let nic = NicSpec { nic: Nic::new("virtio-net"), tap: tap.clone(), mac: mac.clone() };
-        let spec = GuestSpec { nics: vec![nic], ..GuestSpec::of(name, 1, 128) };
+        let spec = GuestSpec { nics: vec![nic], ..spec };
         let ctx = LaunchCtx {
             // Before what else the machine has to do: whether a guest sends what it wants is not what is tried.
             enter: [self.host.enter(), ["nice", "-n", "-15"].map(str::to_owned).to_vec()].concat(),

@@ -10,6 +10,7 @@ mod guest_explain;
 mod guest_guard;
 mod guest_guard_host;
 mod guest_guard_hostile;
+mod guest_guard_memory;
 mod guest_images;
 mod guest_lab_guard;
 mod guest_lab_host;

@@ -90,7 +90,6 @@ fn flow(name: &str) -> FlowDocument {
     }
 }
 
-/// One that knows all that there is to know.
 fn memory() -> MemoryDocument {
     MemoryDocument {
         guest: "web1".into(),
@@ -106,6 +105,7 @@ fn memory() -> MemoryDocument {
     }
 }
 
+/// One that knows all that there is to know.
 fn status(members: Vec<MemberDocument>) -> Status {
     Status {
         schema_version: "1.0".into(),

@@ -108,6 +108,7 @@ proptest! {
                 let i = NAMES.iter().position(|name| *name == planned.guest).unwrap();
                 let (guest, Move { from_bytes, to_bytes, why, .. }) = (&guests[&planned.guest], planned);
                 prop_assert_eq!(*from_bytes, guest.actual_bytes);
+                prop_assert!(to_bytes.is_multiple_of(PAGE_BYTES), "{:?}", planned);
                 let Some(own) = guest.contract else {
                     return Err(TestCaseError::fail(format!("{planned:?} of a guest that the policy does not know")));
                 };

@@ -9,6 +9,7 @@ use vmio_guard::manager::document::local_note;
 use vmio_model::policy::delay::{self, DelayTarget};
 use vmio_model::policy::flow::{Flow, FlowMatch};
 use vmio_model::policy::groups::GroupKey;
+use vmio_model::policy::memory::Memory;
 use vmio_model::policy::queueless::{self, NeedsQueues};
 use vmio_model::policy::{Class, DEFAULT, Direction, Entry, Framing, HOST, Policy, excess, units};
 use vmio_model::rate::BitRate;
@@ -70,11 +71,21 @@ fn of_class(name: &str, class: &Class) -> Option<String> {
     let local = class.limit_local.then(|| "local limit".to_owned());
     let above = class.excess.shown();
     let group = GroupKey::ALL.iter().filter_map(|key| Some(format!("{} {}", key.word(), class.group.shown(*key)?)));
+    let memory = class.memory.into_iter().flat_map(of_memory);
     let flow = |flow: &Flow| flow.name.clone() + if flow.excess.drops() { " (excess drop)" } else { "" };
     let flows: Vec<String> = class.flows.iter().map(flow).collect();
     let flows = (!flows.is_empty()).then(|| format!("flow classes {}", flows.join(" ")));
-    let said: Vec<String> = targets.chain(queue).chain(local).chain(above).chain(group).chain(flows).collect();
+    let said = targets.chain(queue).chain(local).chain(above).chain(group).chain(memory).chain(flows);
+    let said: Vec<String> = said.collect();
     (!said.is_empty()).then(|| format!("class {name}: {}", said.join(", ")))
+}
+
+/// What a class says of its guests' balloons.
+fn of_memory(memory: Memory) -> impl Iterator<Item = String> {
+    let min = format!("memory_min {}", units::show_bytes(memory.min_bytes));
+    let max = memory.max_bytes.map(|max| format!("memory_max {}", units::show_bytes(max)));
+    let moves = memory.moves.then(|| "memory_move true".to_owned());
+    [Some(min), max, moves].into_iter().flatten()
 }
 
 /// Targets of a class, and what was chosen for them besides the queue.
@@ -211,6 +222,12 @@ struct ClassSettings<'a> {
     cpu_max_us: Option<u64>,
     /// Limit of the guest's memory; null for no change.
     memory_max_bytes: Option<u64>,
+    /// What the guest's balloon always leaves it; null where its balloon is left alone.
+    memory_min_bytes: Option<u64>,
+    /// The most that its balloon leaves it; null for what it was started with, and without a minimum.
+    balloon_max_bytes: Option<u64>,
+    /// Whether its balloon is moved, and it is not only told what would be moved.
+    memory_move: bool,
 }
 
 /// A flow class: what a packet must have to belong to it is all that is not null.
@@ -312,6 +329,9 @@ impl<'a> Settings<'a> {
             cpu_weight: class.group.cpu_weight,
             cpu_max_us: class.group.cpu_max,
             memory_max_bytes: class.group.memory_max,
+            memory_min_bytes: class.memory.map(|memory| memory.min_bytes),
+            balloon_max_bytes: class.memory.and_then(|memory| memory.max_bytes),
+            memory_move: class.memory.is_some_and(|memory| memory.moves),
         });
         let interfaces = policy.entries.iter().map(|entry| EntrySettings {
             matcher: entry.matcher.label(),

@@ -2,8 +2,8 @@
 //! its driver reports (docs/interop/virtio-balloon-stats.rst), and what the guest read (qapi/block-core.json,
 //! `BlockDeviceStats`).
 //!
-//! The driver reports where somebody has it polled. vmio never turns polling on: that would wake the guest every so
-//! often.
+//! The driver reports where somebody has it polled. Who looks never turns polling on: that would wake the guest every
+//! so often.
 
 use serde_json::Value;
 use vmio_model::facts::{Balloon, Disk, Fact, Guest, GuestMemory};
