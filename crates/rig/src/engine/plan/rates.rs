@@ -16,7 +16,7 @@ use vmio_node::Node;
 use super::PlanOptions;
 use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, Target};
-use crate::workloads::{self, Workload};
+use crate::workloads::{self, DiskWorkload, Workload};
 
 /// The targets that lose their data when a cell writes to them afresh, in this place.
 pub(super) fn refilled(backend: &PlaceBackend, options: &PlanOptions) -> Vec<String> {
@@ -38,8 +38,7 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
         boot_seconds: 4.0,
         fixed_bytes: workloads::ALL
             .iter()
-            .filter(|workload| workload.disk().is_some_and(|d| d.moves_twice_the_memory()))
-            .map(|workload| (workload.traits().name, study.buffered_bytes()))
+            .filter_map(|workload| Some((workload.traits().name, buffered_bytes(study, workload.disk()?)?)))
             .collect(),
         fixed_seconds: workloads::ALL
             .iter()
@@ -58,6 +57,12 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
         metered: false,
         meters: Vec::new(),
     }
+}
+
+/// Bytes of the target for a workload that moves twice the memory, whatever the rate.
+fn buffered_bytes(study: &Study, disk: &dyn DiskWorkload) -> Option<u64> {
+    let needed = disk.bytes_needed(study.buffered_bytes() / 2).min(study.target_bytes());
+    disk.moves_twice_the_memory().then_some(needed)
 }
 
 /// Seconds that a workload takes for itself, or more than the study says since it counts no parts of them.
