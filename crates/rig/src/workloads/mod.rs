@@ -250,6 +250,11 @@ pub fn programs() -> Vec<&'static str> {
     all
 }
 
+/// What each workload takes beside programs, of those that take any: a guest's image takes it from the host.
+pub fn files() -> impl Iterator<Item = &'static [&'static str]> {
+    ALL.iter().map(|workload| workload.files()).filter(|files| !files.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
