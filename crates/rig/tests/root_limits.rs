@@ -201,7 +201,8 @@ fn hadoop_writes_a_file_and_reads_it_back_and_leaves_no_mount() {
         return skip(&unmet.to_string());
     }
     let name = format!("vmio-test-dfsio-{}", std::process::id());
-    let limits = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, memory)).unwrap();
+    // It is told of half of that, so that the file is small; Java needs more.
+    let limits = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, 2 * memory)).unwrap();
     let needed = workload.disk().unwrap().bytes_needed(memory);
     let prepared = targets::find("device").unwrap().prepare(&bed.ctx(needed / MIB)).unwrap();
     let path = prepared.native().to_owned();

@@ -8,6 +8,12 @@ use vmio_node::linux::system;
 
 use crate::workloads;
 
+/// Whether an image of this host's guests carries what a workload takes beside programs: Java and Hadoop's jars.
+pub fn has_beside(reader: &dyn Reader) -> bool {
+    let is_whole = |files: &[&str]| files.iter().all(|path| matches!(reader.stat(Path::new(path)), Ok(Some(_))));
+    workloads::files().any(is_whole)
+}
+
 /// What building the image of this host's guests takes, in words; `None` where one is kept. `named`: the user names the
 /// kernel. That a kernel of this host has all modules is seen only when the image is built.
 pub fn ahead(reader: &dyn Reader, state_dir: &Path, named: bool) -> Option<String> {
@@ -21,8 +27,7 @@ pub fn ahead(reader: &dyn Reader, state_dir: &Path, named: bool) -> Option<Strin
             there(format!("/boot/vmlinuz-{release}")) && there(format!("/lib/modules/{release}/modules.builtin"))
         })
     };
-    let is_whole = |files: &[&str]| files.iter().all(|path| matches!(reader.stat(Path::new(path)), Ok(Some(_))));
-    let beside = if workloads::files().any(is_whole) { " (with Java and Hadoop about 240 MB more)" } else { "" };
+    let beside = if has_beside(reader) { " (with Java and Hadoop about 240 MB more)" } else { "" };
     let (state, downloads) = (state_dir.display(), !named && !has("kernels") && !of_host());
     Some(if downloads {
         format!(

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use vmio_model::cell::Arch;
 use vmio_node::Node;
 
-pub use ahead::ahead;
+pub use ahead::{ahead, has_beside};
 pub(crate) use build::Recipe;
 use cpio::Cpio;
 pub use error::{Error, Result};

@@ -16,6 +16,7 @@ use vmio_node::Node;
 use super::PlanOptions;
 use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, Target};
+use crate::image;
 use crate::workloads::{self, DiskWorkload, Workload};
 
 /// The targets that lose their data when a cell writes to them afresh, in this place.
@@ -76,6 +77,8 @@ fn fixed_seconds(study: &Study, workload: &dyn Workload) -> Option<f64> {
 
 /// Bytes of a guest image that has to be built: fio and its libraries are most of it (docs/image.md).
 const IMAGE_BYTES: u64 = 512 << 20;
+/// The same of what it carries beside programs.
+const BESIDE_BYTES: u64 = 512 << 20;
 /// Bytes of the store, the journal and what else vmio keeps of a run.
 const STORE_BYTES: u64 = 32 << 20;
 
@@ -92,7 +95,8 @@ pub(super) fn beside(local: &dyn Node, study: &Study, state: &Path, backing: &Ba
         return 0;
     }
     let built = std::fs::read_dir(state.join("images")).is_ok_and(|mut images| images.next().is_some());
-    STORE_BYTES + if study.boots_nothing() || built { 0 } else { IMAGE_BYTES }
+    let image_bytes = IMAGE_BYTES + if image::has_beside(local.reader()) { BESIDE_BYTES } else { 0 };
+    STORE_BYTES + if study.boots_nothing() || built { 0 } else { image_bytes }
 }
 
 /// The same from the last run on the same backing device, where there is one.
