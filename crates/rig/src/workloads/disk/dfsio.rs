@@ -47,12 +47,16 @@ const JAVA: &str = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java";
 /// Where the jars are.
 const JARS: &str = "/usr/lib/vmio/hadoop";
 
-/// What it takes beside programs that are found by their names. Hadoop runs `ls` and `chmod` for owners and modes.
+/// What it takes beside programs that are found by their names. Hadoop runs those from bash to readlink
+/// for owners, modes, links and groups (its class util.Shell).
 const FILES: &[&str] = &[
     UNSHARE,
     MKE2FS,
-    "/usr/bin/ls",
+    "/usr/bin/bash",
     "/usr/bin/chmod",
+    "/usr/bin/id",
+    "/usr/bin/ls",
+    "/usr/bin/readlink",
     JAVA,
     "/usr/lib/jvm/java-17-openjdk-amd64/lib/server/libjvm.so",
     "/usr/lib/jvm/java-17-openjdk-amd64/lib",
