@@ -1,5 +1,5 @@
 //! Hadoop's own TestDFSIO (version 3.3.6, jars by `scripts/hadoop-jars`) in local mode: one file is written and read back,
-//! as shafer2010 measured (sections 3.2 and 3.3). It works on a file system, so one is made on the disk, ext4, and
+//! which is our reading of shafer2010 (section 3.3), who names no program. It works on a file system, so one is made on the disk, ext4, and
 //! mounted in a mount namespace of the command's own: whatever ends the command ends the mount, too. Between write and
 //! read it is mounted anew, so that nothing of the file is in the page cache of its side.
 //!
