@@ -9,12 +9,12 @@ use vmio_model::result::WorkloadResult;
 use vmio_node::Exec;
 use vmio_rig::disks::targets;
 use vmio_rig::disks::{Storage, drivers};
-use vmio_rig::guests::DiskSpec;
+use vmio_rig::guests::{DiskSpec, GuestSpec};
 use vmio_rig::probes::{ProbePoint, ProbeSubject, Watch};
 use vmio_rig::workloads::disk::WorkCtx;
 use vmio_rig::workloads::{self, Stage, Workload};
 
-use crate::common::guest::Bed;
+use crate::common::guest::{Bed, limit};
 
 /// Memory that `dd` is told of: it moves twice as much through the page cache, and finds nothing of it there before.
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -22,10 +22,14 @@ const MIB: u64 = 64;
 /// Of a third of a second each.
 const TRIES: u32 = 3;
 
-/// What works on disks, in one direction. hdparm takes half a minute.
+/// What works on small disks.
+fn on_disks() -> impl Iterator<Item = &'static dyn Workload> {
+    workloads::ALL.iter().copied().filter(|w| w.disk().is_some() && w.files().is_empty())
+}
+
+/// The same in one direction. hdparm takes half a minute.
 fn of_disks(writes: bool) -> Vec<&'static dyn Workload> {
-    let fits = |w: &&&dyn Workload| w.disk().is_some() && w.traits().writes() == writes && w.traits().name != "hdparm";
-    workloads::ALL.iter().filter(fits).copied().collect()
+    on_disks().filter(|w| w.traits().writes() == writes && w.traits().name != "hdparm").collect()
 }
 
 /// Each driver reads and writes, and each workload runs on one of them.
@@ -45,10 +49,7 @@ fn every_workload_and_every_driver_work_in_a_guest() {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn long_every_workload_runs_in_a_guest_on_every_driver() {
-    let all = |driver| {
-        let on_disks = workloads::ALL.iter().filter(|w| w.disk().is_some());
-        on_disks.map(move |workload| (driver, *workload))
-    };
+    let all = |driver| on_disks().map(move |workload| (driver, workload));
     work(&drivers::of(Arch::X86_64).flat_map(|d| all(d.name)).collect::<Vec<_>>());
 }
 
@@ -124,6 +125,40 @@ fn work(pairs: &[(&str, &dyn Workload)]) {
         let moved = if traits.writes() { device.write_bytes } else { device.read_bytes };
         assert!(moved as f64 >= 0.9 * asked as f64, "{name}/{}: {moved} bytes of {asked}", traits.name);
     }
+    guest.stop().unwrap();
+    target.remove(&bed.journal).unwrap();
+    bed.assert_clean();
+}
+
+/// Java and Hadoop's jars, of the guest's own image, on a file system that is made in the guest.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_hadoop_writes_a_file_and_reads_it_back_in_a_guest() {
+    let bed = Bed::new();
+    let workload = workloads::find("dfsio").unwrap();
+    if let Some(lack) = workload.takes().find(|taken| bed.image.lacks(taken).is_some()) {
+        return vmio_testbed::skip(&format!("dfsio in a guest: its image does not carry {lack}"));
+    }
+    let (memory, mib) = (256 << 20, 1 << 20);
+    let needed = workload.disk().unwrap().bytes_needed(memory);
+    let target = targets::find("sparse").unwrap().prepare(&bed.ctx(needed / mib)).unwrap();
+    let attachment = Some(Attachment::new("virtio-blk", Cache::None, Aio::Threads));
+    let disk = DiskSpec { id: "disk".into(), storage: Storage::File(target.native().into()), attachment };
+    let spec = GuestSpec { disks: vec![disk], ..GuestSpec::of("guest0", 1, 512) };
+    let guest = bed.launch_as(&bed.image, &spec, limit()).unwrap();
+    let ctx = WorkCtx {
+        path: guest.disk_path("disk").unwrap(),
+        bytes: target.bytes(),
+        seconds: 1.0,
+        memory_bytes: memory,
+        exec_base: Exec::default(),
+        gentle: None,
+        warm: false,
+    };
+    let result = workload.perform(&Stage::on_disk(guest.node(), ctx)).unwrap();
+    let work = result.disk_work();
+    assert_eq!((work.write_bytes, work.read_bytes), (512 * mib, 512 * mib));
+    println!("write {:?}, read {:?} bytes a second", result.figure("write-rate"), result.figure("read-rate"));
     guest.stop().unwrap();
     target.remove(&bed.journal).unwrap();
     bed.assert_clean();

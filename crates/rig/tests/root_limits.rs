@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use crate::common::Bed;
+use vmio_look::require;
 use vmio_node::{Exec, Node};
 use vmio_rig::disks::places::PlaceBackend;
 use vmio_rig::disks::targets::{self, State, Target};
@@ -10,7 +11,7 @@ use vmio_rig::limits::{Limits, OOM_SCORE_ADJ, Share};
 use vmio_rig::probes;
 use vmio_rig::workloads::disk::WorkCtx;
 use vmio_rig::workloads::{self, Stage, Workload};
-use vmio_testbed::must_be_root;
+use vmio_testbed::{must_be_root, skip};
 
 const MIB: u64 = 1 << 20;
 
@@ -96,8 +97,9 @@ fn long_every_workload_runs_on_every_target() {
     }));
 }
 
+/// What works on small disks.
 fn on_disks() -> impl Iterator<Item = &'static dyn Workload> {
-    workloads::ALL.iter().copied().filter(|w| w.disk().is_some())
+    workloads::ALL.iter().copied().filter(|w| w.disk().is_some() && w.files().is_empty())
 }
 
 /// The targets that a directory holds, natively. What is by the page cache of its file moves what it likes.
@@ -184,6 +186,42 @@ fn work(all: impl Iterator<Item = (&'static dyn Target, Vec<&'static dyn Workloa
     }
     // The kernel counts processor time in ticks of 10 ms: a workload of 40 ms may cost none, all of them cannot.
     assert!(host_seconds > 0.0);
+    limits.remove(&bed.journal).unwrap();
+    assert_eq!(bed.files(), [""; 0]);
+}
+
+/// Hadoop's program on a loop device: its mount is of its own namespace alone, and ends with it.
+#[test]
+#[ignore = "root"]
+fn hadoop_writes_a_file_and_reads_it_back_and_leaves_no_mount() {
+    must_be_root();
+    let (bed, memory) = (Bed::new(), 256 * MIB);
+    let workload = workloads::find("dfsio").unwrap();
+    if let Some((_, unmet)) = require::unmet(&bed.node, workload.requirements()).first() {
+        return skip(&unmet.to_string());
+    }
+    let name = format!("vmio-test-dfsio-{}", std::process::id());
+    // It is told of half of that, so that the file is small; Java needs more.
+    let limits = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, 2 * memory)).unwrap();
+    let needed = workload.disk().unwrap().bytes_needed(memory);
+    let prepared = targets::find("device").unwrap().prepare(&bed.ctx(needed / MIB)).unwrap();
+    let path = prepared.native().to_owned();
+    let ctx = WorkCtx {
+        path: path.clone(),
+        bytes: prepared.bytes(),
+        seconds: 1.0,
+        memory_bytes: memory,
+        exec_base: Exec { cgroup_procs: limits.procs_files(), ..Exec::default() },
+        gentle: None,
+        warm: false,
+    };
+    let result = workload.perform(&Stage::on_disk(bed.shared(), ctx)).unwrap();
+    let work = result.disk_work();
+    assert_eq!((work.write_bytes, work.read_bytes), (512 * MIB, 512 * MIB));
+    println!("write {:?}, read {:?} bytes a second", result.figure("write-rate"), result.figure("read-rate"));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(path.to_str().unwrap()), "{mounts}");
+    prepared.remove(&bed.journal).unwrap();
     limits.remove(&bed.journal).unwrap();
     assert_eq!(bed.files(), [""; 0]);
 }

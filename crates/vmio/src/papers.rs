@@ -11,6 +11,7 @@ use vmio_model::simulate::paper::Paper as Experiment;
 const FILES: &[(&str, &str)] = &[
     ("papers/shafer2010_storage.toml", include_str!("../../../papers/shafer2010_storage.toml")),
     ("papers/shafer2010_network.toml", include_str!("../../../papers/shafer2010_network.toml")),
+    ("papers/shafer2010_hadoop.toml", include_str!("../../../papers/shafer2010_hadoop.toml")),
     ("papers/rasmusson2013.toml", include_str!("../../../papers/rasmusson2013.toml")),
     ("papers/rasmusson2013_network.toml", include_str!("../../../papers/rasmusson2013_network.toml")),
     ("papers/rasmusson2013_disk.toml", include_str!("../../../papers/rasmusson2013_disk.toml")),

@@ -6,6 +6,14 @@ use std::path::Path;
 use vmio_node::Reader;
 use vmio_node::linux::system;
 
+use crate::workloads;
+
+/// Whether an image of this host's guests carries what a workload takes beside programs: Java and Hadoop's jars.
+pub fn has_beside(reader: &dyn Reader) -> bool {
+    let is_whole = |files: &[&str]| files.iter().all(|path| matches!(reader.stat(Path::new(path)), Ok(Some(_))));
+    workloads::files().any(is_whole)
+}
+
 /// What building the image of this host's guests takes, in words; `None` where one is kept. `named`: the user names the
 /// kernel. That a kernel of this host has all modules is seen only when the image is built.
 pub fn ahead(reader: &dyn Reader, state_dir: &Path, named: bool) -> Option<String> {
@@ -19,14 +27,15 @@ pub fn ahead(reader: &dyn Reader, state_dir: &Path, named: bool) -> Option<Strin
             there(format!("/boot/vmlinuz-{release}")) && there(format!("/lib/modules/{release}/modules.builtin"))
         })
     };
+    let beside = if has_beside(reader) { " (with Java and Hadoop about 240 MB more)" } else { "" };
     let (state, downloads) = (state_dir.display(), !named && !has("kernels") && !of_host());
     Some(if downloads {
         format!(
             "downloads about 70 MB (Debian's kernel, from this host's apt sources) and builds the guest image; keeps \
-             about 260 MB in {state}"
+             about 260 MB{beside} in {state}"
         )
     } else {
-        format!("builds the guest image; keeps about 190 MB in {state}")
+        format!("builds the guest image; keeps about 190 MB{beside} in {state}")
     })
 }
 
@@ -44,6 +53,9 @@ mod tests {
         let told = |named| ahead(&bare, dir.path(), named).unwrap();
         assert!(told(false).starts_with("downloads about 70 MB"), "{}", told(false));
         assert!(told(true).starts_with("builds the guest image; keeps about 190 MB in /"), "{}", told(true));
+        let with_all = workloads::files().flatten().fold(Fake::new("bare"), |host, path| host.file(*path, ""));
+        let told_there = ahead(&with_all, dir.path(), true).unwrap();
+        assert!(told_there.contains("190 MB (with Java and Hadoop about 240 MB more) in /"), "{told_there}");
         fs::create_dir_all(dir.path().join("kernels/linux-image.deb")).unwrap();
         assert_eq!(told(false), told(true));
         fs::create_dir_all(dir.path().join("images/0")).unwrap();

@@ -147,6 +147,7 @@ impl Recipe<'_> {
             fio_version: self.tools.programs.get("fio").cloned().unwrap_or_default(),
             programs: self.tools.programs.clone(),
             left_out: self.tools.left_out.clone(),
+            beside: self.tools.beside.clone(),
             kernel_identity: base.identity.clone(),
             modules: base.modules.clone(),
             lacking: base.lacking.clone(),

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use vmio_model::cell::Arch;
 use vmio_node::Node;
 
-pub use ahead::ahead;
+pub use ahead::{ahead, has_beside};
 pub(crate) use build::Recipe;
 use cpio::Cpio;
 pub use error::{Error, Result};
@@ -154,6 +154,9 @@ pub struct Image {
     /// Programs of workloads that it does not carry, each with why.
     #[serde(default)]
     pub left_out: BTreeMap<String, String>,
+    /// What it carries for workloads beside programs, by its path there.
+    #[serde(default)]
+    pub beside: BTreeSet<String>,
     /// Modules to load, in order, by the module asked for; empty when it is built in.
     modules: BTreeMap<String, Vec<String>>,
     /// Modules that its kernel does not have.
@@ -195,7 +198,8 @@ impl Image {
             };
             return recipe.load_or_build(node, state_dir, progress);
         }
-        let tools = Tools::find(node, &programs())?;
+        let mut tools = Tools::find(node, &programs())?;
+        workloads::files().try_for_each(|files| tools.add_beside(node, files))?;
         let recipe = Recipe {
             what: "guest image",
             dir: "images",
@@ -210,10 +214,10 @@ impl Image {
         recipe.load_or_build(node, state_dir, progress)
     }
 
-    /// Why a program cannot be run in a guest of this image; `None` where it can.
-    pub fn lacks(&self, program: &str) -> Option<&str> {
-        let why = || self.left_out.get(program).map_or("the guests' image does not carry it", String::as_str);
-        (!self.programs.contains_key(program)).then(why)
+    /// Why a program, or what is taken beside programs, is not there in a guest of this image; `None` where it is.
+    pub fn lacks(&self, taken: &str) -> Option<&str> {
+        let why = || self.left_out.get(taken).map_or("the guests' image does not carry it", String::as_str);
+        (!self.programs.contains_key(taken) && !self.beside.contains(taken)).then(why)
     }
 
     /// Whether its kernel has no such module.
@@ -264,6 +268,9 @@ impl Image {
         let line = |module: &String| format!("/modules/{module}.ko {}", drivers::module_options(module));
         let modules: String = listed.iter().map(|m| format!("{}\n", line(m).trim_end())).collect();
         archive.file("etc/vmio-modules", 0o644, modules.as_bytes());
+        // Hadoop looks up the name of who it runs as.
+        archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/:/bin/sh\n");
+        archive.file("etc/group", 0o644, b"root:x:0:\n");
         archive.file("etc/vmio-mounts", 0o644, format!("{TOOLS_SERIAL} /usr ext4\n").as_bytes());
         Ok(archive.finish())
     }
@@ -302,6 +309,7 @@ mod tests {
             fio_version: "fio-3.33".into(),
             programs: [("fio".to_owned(), "fio-3.33".to_owned())].into(),
             left_out: [("dd".to_owned(), "no program dd on this host".to_owned())].into(),
+            beside: BTreeSet::from(["/usr/lib/jars".to_owned()]),
             modules,
             lacking: Vec::new(),
             always: Vec::new(),
@@ -329,6 +337,7 @@ mod tests {
         assert_eq!(image.lacks("fio"), None);
         assert_eq!(image.lacks("dd"), Some("no program dd on this host"));
         assert!(image.lacks("openssl").unwrap().contains("does not carry it"));
+        assert_eq!(image.lacks("/usr/lib/jars"), None);
     }
 
     #[test]

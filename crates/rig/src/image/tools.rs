@@ -7,7 +7,7 @@
 //! which `mke2fs -d` (e2fsprogs, on every Debian) writes without root and the ext4 driver reads
 //! without any further module.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,8 @@ pub struct Tools {
     pub programs: BTreeMap<String, String>,
     /// Programs that cannot be carried, each with why. What needs them does not run in a guest.
     pub left_out: BTreeMap<String, String>,
+    /// Paths on the host of what workloads take beside programs, as far as it is carried.
+    pub beside: BTreeSet<String>,
 }
 
 impl Tools {
@@ -66,6 +68,42 @@ impl Tools {
             libraries.into_iter().map(|file| Ok((place(&file)?, file))).collect::<Result<_>>()?;
         self.files.extend(placed);
         self.files.insert(at, program);
+        Ok(())
+    }
+
+    /// Adds what a workload takes beside its programs, files with their libraries and whole directories: all of it, or
+    /// nothing where this host lacks a part.
+    pub fn add_beside(&mut self, node: &dyn Node, paths: &[&str]) -> Result<()> {
+        let mut with = self.clone();
+        for path in paths.iter().map(Path::new) {
+            let added = match node.reader().stat(path)? {
+                Some(found) if found.is_directory() => with.add_below(path),
+                Some(found) if found.is_file() => with.add(node, place(path)?, path.to_owned()),
+                _ => return Ok(()),
+            };
+            match added {
+                Ok(()) => {}
+                Err(Error::NoLibrary { .. } | Error::Misplaced { .. }) => return Ok(()),
+                Err(other) => return Err(other),
+            }
+        }
+        with.beside.extend(paths.iter().map(|path| (*path).to_owned()));
+        *self = with;
+        Ok(())
+    }
+
+    /// Adds all files below a directory. A link to a file is that file in a guest; one that leads nowhere is left out, and
+    /// so is one to a directory.
+    fn add_below(&mut self, dir: &Path) -> Result<()> {
+        for entry in fs::read_dir(dir).map_err(file_error("list", dir))? {
+            let entry = entry.map_err(file_error("list", dir))?;
+            let path = entry.path();
+            if entry.file_type().map_err(file_error("look at", &path))?.is_dir() {
+                self.add_below(&path)?;
+            } else if fs::metadata(&path).is_ok_and(|found| found.is_file()) {
+                self.files.insert(place(&path)?, path);
+            }
+        }
         Ok(())
     }
 
@@ -243,6 +281,31 @@ mod tests {
             assert!(tools.left_out[name].contains(why), "{:?}", tools.left_out);
         }
         assert_eq!(tools.left_out.len(), 3);
+    }
+
+    #[test]
+    fn what_is_taken_beside_programs_is_carried_whole_or_not_at_all() {
+        let host = host(&["fio", "broken"]);
+        let mut tools = Tools::find(&host, &["fio"]).unwrap();
+        let before = tools.clone();
+        for lacking in [["/usr/bin/fio", "/usr/bin/none"], ["/usr/bin/fio", "/usr/bin/broken"]] {
+            tools.add_beside(&host, &lacking).unwrap();
+            assert_eq!(tools, before, "{lacking:?}");
+        }
+        tools.add_beside(&host, &["/usr/bin/fio"]).unwrap();
+        assert_eq!(tools.beside, BTreeSet::from(["/usr/bin/fio".to_owned()]));
+        assert_eq!(tools.programs, before.programs);
+    }
+
+    /// Directories are of this host, whatever the node: a tree of its own, outside of which no guest has a place.
+    #[test]
+    fn a_directory_that_guests_have_no_place_for_is_not_carried() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let mut tools = Tools::default();
+        assert!(matches!(tools.add_below(dir.path()), Err(Error::Misplaced { .. })));
+        tools.add_beside(&vmio_node::Local::new(), &[dir.path().to_str().unwrap()]).unwrap();
+        assert_eq!(tools, Tools::default());
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub const ALL: &[&dyn Workload] = &[
     &disk::DD_WRITE,
     &disk::DD_READ,
     &disk::HDPARM,
+    &disk::DFSIO,
     &net::IPERF3_TCP,
     &net::IPERF3_TCP_REVERSE,
     &net::IPERF3_UDP,
@@ -76,6 +77,10 @@ pub trait Workload: Sync {
     fn works_on(&self) -> SubjectKind;
     /// The roles that it runs in, those that serve first; never empty.
     fn roles(&self) -> &'static [Role];
+    /// Files and directories beside its programs that it takes, by their paths, which are the same on both sides.
+    fn files(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// What is a disk's own; `None` where it works on none.
     fn disk(&self) -> Option<&dyn DiskWorkload> {
         None
@@ -137,6 +142,11 @@ impl dyn Workload + '_ {
     /// Programs that it runs, on whichever machine.
     pub fn programs(&self) -> impl Iterator<Item = &'static str> {
         self.roles().iter().flat_map(|role| role.programs).copied()
+    }
+
+    /// The same, and its files beside them.
+    pub fn takes(&self) -> impl Iterator<Item = &'static str> {
+        self.programs().chain(self.files().iter().copied())
     }
 
     /// Both in one: starts what serves and runs the last role.
@@ -238,6 +248,11 @@ pub fn programs() -> Vec<&'static str> {
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// What each workload takes beside programs, of those that take any: a guest's image takes it from the host.
+pub fn files() -> impl Iterator<Item = &'static [&'static str]> {
+    ALL.iter().map(|workload| workload.files()).filter(|files| !files.is_empty())
 }
 
 #[cfg(test)]

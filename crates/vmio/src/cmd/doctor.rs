@@ -125,7 +125,8 @@ fn abilities() -> Vec<Ability> {
         add("setting", s.name(), s.about(), listed(s.requirements()), false);
     }
     for w in workloads::ALL {
-        add("workload", &w.traits().name, w.about(), w.requirements().collect(), true);
+        // One that brings a runtime of its own is optional.
+        add("workload", &w.traits().name, w.about(), w.requirements().collect(), w.files().is_empty());
     }
     // Families of networks and processors are optional.
     let families = [

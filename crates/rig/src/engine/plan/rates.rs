@@ -16,7 +16,8 @@ use vmio_node::Node;
 use super::PlanOptions;
 use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, Target};
-use crate::workloads::{self, Workload};
+use crate::image;
+use crate::workloads::{self, DiskWorkload, Workload};
 
 /// The targets that lose their data when a cell writes to them afresh, in this place.
 pub(super) fn refilled(backend: &PlaceBackend, options: &PlanOptions) -> Vec<String> {
@@ -38,8 +39,7 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
         boot_seconds: 4.0,
         fixed_bytes: workloads::ALL
             .iter()
-            .filter(|workload| workload.disk().is_some_and(|d| d.moves_twice_the_memory()))
-            .map(|workload| (workload.traits().name, study.buffered_bytes()))
+            .filter_map(|workload| Some((workload.traits().name, buffered_bytes(study, workload.disk()?)?)))
             .collect(),
         fixed_seconds: workloads::ALL
             .iter()
@@ -60,6 +60,12 @@ fn assumed(study: &Study, refilled_targets: Vec<String>) -> Rates {
     }
 }
 
+/// Bytes of the target for a workload that moves twice the memory, whatever the rate.
+fn buffered_bytes(study: &Study, disk: &dyn DiskWorkload) -> Option<u64> {
+    let needed = disk.bytes_needed(study.buffered_bytes() / 2).min(study.target_bytes());
+    disk.moves_twice_the_memory().then_some(needed)
+}
+
 /// Seconds that a workload takes for itself, or more than the study says since it counts no parts of them.
 fn fixed_seconds(study: &Study, workload: &dyn Workload) -> Option<f64> {
     let on_machine = study.repeat.machine_seconds.filter(|_| workload.works_on() == SubjectKind::Machine);
@@ -71,6 +77,8 @@ fn fixed_seconds(study: &Study, workload: &dyn Workload) -> Option<f64> {
 
 /// Bytes of a guest image that has to be built: fio and its libraries are most of it (docs/image.md).
 const IMAGE_BYTES: u64 = 512 << 20;
+/// The same of what it carries beside programs.
+const BESIDE_BYTES: u64 = 512 << 20;
 /// Bytes of the store, the journal and what else vmio keeps of a run.
 const STORE_BYTES: u64 = 32 << 20;
 
@@ -87,7 +95,8 @@ pub(super) fn beside(local: &dyn Node, study: &Study, state: &Path, backing: &Ba
         return 0;
     }
     let built = std::fs::read_dir(state.join("images")).is_ok_and(|mut images| images.next().is_some());
-    STORE_BYTES + if study.boots_nothing() || built { 0 } else { IMAGE_BYTES }
+    let image_bytes = IMAGE_BYTES + if image::has_beside(local.reader()) { BESIDE_BYTES } else { 0 };
+    STORE_BYTES + if study.boots_nothing() || built { 0 } else { image_bytes }
 }
 
 /// The same from the last run on the same backing device, where there is one.

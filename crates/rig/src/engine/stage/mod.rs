@@ -120,7 +120,7 @@ impl Stager<'_, '_> {
         let whole = |tick: u32| Millis(Millis::from_seconds(limits.seconds).0.div_ceil(tick) * tick);
         let seconds = actor.duration.unwrap_or_else(|| whole(workload.tick().0)).seconds();
         if let (false, Some(image)) = (actor.side.shares_kernel(), &self.bed.image)
-            && let Some(why) = workload.programs().find_map(|program| image.lacks(program))
+            && let Some(why) = workload.takes().find_map(|taken| image.lacks(taken))
         {
             return Err(Impossible(format!("{name} cannot run in a guest: {why}")).into());
         }

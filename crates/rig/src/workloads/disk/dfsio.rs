@@ -1,27 +1,243 @@
-//! What Hadoop's own TestDFSIO says of a write or a read of one file (version 3.3.6, jars by `scripts/hadoop-jars`).
+//! Hadoop's own TestDFSIO (version 3.3.6, jars by `scripts/hadoop-jars`) in local mode: one file is written and read back,
+//! which is our reading of shafer2010 (section 3.3), who names no program. It works on a file system, so one is made on the disk, ext4, and
+//! mounted in a mount namespace of the command's own: whatever ends the command ends the mount, too. Between write and
+//! read it is mounted anew, so that nothing of the file is in the page cache of its side.
 //!
-//! Its summary has rates with two places and MB of 1,048,576 bytes. The task that moved the file logs bytes and
-//! milliseconds, so these are taken. The time ends before anything is flushed: only a file of twice the side's memory
+//! It counts as one that writes, since the disk's data is lost. Its requests at the device are those of both directions.
+//!
+//! The summary of TestDFSIO has rates with two places and MB of 1,048,576 bytes. The task that moved the file logs bytes
+//! and milliseconds, so these are taken. The time ends before anything is flushed: only a file of twice the side's memory
 //! measures the disk.
 
+use std::path::Path;
 use std::time::Duration;
 
-use vmio_model::result::DiskWork;
+use serde_json::json;
+use vmio_look::require::{self, Missing, Requirement, program};
+use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::result::{DiskTraits, DiskWork, WorkloadResult, WorkloadTraits};
+use vmio_model::study::SubjectKind;
+use vmio_node::{Exec, Output, Reader};
 
-use crate::workloads::Unusable;
-use crate::workloads::error::{cut, start_of};
+use super::{DiskWorkload, Error, Result, WorkCtx, Workload};
+use crate::workloads::error::{cut, start_of, succeeded};
+use crate::workloads::{Role, Stage, Unusable};
 
-/// `-bufferSize` that it is to be given: bytes of one call. Its default, 1,000,000, is no multiple of a sector.
-pub const BUFFER: u64 = 1 << 20;
+/// Entry `dfsio`.
+pub const ENTRY: Dfsio = Dfsio;
+
+/// `-bufferSize` that it is given: bytes of one call. Its default, 1,000,000, is no multiple of a sector.
+const BUFFER: u64 = 1 << 20;
+/// Smallest file: below that, Java's start weighs more than the disk.
+const LEAST_BYTES: u64 = 512 << 20;
+/// What the file system takes beside the file, and a thirty-second part of that: inodes, journal, and the job's own files.
+const BESIDE_BYTES: u64 = 160 << 20;
+
+/// Bytes a second for the rates of the two directions.
+const WRITE_RATE: &str = "write-rate";
+const READ_RATE: &str = "read-rate";
 
 /// Ends the name of the class in front of what it logs (slf4j-simple, on standard error).
 const LOGGED: &str = "fs.TestDFSIO - ";
 
+const MKE2FS: &str = "/usr/sbin/mke2fs";
+const UNSHARE: &str = "/usr/bin/unshare";
+/// Where Debian's package openjdk-17-jre-headless has it.
+const JAVA: &str = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java";
+/// Where the jars are.
+const JARS: &str = "/usr/lib/vmio/hadoop";
+
+/// What it takes beside programs that are found by their names. Hadoop runs those from bash to readlink
+/// for owners, modes, links and groups (its class util.Shell).
+const FILES: &[&str] = &[
+    UNSHARE,
+    MKE2FS,
+    "/usr/bin/bash",
+    "/usr/bin/chmod",
+    "/usr/bin/id",
+    "/usr/bin/ls",
+    "/usr/bin/readlink",
+    JAVA,
+    "/usr/lib/jvm/java-17-openjdk-amd64/lib/server/libjvm.so",
+    "/usr/lib/jvm/java-17-openjdk-amd64/lib",
+    "/usr/lib/jvm/java-17-openjdk-amd64/conf",
+    JARS,
+];
+
+const ROOT: Requirement = Requirement {
+    name: "root",
+    why: "makes and mounts the file system of the workload dfsio",
+    fix: "run as root, or leave out the workload dfsio",
+    check: require::root,
+};
+
+const MOUNT: Requirement = Requirement {
+    name: "mount",
+    why: "mounts the file system of the workload dfsio",
+    fix: "apt install mount",
+    check: |reader| program(reader, "mount"),
+};
+
+const TOOLS: Requirement = Requirement {
+    name: "mke2fs, unshare",
+    why: "make the file system of the workload dfsio, and keep its mount apart",
+    fix: "apt install e2fsprogs util-linux",
+    check: |reader| there(reader, &[MKE2FS, UNSHARE]),
+};
+
+const JRE: Requirement = Requirement {
+    name: "Java 17",
+    why: "runs the workload dfsio",
+    fix: "apt install openjdk-17-jre-headless",
+    check: |reader| there(reader, &[JAVA]),
+};
+
+const HADOOP: Requirement = Requirement {
+    name: "Hadoop's jars",
+    why: "are the workload dfsio (51 MB are downloaded)",
+    fix: "scripts/hadoop-jars REPOSITORY-URL /usr/lib/vmio/hadoop",
+    check: |reader| there(reader, &[JARS]),
+};
+
+/// Whether all of these are there.
+fn there(reader: &dyn Reader, paths: &[&str]) -> std::result::Result<(), Missing> {
+    for path in paths {
+        if reader.stat(Path::new(path))?.is_none() {
+            return Err(Missing::Unlike(format!("{path} is missing")));
+        }
+    }
+    Ok(())
+}
+
+/// The write and the read of a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Dfsio;
+
+/// Bytes of the file for a side with this much memory.
+fn file_bytes(memory_bytes: u64) -> u64 {
+    (2 * memory_bytes).max(LEAST_BYTES).next_multiple_of(1 << 20)
+}
+
+/// What is run, for a disk, the size of its file system and the size of the file. The write's log goes to standard
+/// output, the read's to standard error. Hadoop looks up the host's name, and only `localhost` needs no name server.
+/// Without the two directories below the mount it works in names in /tmp that others may take; sort buffers of the
+/// default size, 100 MB, do not fit into the heap.
+fn script() -> String {
+    format!(
+        "set -eu; disk=$1 size=$3; \
+         {MKE2FS} -q -F -t ext4 -m 0 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 \"$disk\" \"$2\"; \
+         echo localhost > /proc/sys/kernel/hostname; \
+         dfsio() {{ mount -t ext4 \"$disk\" /mnt; \
+         {JAVA} -Xmx96m -XX:-UsePerfData -cp \"{JARS}/*\" org.apache.hadoop.fs.TestDFSIO \
+         -Dtest.build.data=/mnt/data -Dhadoop.tmp.dir=/mnt/tmp \
+         -Dmapreduce.jobtracker.staging.root.dir=/mnt/tmp/staging -Dmapreduce.task.io.sort.mb=4 \
+         \"$1\" -nrFiles 1 -size \"$size\" -bufferSize {BUFFER} -resFile /mnt/result; \
+         umount /mnt; }}; \
+         dfsio -write 2>&1; dfsio -read"
+    )
+}
+
+/// The command, in namespaces of its own for mounts and for the host's name.
+fn command(ctx: &WorkCtx, bytes: u64) -> Exec {
+    let disk = ctx.path.display().to_string();
+    let mut exec = Exec {
+        program: UNSHARE.into(),
+        // 1 MiB a second each way is slower than any disk that still works; Java starts twice.
+        limit: Some(Duration::from_secs(300 + 2 * (bytes >> 20))),
+        ..ctx.exec_base.clone()
+    }
+    .args(["--mount", "--uts", "sh", "-c"])
+    .args([script(), "sh".into(), disk, format!("{}k", ctx.bytes >> 10), format!("{}MB", bytes >> 20)]);
+    exec.env.insert("LC_ALL".into(), "C".into());
+    exec
+}
+
+/// The figures of what it said: the write's log and the read's.
+fn result(node: &str, command: String, asked: u64, output: &Output) -> Result<WorkloadResult> {
+    succeeded(node, &command, output)?;
+    let (writing, reading) = (output.out(), output.err());
+    let unusable = |reason: Unusable| reason.of(node, &command);
+    let written = work(&writing, true, asked).map_err(unusable)?;
+    let read = work(&reading, false, asked).map_err(unusable)?;
+    let rates = [(WRITE_RATE, written.bandwidth()), (READ_RATE, read.bandwidth())];
+    let both = DiskWork {
+        read_bytes: read.read_bytes,
+        write_bytes: written.write_bytes,
+        ios: written.ios + read.ios,
+        seconds: written.seconds + read.seconds,
+        latency: None,
+    };
+    let own = |log: &str| -> Vec<String> {
+        log.lines().filter_map(|line| Some(line.split_once(LOGGED)?.1.trim().to_owned())).collect()
+    };
+    let mut result = both.result(json!({ "write": own(&writing), "read": own(&reading) }), command);
+    result.figures.extend(rates.map(|(name, rate)| Reading::scalar(name, rate)));
+    Ok(result)
+}
+
+impl Workload for Dfsio {
+    fn about(&self) -> &str {
+        "Hadoop's TestDFSIO, local: a file of twice the memory, on a new file system, and back; block devices only"
+    }
+    fn traits(&self) -> WorkloadTraits {
+        let disk = DiskTraits {
+            reads: false,
+            writes: true,
+            sequential: true,
+            block_bytes: BUFFER,
+            depth: 1,
+            direct: false,
+            engine: String::new(),
+        };
+        let (mut figures, judged_by) = disk.figures(false);
+        figures.extend([WRITE_RATE, READ_RATE].map(|name| Figure::rate(name, Unit::BytesPerSecond)));
+        WorkloadTraits { name: "dfsio".into(), figures, judged_by: judged_by.into(), disk: Some(disk), group: None }
+    }
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Disk
+    }
+    fn roles(&self) -> &'static [Role] {
+        const { &super::worker(&["mount", "sh", "umount"], &[ROOT, MOUNT, TOOLS, JRE, HADOOP]) }
+    }
+    fn files(&self) -> &'static [&'static str] {
+        FILES
+    }
+    fn disk(&self) -> Option<&dyn DiskWorkload> {
+        Some(self)
+    }
+    fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
+        Err("TestDFSIO cannot be limited to a bandwidth: use the fio workloads with --gentle")
+    }
+    fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
+        let (node, ctx) = stage.disk()?;
+        super::enough(self, &ctx)?;
+        super::exists(self, node.reader(), &ctx)?;
+        if !node.reader().stat(&ctx.path)?.is_some_and(|found| found.is_block()) {
+            let reason = format!(
+                "on {} it would mount a file, and it mounts only block devices: natively use the target device",
+                node.name()
+            );
+            return Err(Error::Unfit { workload: "dfsio".into(), reason });
+        }
+        let bytes = file_bytes(ctx.memory_bytes);
+        let exec = command(&ctx, bytes);
+        let output = node.exec(&exec)?;
+        result(node.name(), exec.shown(), bytes, &output)
+    }
+}
+
+impl DiskWorkload for Dfsio {
+    fn moves_twice_the_memory(&self) -> bool {
+        true
+    }
+    fn bytes_needed(&self, memory_bytes: u64) -> u64 {
+        let file = file_bytes(memory_bytes);
+        (file + file / 32 + BESIDE_BYTES).next_multiple_of(1 << 20)
+    }
+}
+
 /// What it did, of its log: one file of so many bytes, moved once in this direction.
-///
-/// # Errors
-/// When that is not in it, or it did something else.
-pub fn work(log: &str, writes: bool, asked: u64) -> Result<DiskWork, Unusable> {
+fn work(log: &str, writes: bool, asked: u64) -> Result<DiskWork, Unusable> {
     let (direction, told) = (only(log, "----- TestDFSIO ----- :")?, if writes { "write" } else { "read" });
     if direction != told {
         return Err(Unusable::Amount(format!("it was to {told}, and its summary is of {:?}", cut(direction))));
@@ -56,7 +272,12 @@ fn number(log: &str, key: &'static str) -> Result<u64, Unusable> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::figure::check;
+    use vmio_model::result::BANDWIDTH;
+    use vmio_node::End;
+
     use super::*;
+    use crate::workloads::disk::tests::ctx;
 
     // Of real runs: the lines that it logged itself, and those of others that look like them. The path was made short.
     const WRITE: &str = include_str!("../../../tests/fixtures/dfsio/write.err");
@@ -97,5 +318,48 @@ mod tests {
         assert!(said.contains("no Number of bytes processed ="), "{said}");
         let bad = WRITE.replace("Exec time = 12", "Exec time = 1e3");
         assert_eq!(complaint(&bad, true, ASKED), "no number after `Exec time =` in \"1e3\"");
+    }
+
+    fn output(code: i32) -> Output {
+        Output { end: End::Exit(code), stdout: WRITE.into(), stderr: READ.into(), truncated: false }
+    }
+
+    #[test]
+    fn each_direction_has_a_rate_and_both_together_the_bandwidth() {
+        let got = result("guest0", "unshare".into(), ASKED, &output(0)).unwrap();
+        assert_eq!(check(&ENTRY.traits().figures, &got.figures), Ok(()));
+        let near = |figure: &str, seconds: f64, bytes: u64| {
+            let found = got.figure(figure).unwrap();
+            assert!((found * seconds / bytes as f64 - 1.0).abs() < 1e-9, "{figure}: {found}");
+        };
+        near(WRITE_RATE, 0.012, ASKED);
+        near(READ_RATE, 0.006, ASKED);
+        near(BANDWIDTH, 0.018, 2 * ASKED);
+        let work = got.disk_work();
+        assert_eq!((work.read_bytes, work.write_bytes, work.ios), (ASKED, ASKED, 32));
+        assert!(got.raw["write"].to_string().contains("Exec time = 12"), "{}", got.raw);
+        let failed = result("guest0", "unshare".into(), ASKED, &output(1)).unwrap_err().to_string();
+        assert!(failed.contains("guest0") && failed.contains("Exit(1)"), "{failed}");
+        let swapped = Output { stdout: READ.into(), stderr: WRITE.into(), ..output(0) };
+        assert!(result("guest0", "unshare".into(), ASKED, &swapped).is_err());
+    }
+
+    #[test]
+    fn the_file_is_of_twice_the_memory_and_fits_into_its_file_system() {
+        assert_eq!((file_bytes(256 << 20), file_bytes(512 << 20)), (512 << 20, 1 << 30));
+        assert!(ENTRY.bytes_needed(512 << 20) > (1 << 30) + BESIDE_BYTES);
+        let exec = command(&ctx(), 512 << 20);
+        assert_eq!(exec.program, UNSHARE);
+        assert_eq!(exec.args[..4], ["--mount", "--uts", "sh", "-c"]);
+        assert_eq!(exec.args[5..], ["sh", "/scratch/target", "786432k", "512MB"]);
+        assert!(!exec.args[4].contains('\n'), "it is shown in one line");
+    }
+
+    #[test]
+    fn what_lacks_is_named_with_its_path() {
+        let bare = vmio_node::Fake::new("bare");
+        let said = (JRE.check)(&bare).unwrap_err().to_string();
+        assert_eq!(said, format!("{JAVA} is missing"));
+        assert_eq!((JRE.check)(&bare.file(JAVA, "")), Ok(()));
     }
 }

@@ -16,7 +16,7 @@ use super::{At, End, Error, Gentle, Result, Role, Span, Stage, Wants, Workload};
 
 mod append;
 mod dd;
-pub mod dfsio;
+mod dfsio;
 pub mod family;
 mod fio;
 mod hdparm;
@@ -24,6 +24,7 @@ mod jobs;
 
 pub(super) use dd::last_line;
 pub use dd::{DD_READ, DD_WRITE};
+pub use dfsio::ENTRY as DFSIO;
 pub use fio::{Engine, FioJob, Rw};
 pub use hdparm::ENTRY as HDPARM;
 pub use jobs::{DURABLE_APPEND, RAND_READ_1, RAND_READ_32, RAND_WRITE_1, RAND_WRITE_32, SEQ_READ, SEQ_WRITE};
@@ -101,7 +102,7 @@ const fn worker(programs: &'static [&'static str], requirements: &'static [Requi
 
 const FIO: Requirement = Requirement {
     name: "fio",
-    why: "runs all disk workloads except dd and hdparm",
+    why: "runs all disk workloads except dd, hdparm and dfsio",
     fix: "apt install fio",
     check: |reader| program(reader, "fio"),
 };
