@@ -118,7 +118,10 @@ fn root_what_failed_beside_others_is_run_again_alone() {
         .replace("  wrong)", once);
     let bed = Bed::new(&program);
     let (output, text) = bed.run(&["root_once", "--again"]);
-    assert_eq!((output.status.code(), last(&text)), (Some(0), "1 passed (1 when run again, alone), 0 failed, 0 skipped"));
+    assert_eq!(
+        (output.status.code(), last(&text)),
+        (Some(0), "1 passed (1 when run again, alone), 0 failed, 0 skipped")
+    );
     assert!(text.contains("failed beside others, passed alone: made-up::some root_once"), "{text}");
     let (output, text) = bed.run(&["wrong", "--again"]);
     assert_eq!((output.status.code(), last(&text)), (Some(1), "0 passed, 1 failed, 0 skipped"));

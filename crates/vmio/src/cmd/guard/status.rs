@@ -68,9 +68,9 @@ fn memory(guests: &[MemoryDocument], width: usize) -> String {
         let size = guest.actual_bytes.map_or_else(|| "memory not known".to_owned(), mib);
         let before = guest.before_bytes.filter(|before| Some(*before) != guest.actual_bytes);
         let before = before.map_or_else(String::new, |before| format!(", {} before", mib(before)));
-        let hits = guest.hits_percent.map_or_else(String::new, |percent| {
-            format!(", {percent} % of its reads hit the host's cache")
-        });
+        let hits = guest
+            .hits_percent
+            .map_or_else(String::new, |percent| format!(", {percent} % of its reads hit the host's cache"));
         let due = guest.to_bytes.map_or_else(String::new, |to| {
             let verb = if guest.is_moved { "moved" } else { "would be moved" };
             format!("; {verb} to {}: {}", mib(to), guest.why.as_deref().unwrap_or("not known"))
