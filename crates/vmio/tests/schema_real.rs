@@ -239,6 +239,7 @@ fn policies(dir: &Path) {
         burst = \"20ms\"\n\
         match = { dscp = \"ef\", protocol = \"udp\", ports = [5060], address = \"192.0.2.0/24\" }\n";
     let delay = "\n[class.silver]\nmin = \"20Mbit\"\ndelay = \"500ms\"\njitter = \"400ms\"\n\
+        memory_min = \"512MiB\"\nmemory_max = \"1GiB\"\nmemory_move = true\n\
         [[interface]]\nmatch = { name = \"vnet2\" }\nclass = \"silver\"\nuplink = \"eth0\"\n";
     let whole = whole.replace("max = \"50Mbit\"", "max = \"50Mbit\"\nexcess = \"drop\"\nburst = \"50ms\"");
     let whole = whole.replace("cpu_weight", "queue = \"25ms\"\ncpu_weight") + flow + delay;
