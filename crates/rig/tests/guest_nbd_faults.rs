@@ -207,7 +207,9 @@ fn long_a_link_that_is_cut_for_a_minute_ends_the_cell() {
     let (mut told, mut cut) = (Vec::new(), None);
     cells::measure_by(cells::one_round, &planned, &guest::state(), &bed.journal, &mut |event| match event {
         Event::Cell(..) if cut.is_none() => {
-            let file = bed.dir().join("vmio-nbd.raw");
+            let files = bed.files();
+            let file = files.iter().find(|name| name.starts_with("vmio-nbd")).map(|name| bed.dir().join(name));
+            let file = file.unwrap_or_else(|| panic!("no file of the target: {files:?}"));
             let before = written(&file);
             cut = Some(thread::spawn(move || {
                 poll_until("the guest writes", || written(&file) > before);
