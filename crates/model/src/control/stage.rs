@@ -25,6 +25,8 @@ const PERIODS: u64 = 10;
 pub(super) struct Stage {
     /// By member: whether it is not in the stage.
     apart: Vec<bool>,
+    /// What all share: the uplink's root before the loop subtracts idle hard minima.
+    whole: BitRate,
     /// Backlog at the uplink that bursts leave there anyway, in bits.
     burst_bits: u64,
     /// Sum of its leaves' own rates. They send that much whatever the root has, and an HTB root with less runs into a
@@ -39,7 +41,8 @@ impl Stage {
     pub(super) fn new(apart: Vec<bool>, program: &Hierarchy) -> Stage {
         let leaves = apart.iter().zip(&program.leaves).filter(|(apart, _)| !**apart);
         let own = leaves.fold(BitRate::ZERO, |sum, (_, leaf)| sum.saturating_add(leaf.rate_bps));
-        Stage { apart, burst_bits: u64::from(program.burst_bytes) * 8, own, taken: BitRate::ZERO }
+        let burst_bits = u64::from(program.burst_bytes) * 8;
+        Stage { apart, whole: program.rate_bps, burst_bits, own, taken: BitRate::ZERO }
     }
 
     /// The rate of the stage's root out of `root`, after a period of `time` picoseconds. `demands` are those of the
@@ -58,7 +61,8 @@ impl Stage {
             if *apart && !seen.held_back { Demand::Rate(rate_of(seen.passed, time)) } else { *demand }
         };
         let demands: Vec<Demand> = self.apart.iter().zip(demands).zip(seen).map(demand).collect();
-        let grants = exact(root, members, &demands);
+        // Idle hard minima are no longer in `root`, and the allocator reserves them itself.
+        let grants = exact(self.whole, members, &demands);
         let others = self.apart.iter().zip(&grants).filter(|(apart, _)| **apart);
         let now = others.fold(BitRate::ZERO, |sum, (_, grant)| sum.saturating_add(grant.rate));
         self.taken = now.max(3 * (self.taken / 4));
@@ -112,6 +116,11 @@ mod tests {
     }
 
     fn stage() -> Stage {
+        stage_of([2, 40, 0, 0])
+    }
+
+    /// With these rates of the leaves' own.
+    fn stage_of([host, a, b, default]: [u64; 4]) -> Stage {
         let leaf = |name: &str, mbit: u64| Leaf {
             name: name.into(),
             rate_bps: mbit * M,
@@ -123,7 +132,7 @@ mod tests {
             queue_bytes: 262_144,
             flows: Vec::new(),
         };
-        let leaves = vec![leaf("host", 2), leaf("a", 40), leaf("b", 0), leaf("default", 0)];
+        let leaves = vec![leaf("host", host), leaf("a", a), leaf("b", b), leaf("default", default)];
         let program = Hierarchy { rate_bps: 100 * M, burst_bytes: 131_072, framing: Framing::NONE, leaves };
         Stage::new(vec![true, false, false, true], &program)
     }
@@ -152,6 +161,24 @@ mod tests {
         assert_eq!(after(1, &mut stage(), &members(8), seen(2, true), idle, 0), 97);
         // Unknown traffic has no minimum, and is last.
         assert_eq!(after(1, &mut stage(), &members(1), idle, seen(1, true), 0), 100);
+    }
+
+    #[test]
+    fn an_idle_hard_minimum_is_reserved_once() {
+        let (idle, flood) = (seen(0, false), seen(30, true));
+        let (nothing, all) = (Demand::Rate(BitRate::ZERO), Demand::Unbounded);
+        let hard = |priority: u8| Member { hard: true, ..member(priority, 40) };
+        // Of 100, 40 are reserved for an idle guest, so the root has 60: host and guest share all of it alike.
+        let members = [member(4, 0), hard(4), member(4, 0), member(8, 0)];
+        let mut stage = stage_of([0, 40, 0, 0]);
+        let rest = stage.tick(60 * M, &members, &[all, nothing, all, nothing], &[flood, idle, flood, idle], 0, PERIOD);
+        assert_eq!((stage.taken, rest), (30 * M, 40 * M), "not below the leaves' own rates");
+        // The same of the host's minimum: unknown traffic before the guests gets the 30 that it wants.
+        let members = [hard(1), member(4, 0), member(4, 0), member(1, 0)];
+        let mut stage = stage_of([40, 0, 0, 0]);
+        let seen = [idle, flood, flood, seen(30, false)];
+        let rest = stage.tick(60 * M, &members, &[nothing, all, all, all], &seen, 0, PERIOD);
+        assert_eq!((stage.taken, rest), (30 * M, 30 * M));
     }
 
     #[test]

@@ -137,6 +137,34 @@ fn figure_4_by_the_program_of_a_scheduler() {
     assert!(near(&mean(&outcome, 11.0, 13.9), &[200.0, 300.0, 100.0], 6.0));
 }
 
+/// As `amamou2012-variants` at 0.4 of what was contracted, while the first uses 40 of its 60: only the root's rate
+/// keeps the rest free, since the others' ceilings do not.
+#[test]
+fn a_hard_reserve_is_kept_where_minima_fill_the_link() {
+    let vif = |name: &str, priority: u8, min: u64, max: u64, offered: u64| Vif {
+        name: name.into(),
+        contract: Member {
+            priority,
+            min: min * M,
+            max: max * M,
+            weight: 1,
+            hard: priority == 1,
+            over_max: priority > 1,
+        },
+        source: Source::OpenLoop(vec![(0, offered * M)]),
+    };
+    let vifs = vec![vif("a", 1, 60, 80, 40), vif("b", 2, 20, 60, 80), vif("c", 3, 0, 20, 80)];
+    let scenario =
+        Scenario { capacity: 80 * M, packet_bytes: 1500, duration: 3 * SECOND, period: 10 * MILLISECOND, vifs };
+    let settings =
+        Settings { enforcement: Enforcement::Hierarchy, ..Settings::new(Allocator::Exact, 10 * MILLISECOND) };
+    for outcome in [packet::run(&scenario, &settings).unwrap(), fluid::run(&scenario, &settings).unwrap()] {
+        accounts(&scenario, &settings, &outcome);
+        let got = mean(&outcome, 1.0, 3.0);
+        assert!(near(&got, &[40.0, 20.0, 0.0], 0.4), "packets {}: {got:?}", outcome.packets);
+    }
+}
+
 /// Calculated by hand: 100 Mbit/s, minima 40 and 10; of the remaining 50 priority 1 has up to its maximum, 20, and of
 /// the next 30 weights 2 and 1 of priority 2 get 20 and 10.
 #[test]
