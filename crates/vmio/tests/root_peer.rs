@@ -3,15 +3,22 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::Signal;
 use serde_json::Value;
-use vmio_node::{Local, Node};
+use vmio_model::cell::{Aio, Attachment, Cache, State};
+use vmio_node::{Journal, Local, Node};
+use vmio_rig::disks::Storage;
+use vmio_rig::disks::targets::{self, TargetCtx};
+use vmio_rig::engine::environment;
 use vmio_rig::nets::Namespace;
+use vmio_rig::nodes::Nodes;
 
 use crate::help::disk::tool as run;
 use crate::help::schema::fits;
@@ -258,4 +265,65 @@ fn a_port_of_a_peer_that_a_firewall_shuts_is_named() {
     }
     only_agents(&before);
     cloud.state.is_clean();
+}
+
+/// QEMU's own client works on it from here, another address gets no answer, and nothing is left when the connection ends.
+#[test]
+#[ignore = "root"]
+fn a_peer_serves_a_disk_to_this_host_alone() {
+    let (dir, before) = (vmio_testbed::scratch(), agents());
+    run("ip", &["link", "set", "lo", "up"]);
+    // Over there it is the directory on a disk in which files are made.
+    let script = format!("mount --bind {} /var/tmp && exec \"$@\"", dir.path().display());
+    let server =
+        Server::at(&["unshare", "--mount", "--", "sh", "-c", &script, "sh"].map(str::to_owned), "127.0.0.1", "");
+    let held = server.open();
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    let nodes = Nodes::from(environment::peer("ssh://there", held.shared(), (loopback, loopback), &[]));
+    let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
+    let node = Local::owned(Arc::clone(&journal));
+    let ctx = TargetCtx {
+        node: &node,
+        journal: &journal,
+        dir: dir.path().to_owned(),
+        pool: None,
+        bytes: 4 << 20,
+        device: None,
+        force: false,
+        pace: None,
+        native: false,
+        host: None,
+        peer: nodes.peer(),
+    };
+    let mut target = targets::find("nbd-wire").unwrap().prepare(&ctx).unwrap();
+    let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
+    let Storage::NbdTcp { server: at, export } = target.attach(&asked).unwrap() else { panic!("not by NBD over TCP") };
+    let told = target.attached(&asked);
+    assert!(told["server"].starts_with("nbdkit ") && told["server"].ends_with("NBD over TCP"), "{told:?}");
+    let file = dir.path().join(format!("vmio-nbd-wire-{}", journal.cookie()));
+    assert_eq!(told["server.file"], format!("ssh://there/var/tmp/{}", file.file_name().unwrap().display()));
+
+    let opened = format!("json:{}", Storage::nbd_over_tcp(at, &export));
+    run("qemu-io", &["-c", "write -P 0x5a 0 1M", "-c", "flush", &opened]);
+    assert_eq!(target.reset(State::Filled).unwrap(), 0);
+    let said = run("qemu-io", &["-c", "read -P 0x5a 0 1M", &opened]);
+    assert!(!said.contains("failed"), "{said}");
+    assert!(fs::read(&file).unwrap()[..1 << 20].iter().all(|byte| *byte == 0x5a));
+    target.intact().unwrap();
+    target.sound(&asked).unwrap();
+
+    let greeting = |from: [u8; 4]| {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((from, 0))).unwrap();
+        connect(&socket, &at).unwrap();
+        let mut said = [0; 8];
+        TcpStream::from(socket).read_exact(&mut said).map(|()| said).ok()
+    };
+    assert_eq!((greeting([127, 0, 0, 1]), greeting([127, 0, 0, 2])), (Some(*b"NBDMAGIC"), None));
+
+    // As when vmio is killed: the target is not removed.
+    drop(held);
+    server.until("the server over there is gone", || TcpStream::connect(at).is_err());
+    assert!(!file.exists());
+    only_agents(&before);
 }

@@ -20,6 +20,7 @@ use vmio_node::{Journal, Node};
 use crate::disks::places::{PassedThrough, PlaceBackend, Pool};
 use crate::disks::{BlockClient, Storage};
 use crate::nets::{Namespace, NetPath};
+use crate::nodes::{Machine, Peer};
 
 mod aoe;
 mod device;
@@ -34,6 +35,7 @@ pub(super) mod loopdev;
 mod looped;
 mod memory;
 mod nbd;
+mod nbd_wire;
 mod nvme_tcp;
 pub mod own_client;
 mod passthrough;
@@ -61,6 +63,7 @@ pub const ALL: &[&dyn Target] = &[
     &preallocated::Preallocated,
     &served::Served,
     &nbd::Nbd,
+    &nbd_wire::NbdWire,
     &aoe::Aoe,
     &iscsi::Iscsi,
     &nvme_tcp::NvmeTcp,
@@ -150,6 +153,11 @@ pub trait Target: Sync {
     /// Whether another host serves it, which a namespace plays ([`TargetCtx::host`]).
     fn over_link(&self) -> bool {
         false
+    }
+    /// What the machine at the other end of the network `wire` must have to serve it, where that one does
+    /// ([`TargetCtx::peer`]): a hypervisor reaches it over this host's own network.
+    fn by_peer(&self) -> Option<&'static [Requirement]> {
+        None
     }
     /// How a guest reaches it by itself, where it can: then it is over a link too.
     fn own_client(&self) -> Option<&'static OwnClient> {
@@ -352,6 +360,8 @@ pub struct TargetCtx<'a> {
     pub native: bool,
     /// The namespace that plays this host, which hypervisors are started in that have a network.
     pub host: Option<Arc<Namespace>>,
+    /// The machine at the other end of the network `wire`, where one is named.
+    pub peer: Option<(&'a Machine, &'a Peer)>,
 }
 
 /// What the target `device` is where it needs no file of its own.
@@ -380,6 +390,11 @@ fn holds_files(backend: &PlaceBackend) -> Result<(), Unfit> {
 /// The target of that name.
 pub fn find(name: &str) -> Option<&'static dyn Target> {
     ALL.iter().copied().find(|t| t.name() == name)
+}
+
+/// What the machine at the other end of the network `wire` must have to serve an actor's disk, where that one does.
+pub fn of_peer(actor: &cell::Actor) -> Option<&'static [Requirement]> {
+    actor.target().and_then(find)?.by_peer()
 }
 
 /// Settings for [`Prepared::effective`].
@@ -412,8 +427,8 @@ mod tests {
             assert!(!target.refilled(None) || space.prepared_bytes == 0, "{name}: {space:?}");
             assert!(target.own_client().is_none() || target.over_link(), "{name}");
             let of_client = target.own_client().map_or(&[][..], |client| client.requirements);
-            let natively = target.native_requirements();
-            for requirement in target.requirements().iter().chain(of_client).chain(natively) {
+            let (natively, there) = (target.native_requirements(), target.by_peer().unwrap_or_default());
+            for requirement in target.requirements().iter().chain(of_client).chain(natively).chain(there) {
                 assert!(!requirement.why.is_empty() && !requirement.fix.is_empty(), "{name}: {}", requirement.name);
                 // On a machine with nothing each must be unmet, or it checks nothing.
                 assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
@@ -428,6 +443,7 @@ mod tests {
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
         assert_eq!(names(&|t| t.elsewhere().is_some()), [elsewhere::DEVICE, elsewhere::PREALLOCATED]);
         assert_eq!(names(&|t| t.over_link()), ["nbd", "aoe", "iscsi", "nvme-tcp"]);
+        assert_eq!(names(&|t| t.by_peer().is_some()), ["nbd-wire"]);
         assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe", "iscsi", "nvme-tcp"]);
         assert_eq!(names(&|t| t.no_hypervisor().is_some()), ["nvme-tcp"]);
         assert_eq!(names(&|t| t.block_client().is_some()), ["iscsi"]);
@@ -445,9 +461,9 @@ mod tests {
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        let served = ["loop", "loop-nfs", "served", "nbd", "aoe", "iscsi", "nvme-tcp"];
-        assert_eq!((&of_files[..7], &of_files[7..10], of_files[10]), (&served[..], &cached[..], "passthrough"));
-        assert!(of_files[11..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 17, "{of_files:?}");
+        let served = ["loop", "loop-nfs", "served", "nbd", "nbd-wire", "aoe", "iscsi", "nvme-tcp"];
+        assert_eq!((&of_files[..8], &of_files[8..11], of_files[11]), (&served[..], &cached[..], "passthrough"));
+        assert!(of_files[12..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 18, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["passthrough", "qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);
