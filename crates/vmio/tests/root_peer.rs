@@ -311,6 +311,8 @@ fn a_peer_serves_a_disk_to_this_host_alone() {
     assert!(fs::read(&file).unwrap()[..1 << 20].iter().all(|byte| *byte == 0x5a));
     target.intact().unwrap();
     target.sound(&asked).unwrap();
+    let pid = target.server_at_peer().unwrap();
+    assert_eq!(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap(), "nbdkit\n");
 
     let greeting = |from: [u8; 4]| {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();

@@ -283,6 +283,10 @@ pub trait Prepared: Send {
     fn servers(&self, _asked: &cell::Attachment) -> Vec<u32> {
         Vec::new()
     }
+    /// The process that serves it on the machine at the other end of the network `wire`, while one does.
+    fn server_at_peer(&self) -> Option<u32> {
+        None
+    }
     /// After a cell whose disk went through this host's page cache: writes out what that still holds
     /// of what the hypervisor has open, which would else be written during the next cell.
     fn settle(&mut self, _asked: &cell::Attachment) -> Result<()> {

@@ -244,6 +244,9 @@ impl Prepared for OnPeer {
             ("server.cache.direct", false.to_string()),
         ])
     }
+    fn server_at_peer(&self) -> Option<u32> {
+        self.server.as_ref().map(|server| server.pid())
+    }
     fn settle(&mut self, _asked: &cell::Attachment) -> Result<()> {
         self.forget_pages()
     }
