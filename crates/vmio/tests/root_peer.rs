@@ -18,7 +18,7 @@ use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, TargetCtx};
 use vmio_rig::engine::environment;
 use vmio_rig::nets::Namespace;
-use vmio_rig::nodes::Nodes;
+use vmio_rig::nodes::{Is, Nodes};
 
 use crate::help::disk::tool as run;
 use crate::help::schema::fits;
@@ -271,15 +271,13 @@ fn a_port_of_a_peer_that_a_firewall_shuts_is_named() {
 #[test]
 #[ignore = "root"]
 fn a_peer_serves_a_disk_to_this_host_alone() {
-    let (dir, before) = (vmio_testbed::scratch(), agents());
-    run("ip", &["link", "set", "lo", "up"]);
-    // Over there it is the directory on a disk in which files are made.
-    let script = format!("mount --bind {} /var/tmp && exec \"$@\"", dir.path().display());
-    let server =
-        Server::at(&["unshare", "--mount", "--", "sh", "-c", &script, "sh"].map(str::to_owned), "127.0.0.1", "");
+    let (server, dir, before) = (Server::start(), vmio_testbed::scratch(), agents());
     let held = server.open();
     let loopback = IpAddr::from([127, 0, 0, 1]);
-    let nodes = Nodes::from(environment::peer("ssh://there", held.shared(), (loopback, loopback), &[]));
+    let mut there = environment::peer("ssh://there", held.shared(), (loopback, loopback), &[]);
+    let Is::Peer(own) = &mut there.is else { panic!("it is no peer") };
+    own.dir = dir.path().to_owned();
+    let nodes = Nodes::from(there);
     let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
     let node = Local::owned(Arc::clone(&journal));
     let ctx = TargetCtx {
@@ -301,7 +299,7 @@ fn a_peer_serves_a_disk_to_this_host_alone() {
     let told = target.attached(&asked);
     assert!(told["server"].starts_with("nbdkit ") && told["server"].ends_with("NBD over TCP"), "{told:?}");
     let file = dir.path().join(format!("vmio-nbd-wire-{}", journal.cookie()));
-    assert_eq!(told["server.file"], format!("ssh://there/var/tmp/{}", file.file_name().unwrap().display()));
+    assert_eq!(told["server.file"], format!("ssh://there{}", file.display()));
 
     let opened = format!("json:{}", Storage::nbd_over_tcp(at, &export));
     run("qemu-io", &["-c", "write -P 0x5a 0 1M", "-c", "flush", &opened]);

@@ -32,8 +32,6 @@ const SERVER: &str = "nbdkit";
 const PORT: u16 = 10809;
 /// Name of the export. The server has only one, by any name.
 const EXPORT: &str = "disk";
-/// Where the file is made: on a disk of that machine, not in its memory.
-const DIR: &str = "/var/tmp";
 const MIB: u64 = 1 << 20;
 /// How long the server may take to listen, to end, and to say its version.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -86,12 +84,11 @@ impl Target for NbdWire {
         }
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
-        let dir = Path::new(DIR);
-        let alone = || Error::Server { path: dir.to_owned(), reason: "no machine is named that serves it".to_owned() };
+        let alone = || Error::Server { path: ctx.dir.clone(), reason: "no machine is named that serves it".to_owned() };
         let (machine, own) = ctx.peer.ok_or_else(alone)?;
-        let node = &machine.node;
+        let (node, dir) = (&machine.node, own.dir.as_path());
         let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
-        elsewhere::look(&**node, dir, bytes).map_err(|why| no_room(&why))?;
+        elsewhere::look(&**node, dir, bytes).map_err(|why| no_room(dir, &why))?;
         let path = dir.join(format!("vmio-{}-{}", self.name(), ctx.journal.cookie()));
         let shown = PathBuf::from(format!("{}{}", machine.address, path.display()));
         let file = elsewhere::file_at(node, path, bytes)?;
@@ -110,23 +107,23 @@ impl Target for NbdWire {
 }
 
 /// Why the file is not made there.
-fn no_room(why: &NoFile) -> Error {
+fn no_room(dir: &Path, why: &NoFile) -> Error {
     let reason = match why {
         NoFile::Memory { machine, filesystem, .. } => {
-            format!("on {machine} it is {filesystem}, which is memory; mount a disk there")
+            format!("on {machine} it is {filesystem}, which is memory; name another directory, --peer ADDRESS/DIR")
         }
         NoFile::Space { machine, needed_bytes, free_bytes, .. } => format!(
-            "{} are needed on {machine} (20 % to spare included), {} are left; free some, or use a study with a smaller \
-             size.target_mib",
+            "{} are needed on {machine} (20 % to spare included), {} are left; free some, name another \
+             directory, --peer ADDRESS/DIR, or use a study with a smaller size.target_mib",
             gib(*needed_bytes),
             gib(*free_bytes)
         ),
         NoFile::Device { machine, .. } | NoFile::NoDirectory { machine, .. } | NoFile::NotThere { machine, .. } => {
-            format!("on {machine} it is no directory")
+            format!("on {machine} it is no directory: name one, --peer ADDRESS/DIR")
         }
         NoFile::Unknown(why) => why.to_string(),
     };
-    Error::NotAsAsked { path: DIR.into(), reason }
+    Error::NotAsAsked { path: dir.to_owned(), reason }
 }
 
 /// The file and its server, both on another machine.
@@ -319,15 +316,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_its_directory_is_told_without_an_option_that_it_has_not() {
-        let (dir, machine) = (PathBuf::from(DIR), "b".to_owned());
+    fn what_is_wrong_with_its_directory_is_told_with_the_option_that_names_one() {
+        let (dir, machine) = (PathBuf::from("/srv"), "b".to_owned());
         for why in [
             NoFile::NotThere { dir: dir.clone(), machine: machine.clone() },
             NoFile::Memory { dir: dir.clone(), machine: machine.clone(), filesystem: "tmpfs".to_owned() },
             NoFile::Space { dir, machine, needed_bytes: 2 << 30, free_bytes: 1 << 30 },
         ] {
-            let said = no_room(&why).to_string();
-            assert!(said.starts_with("/var/tmp: ") && said.contains("on b") && !said.contains("--on"), "{said}");
+            let said = no_room(Path::new("/srv"), &why).to_string();
+            assert!(said.starts_with("/srv: ") && said.contains("on b") && !said.contains("--on"), "{said}");
+            assert!(said.contains("--peer ADDRESS/DIR"), "{said}");
         }
     }
 }

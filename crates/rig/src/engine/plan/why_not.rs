@@ -67,7 +67,7 @@ pub enum WhyNot {
 
     #[error("{NO_PEER}")]
     NoPeer,
-    #[error("no machine is named that serves it: name one with --peer ssh://[USER@]HOST[:PORT]")]
+    #[error("no machine is named that serves it: name one with --peer ssh://[USER@]HOST[:PORT][/DIR]")]
     NoServer,
     #[error(
         "{side} has a network of vmio's own, too, from where no other machine is reached: measure {target} in a study of \
