@@ -198,13 +198,6 @@ impl Peer {
         Self { ends, serves: serves(node, ends.0), dir: DIR.into(), programs, told }
     }
 
-    /// The addresses that this host may have there: the one that packets leave from, and the one that `ssh` comes from,
-    /// which is another where addresses are translated on the way.
-    pub fn clients(&self, node: &dyn Node) -> Vec<IpAddr> {
-        let own = self.ends.1;
-        std::iter::once(own).chain(of_ssh(node, 0).filter(|told| *told != own)).collect()
-    }
-
     /// What is to be said where servers listen elsewhere than at the address that leads there.
     pub fn served_at(&self) -> Option<String> {
         let reached = self.ends.0;
@@ -231,17 +224,13 @@ fn serves(node: &dyn Node, reached: IpAddr) -> IpAddr {
     if own(&reached) {
         return reached;
     }
+    let ask = Exec::new("sh").args(["-c", "printf %s \"$SSH_CONNECTION\""]).limit(SAYS_WITHIN);
+    // Client, its port, server, its port (ssh(1)).
+    let said = node.exec(&ask).ok().filter(Output::ok).map(|output| output.out()).unwrap_or_default();
+    let of_ssh = said.split_whitespace().nth(2).and_then(|address| address.parse::<IpAddr>().ok());
     let any = if reached.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     let leads = |address: &IpAddr| address.is_ipv6() == reached.is_ipv6() && !address.is_loopback() && own(address);
-    of_ssh(node, 2).filter(leads).unwrap_or(any)
-}
-
-/// The address that stands at this place of what `ssh` tells of its connection there: client, its port, server, its port
-/// (ssh(1)).
-fn of_ssh(node: &dyn Node, nth: usize) -> Option<IpAddr> {
-    let ask = Exec::new("sh").args(["-c", "printf %s \"$SSH_CONNECTION\""]).limit(SAYS_WITHIN);
-    let said = node.exec(&ask).ok().filter(Output::ok)?.out();
-    said.split_whitespace().nth(nth)?.parse().ok()
+    of_ssh.filter(leads).unwrap_or(any)
 }
 
 #[cfg(test)]
@@ -271,19 +260,6 @@ mod tests {
         assert!(nodes.measured().is_none() && name(&nodes, &Side::of("ssh")).is_none());
         let elsewhere = [Side::of("ssh"), Side::native(), side].map(|side| NodeId::of(&side).is_elsewhere());
         assert_eq!((elsewhere, NodeId::Peer.is_elsewhere()), ([true, false, false], true));
-    }
-
-    #[test]
-    fn a_client_is_known_by_either_address_that_it_has_there() {
-        let clients = |ssh: &'static str| {
-            let node = Fake::new("there").command(move |cmd| (cmd.program == "sh").then(|| says(ssh)));
-            let peer = Peer::of(&node, ([192, 0, 2, 7].into(), [192, 168, 0, 5].into()));
-            peer.clients(&node).iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
-        assert_eq!(clients("192.168.0.5 4 192.0.2.7 22"), ["192.168.0.5"]);
-        assert_eq!(clients("203.0.113.9 4 192.0.2.7 22"), ["192.168.0.5", "203.0.113.9"], "translated on the way");
-        assert_eq!(clients("all 4 192.0.2.7 22"), ["192.168.0.5"], "what is no address opens nothing");
-        assert_eq!(clients(""), ["192.168.0.5"]);
     }
 
     #[test]

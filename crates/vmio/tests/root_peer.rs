@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustix::process::Signal;
 use serde_json::Value;
 use vmio_model::cell::{Aio, Attachment, Cache, State};
@@ -267,7 +267,8 @@ fn a_port_of_a_peer_that_a_firewall_shuts_is_named() {
     cloud.state.is_clean();
 }
 
-/// QEMU's own client works on it from here, another address gets no answer, and nothing is left when the connection ends.
+/// QEMU's own client works on it from here, nobody without the key of the run does, and nothing is left when the connection
+/// ends.
 #[test]
 #[ignore = "root"]
 fn a_peer_serves_a_disk_to_this_host_alone() {
@@ -295,16 +296,29 @@ fn a_peer_serves_a_disk_to_this_host_alone() {
     };
     let mut target = targets::find("nbd-wire").unwrap().prepare(&ctx).unwrap();
     let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
-    let Storage::NbdTcp { server: at, export } = target.attach(&asked).unwrap() else { panic!("not by NBD over TCP") };
+    let Storage::NbdTls { server: at, export, keys } = target.attach(&asked).unwrap() else { panic!("not by TLS") };
     let told = target.attached(&asked);
-    assert!(told["server"].starts_with("nbdkit ") && told["server"].ends_with("NBD over TCP"), "{told:?}");
+    assert!(told["server"].starts_with("nbdkit ") && told["server"].ends_with("NBD over TCP with TLS"), "{told:?}");
+    assert_eq!(told["tls"], "pre-shared key");
     let file = dir.path().join(format!("vmio-nbd-wire-{}", journal.cookie()));
     assert_eq!(told["server.file"], format!("ssh://there{}", file.display()));
 
-    let opened = format!("json:{}", Storage::nbd_over_tcp(at, &export));
-    run("qemu-io", &["-c", "write -P 0x5a 0 1M", "-c", "flush", &opened]);
+    let key_there = Path::new("/dev/shm").join(format!("vmio-nbd-wire-{}.psk", journal.cookie()));
+    let key = fs::read(keys.join("keys.psk")).unwrap();
+    assert!(key.starts_with(b"vmio:") && fs::read(&key_there).unwrap() == key);
+    let rights = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((rights(&keys), rights(&keys.join("keys.psk")), rights(&key_there)), (0o700, 0o600, 0o600));
+
+    let by_key = |dir: &Path| {
+        format!("tls-creds-psk,id=tls,endpoint=client,dir={},username={}", dir.display(), Storage::TLS_USER)
+    };
+    let (mut node, own_key) = (Storage::nbd_over_tcp(at, &export), by_key(&keys));
+    let without = format!("json:{node}");
+    node["tls-creds"] = "tls".into();
+    let opened = format!("json:{node}");
+    run("qemu-io", &["--object", &own_key, "-c", "write -P 0x5a 0 1M", "-c", "flush", &opened]);
     assert_eq!(target.reset(State::Filled).unwrap(), 0);
-    let said = run("qemu-io", &["-c", "read -P 0x5a 0 1M", &opened]);
+    let said = run("qemu-io", &["--object", &own_key, "-c", "read -P 0x5a 0 1M", &opened]);
     assert!(!said.contains("failed"), "{said}");
     assert!(fs::read(&file).unwrap()[..1 << 20].iter().all(|byte| *byte == 0x5a));
     target.intact().unwrap();
@@ -312,18 +326,21 @@ fn a_peer_serves_a_disk_to_this_host_alone() {
     let pid = target.server_at_peer().unwrap();
     assert_eq!(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap(), "nbdkit\n");
 
-    let greeting = |from: [u8; 4]| {
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        bind(&socket, &SocketAddr::from((from, 0))).unwrap();
-        connect(&socket, &at).unwrap();
-        let mut said = [0; 8];
-        TcpStream::from(socket).read_exact(&mut said).map(|()| said).ok()
+    let wrong = dir.path().join("wrong");
+    fs::create_dir(&wrong).unwrap();
+    fs::write(wrong.join("keys.psk"), format!("{}:{}\n", Storage::TLS_USER, "00".repeat(32))).unwrap();
+    let refused = |args: &[&str]| {
+        let output = Command::new("qemu-io").args(["-c", "read 0 512"]).args(args).output().unwrap();
+        assert!(!output.status.success(), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
     };
-    assert_eq!((greeting([127, 0, 0, 1]), greeting([127, 0, 0, 2])), (Some(*b"NBDMAGIC"), None));
+    let said = (refused(&[&without]), refused(&["--object", &by_key(&wrong), &opened]));
+    assert!(said.0.contains("TLS negotiation required") && said.1.contains("TLS handshake failed"), "{said:?}");
 
     // As when vmio is killed: the target is not removed.
     drop(held);
     server.until("the server over there is gone", || TcpStream::connect(at).is_err());
-    assert!(!file.exists());
+    assert!(!file.exists() && !key_there.exists());
     only_agents(&before);
+    assert_eq!((journal.close(), keys.exists()), (Vec::new(), false));
 }

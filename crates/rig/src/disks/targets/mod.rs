@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vmio_look::require::Requirement;
+use vmio_look::require::{Missing, Requirement};
 use vmio_model::cell;
 pub use vmio_model::cell::State;
 pub use vmio_node::device_safety::{Identity, Pinned};
@@ -156,7 +156,7 @@ pub trait Target: Sync {
     }
     /// What the machine at the other end of the network `wire` must have to serve it, where that one does
     /// ([`TargetCtx::peer`]): a hypervisor reaches it over this host's own network.
-    fn by_peer(&self) -> Option<&'static [Requirement]> {
+    fn by_peer(&self) -> Option<&'static OfPeer> {
         None
     }
     /// How a guest reaches it by itself, where it can: then it is over a link too.
@@ -333,6 +333,24 @@ pub trait Prepared: Send {
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()>;
 }
 
+/// What the machine at the other end of the network `wire` must have to serve a disk.
+pub struct OfPeer {
+    /// What is found in its files.
+    pub requirements: &'static [Requirement],
+    /// What one of its programs says of itself, where those are there.
+    pub asked: Asked,
+}
+
+/// A precondition that a program of a machine is asked for. It only looks.
+pub struct Asked {
+    /// Short name.
+    pub name: &'static str,
+    /// How to meet it.
+    pub fix: &'static str,
+    /// `Ok` when met, else what was found.
+    pub check: fn(&dyn Node) -> Result<(), Missing>,
+}
+
 /// What a target demands of those who use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demands {
@@ -397,7 +415,7 @@ pub fn find(name: &str) -> Option<&'static dyn Target> {
 }
 
 /// What the machine at the other end of the network `wire` must have to serve an actor's disk, where that one does.
-pub fn of_peer(actor: &cell::Actor) -> Option<&'static [Requirement]> {
+pub fn of_peer(actor: &cell::Actor) -> Option<&'static OfPeer> {
     actor.target().and_then(find)?.by_peer()
 }
 
@@ -410,7 +428,7 @@ fn facts<const N: usize>(facts: [(&str, String); N]) -> BTreeMap<String, String>
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use vmio_node::fake::Tree;
+    use vmio_node::fake::{Fake, Tree};
 
     #[test]
     fn contract_of_every_target() {
@@ -431,12 +449,16 @@ mod tests {
             assert!(!target.refilled(None) || space.prepared_bytes == 0, "{name}: {space:?}");
             assert!(target.own_client().is_none() || target.over_link(), "{name}");
             let of_client = target.own_client().map_or(&[][..], |client| client.requirements);
-            let (natively, there) = (target.native_requirements(), target.by_peer().unwrap_or_default());
+            let there = target.by_peer().map_or(&[][..], |needs| needs.requirements);
+            let natively = target.native_requirements();
             for requirement in target.requirements().iter().chain(of_client).chain(natively).chain(there) {
                 assert!(!requirement.why.is_empty() && !requirement.fix.is_empty(), "{name}: {}", requirement.name);
                 // On a machine with nothing each must be unmet, or it checks nothing.
                 assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
             }
+        }
+        for asked in ALL.iter().filter_map(|target| target.by_peer()).map(|needs| &needs.asked) {
+            assert!((asked.check)(&Fake::new("b")).is_err() && !asked.fix.is_empty(), "{}", asked.name);
         }
         let names = |of: &dyn Fn(&dyn Target) -> bool| -> Vec<&str> {
             ALL.iter().filter(|t| of(**t)).map(|t| t.name()).collect()
@@ -450,7 +472,7 @@ mod tests {
         assert_eq!(names(&|t| t.by_peer().is_some()), ["nbd-wire"]);
         assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe", "iscsi", "nvme-tcp"]);
         assert_eq!(names(&|t| t.no_hypervisor().is_some()), ["nvme-tcp"]);
-        assert_eq!(names(&|t| t.block_client().is_some()), ["iscsi"]);
+        assert_eq!(names(&|t| t.block_client().is_some()), ["nbd-wire", "iscsi"]);
         assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
         let cached = ["flash-cache", "guest-bcache", "guest-dm-cache"];
         assert_eq!(names(&|t| t.flash_cache().is_some()), cached);

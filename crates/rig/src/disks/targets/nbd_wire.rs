@@ -2,7 +2,8 @@
 //! machine that `--peer` names, by NBD over TCP. A guest's hypervisor is its client. Nothing of the network is built or set.
 //!
 //! File and server belong to that machine's agent, which removes and ends them with the connection, also where vmio was
-//! killed. The server takes connections from this host alone (nbdkit-ip-filter(1)).
+//! killed. The server takes no client but one with the run's key (nbdkit-tls(1), pre-shared keys), and what is sent is
+//! encrypted: TLS is part of what is measured. There is no way without it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -11,17 +12,21 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmio_look::require::{Requirement, program};
+use vmio_look::require::{Missing, Requirement, program};
 use vmio_model::cell;
 use vmio_node::{Exec, Journal, Node, Output, Process};
 
 use super::elsewhere::{self, NoFile};
 use super::served::how;
-use super::{Demands, Error, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT, facts};
-use crate::disks::Storage;
+use super::{Asked, Demands, Error, OfPeer, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT, facts, memory};
 use crate::disks::places::Pool;
 use crate::disks::space::gib;
+use crate::disks::{BlockClient, Storage};
 use crate::qemu::waiting;
+
+mod psk;
+
+use psk::Psk;
 
 /// Entry `nbd-wire`.
 pub struct NbdWire;
@@ -41,37 +46,60 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 const WRITE_OUT_LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
 
+/// What the machine that serves it must have.
+const OF_PEER: &OfPeer = &OfPeer {
+    requirements: &[
+        Requirement {
+            name: SERVER,
+            why: "serves the target `nbd-wire`",
+            fix: "apt install nbdkit",
+            check: |reader| program(reader, SERVER),
+        },
+        Requirement {
+            name: "fio",
+            why: "writes the file of the target `nbd-wire`",
+            fix: "apt install fio",
+            check: |reader| program(reader, "fio"),
+        },
+        Requirement {
+            name: "dd",
+            why: "writes the key of the target `nbd-wire`, and takes its file out of the page cache",
+            fix: "apt install coreutils",
+            check: |reader| program(reader, "dd"),
+        },
+        memory::REQUIREMENT,
+    ],
+    asked: Asked {
+        name: "nbdkit with TLS",
+        fix: "install an nbdkit that is built with GnuTLS: Debian's is",
+        check: has_tls,
+    },
+};
+
+/// Whether the server was built with TLS (nbdkit(1), `--dump-config`).
+fn has_tls(node: &dyn Node) -> Result<(), Missing> {
+    let output = node.exec(&Exec::new(SERVER).args(["--dump-config"]).limit(LIMIT))?;
+    if output.ok() && output.out().lines().any(|line| line.trim() == "tls=yes") {
+        return Ok(());
+    }
+    Err(Missing::Unlike("`nbdkit --dump-config` does not say tls=yes".to_owned()))
+}
+
 impl Target for NbdWire {
     fn name(&self) -> &'static str {
         "nbd-wire"
     }
     fn about(&self) -> &'static str {
-        "fully written raw file that another machine (--peer ssh://HOST) serves by NBD over TCP to a guest's hypervisor"
+        "fully written raw file that another machine (--peer ssh://HOST) serves by NBD over TCP with TLS to a guest's hypervisor"
     }
     fn requirements(&self) -> &'static [Requirement] {
-        &[]
+        &[memory::REQUIREMENT]
     }
-    fn by_peer(&self) -> Option<&'static [Requirement]> {
-        Some(&[
-            Requirement {
-                name: SERVER,
-                why: "serves the target `nbd-wire`",
-                fix: "apt install nbdkit",
-                check: |reader| program(reader, SERVER),
-            },
-            Requirement {
-                name: "fio",
-                why: "writes the file of the target `nbd-wire`",
-                fix: "apt install fio",
-                check: |reader| program(reader, "fio"),
-            },
-            Requirement {
-                name: "dd",
-                why: "takes the file of the target `nbd-wire` out of the page cache",
-                fix: "apt install coreutils",
-                check: |reader| program(reader, "dd"),
-            },
-        ])
+    fn by_peer(&self) -> Option<&'static OfPeer> {
+        Some(OF_PEER)
+    }
+    fn block_client(&self) -> Option<BlockClient> {
+        Some(BlockClient::NbdTls)
     }
     fn guests_alone(&self) -> Option<&'static str> {
         Some("only a hypervisor is its client: use preallocated there, or nbd")
@@ -99,7 +127,7 @@ impl Target for NbdWire {
             shown,
             reached: SocketAddr::new(own.ends.0, PORT),
             serves: own.serves,
-            clients: own.clients(&**node),
+            psk: Psk::make(ctx.journal, &**node, self.name())?,
             server: None,
             version: version.out().lines().next().unwrap_or_default().trim().to_owned(),
         }))
@@ -137,8 +165,8 @@ struct OnPeer {
     reached: SocketAddr,
     /// The address that it listens at.
     serves: IpAddr,
-    /// Who may connect.
-    clients: Vec<IpAddr>,
+    /// The key of who may connect.
+    psk: Psk,
     server: Option<Box<dyn Process>>,
     version: String,
 }
@@ -154,7 +182,7 @@ impl OnPeer {
     }
 
     fn start(&mut self) -> Result<()> {
-        let command = Exec::new(SERVER).args(arguments(self.file.native(), self.serves, &self.clients));
+        let command = Exec::new(SERVER).args(arguments(self.file.native(), self.serves, &self.psk.there));
         let mut server = self.node.spawn(&command)?;
         if let Err(why) = listens(self.reached, || server.try_wait().ok().flatten()) {
             let _ = server.kill();
@@ -180,21 +208,20 @@ impl OnPeer {
 
 /// The command line. The file goes through that machine's page cache, which keeps as little of it as the plugin can
 /// (nbdkit-file-plugin(1), `cache=none`).
-fn arguments(file: &Path, serves: IpAddr, clients: &[IpAddr]) -> Vec<String> {
+fn arguments(file: &Path, serves: IpAddr, key: &Path) -> Vec<String> {
     let mut args = vec!["--foreground".to_owned()];
     if !serves.is_unspecified() {
         args.extend(["--ipaddr".to_owned(), serves.to_string()]);
     }
-    let clients: Vec<String> = clients.iter().map(ToString::to_string).collect();
     args.extend([
         "--port".to_owned(),
         PORT.to_string(),
-        "--filter=ip".to_owned(),
+        "--tls=require".to_owned(),
+        "--tls-psk".to_owned(),
+        key.display().to_string(),
         "file".to_owned(),
         format!("file={}", file.display()),
         "cache=none".to_owned(),
-        format!("allow={}", clients.join(",")),
-        "deny=all".to_owned(),
     ]);
     args
 }
@@ -232,11 +259,12 @@ impl Prepared for OnPeer {
         if self.server.is_none() || self.ended()?.is_some() {
             self.start()?;
         }
-        Ok(Storage::NbdTcp { server: self.reached, export: EXPORT.to_owned() })
+        Ok(Storage::NbdTls { server: self.reached, export: EXPORT.to_owned(), keys: self.psk.dir.clone() })
     }
     fn attached(&self, _asked: &cell::Attachment) -> BTreeMap<String, String> {
         facts([
-            ("server", format!("{}, NBD over TCP", self.version)),
+            ("server", format!("{}, NBD over TCP with TLS", self.version)),
+            ("tls", "pre-shared key".to_owned()),
             ("server.file", self.shown.display().to_string()),
             ("server.cache.direct", false.to_string()),
         ])
@@ -268,7 +296,8 @@ impl Prepared for OnPeer {
         Ok(0)
     }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
-        let Self { file, server, .. } = *self;
+        let Self { file, server, psk, .. } = *self;
+        psk.remove(journal)?;
         if let Some(mut server) = server {
             server.kill()?;
             server.wait(Some(LIMIT))?;
@@ -283,21 +312,29 @@ mod tests {
     use std::net::TcpListener;
 
     use vmio_node::End;
+    use vmio_node::fake::{Fake, says};
 
     use super::*;
 
     #[test]
-    fn the_server_listens_at_one_address_and_takes_this_host_alone() {
-        let line = |serves: &str, clients: &[&str]| {
-            let clients: Vec<IpAddr> = clients.iter().map(|client| client.parse().unwrap()).collect();
-            arguments(Path::new("/proc/7/fd/9"), serves.parse().unwrap(), &clients).join(" ")
+    fn the_server_listens_at_one_address_and_takes_nobody_without_the_key() {
+        let line = |serves: &str| {
+            arguments(Path::new("/proc/7/fd/9"), serves.parse().unwrap(), Path::new("/dev/shm/k.psk")).join(" ")
         };
         assert_eq!(
-            line("192.0.2.7", &["192.0.2.1"]),
-            "--foreground --ipaddr 192.0.2.7 --port 10809 --filter=ip file file=/proc/7/fd/9 cache=none allow=192.0.2.1 deny=all"
+            line("192.0.2.7"),
+            "--foreground --ipaddr 192.0.2.7 --port 10809 --tls=require --tls-psk /dev/shm/k.psk file \
+             file=/proc/7/fd/9 cache=none"
         );
-        let any = line("0.0.0.0", &["192.168.1.5", "203.0.113.9"]);
-        assert!(!any.contains("--ipaddr") && any.ends_with("allow=192.168.1.5,203.0.113.9 deny=all"), "{any}");
+        let any = line("0.0.0.0");
+        assert!(!any.contains("--ipaddr") && any.contains("--tls=require"), "{any}");
+    }
+
+    #[test]
+    fn a_server_that_was_built_without_tls_is_refused() {
+        let told = |said: &'static str| has_tls(&Fake::new("b").program(SERVER, says(said)));
+        assert_eq!(told("sysconfdir=/etc\ntls=yes\nversion=1.32.5\n"), Ok(()));
+        assert!(matches!(told("tls=no\nversion=1.32.5\n"), Err(Missing::Unlike(_))));
     }
 
     #[test]

@@ -82,7 +82,11 @@ pub(super) fn why_not_wire(actor: &Actor, local: &dyn Node, options: &PlanOption
 pub(super) fn why_not_served(actor: &Actor, options: &PlanOptions) -> Option<WhyNot> {
     let needs = targets::of_peer(actor)?;
     let Some((peer, _)) = options.nodes.peer() else { return Some(WhyNot::NoServer) };
-    missing(needs, &*peer.node).map(on_other_machine(&peer.address))
+    let asked = || {
+        let found = (needs.asked.check)(&*peer.node).err()?;
+        Some(WhyNot::Requirement { name: needs.asked.name, found, fix: needs.asked.fix })
+    };
+    missing(needs.requirements, &*peer.node).or_else(asked).map(on_other_machine(&peer.address))
 }
 
 /// Why a guest cannot reach the machine that serves its disk: its hypervisor is in a network of vmio's own for what else
@@ -103,7 +107,7 @@ mod tests {
     use std::sync::Arc;
 
     use vmio_model::cell::{Aio, Attachment, Cache};
-    use vmio_node::fake::Fake;
+    use vmio_node::fake::{Fake, says};
 
     use super::*;
     use crate::engine::environment;
@@ -125,8 +129,12 @@ mod tests {
         assert_eq!(told("nbd", None), "", "a namespace serves that");
         assert!(told("nbd-wire", None).contains("--peer ssh://"));
         assert!(told("nbd-wire", Some(Fake::new("b"))).starts_with("on ssh://b: nbdkit: "));
-        let able = Fake::new("b").installed("nbdkit").installed("fio").installed("dd");
-        assert_eq!(told("nbd-wire", Some(able)), "");
+        let able = |tls: &str| {
+            let there = Fake::new("b").installed("nbdkit").installed("fio").installed("dd").file("/dev/shm", "");
+            there.program("nbdkit", says(format!("tls={tls}\n")))
+        };
+        assert_eq!(told("nbd-wire", Some(able("yes"))), "");
+        assert!(told("nbd-wire", Some(able("no"))).starts_with("on ssh://b: nbdkit with TLS: "));
     }
 
     #[test]
