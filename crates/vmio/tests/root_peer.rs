@@ -340,7 +340,7 @@ fn a_peer_serves_a_disk_to_this_host_alone() {
     // As when vmio is killed: the target is not removed.
     drop(held);
     server.until("the server over there is gone", || TcpStream::connect(at).is_err());
-    assert!(!file.exists() && !key_there.exists());
+    server.until("its files are gone", || !file.exists() && !key_there.exists());
     only_agents(&before);
     assert_eq!((journal.close(), keys.exists()), (Vec::new(), false));
 }
