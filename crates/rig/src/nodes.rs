@@ -13,6 +13,9 @@ use vmio_model::cell::Side;
 use vmio_node::linux::addresses;
 use vmio_node::{Exec, Node, Output, RemoteDevice};
 
+/// Where files are made on another machine, where no directory is named: on its disk, not in its memory.
+pub const DIR: &str = "/var/tmp";
+
 /// Which machine of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeId {
@@ -98,6 +101,8 @@ pub struct Peer {
     pub ends: (IpAddr, IpAddr),
     /// The address that servers listen at there.
     pub serves: IpAddr,
+    /// The directory of its own in which files are made.
+    pub dir: PathBuf,
     /// Versions of what cells run there.
     pub programs: BTreeMap<String, String>,
     /// Where they differ from those of this host, in words.
@@ -189,7 +194,8 @@ impl From<Machine> for Nodes {
 impl Peer {
     /// Of a machine that is reached at the first of these addresses from the second. Only looks.
     pub fn of(node: &dyn Node, ends: (IpAddr, IpAddr)) -> Self {
-        Self { ends, serves: serves(node, ends.0), programs: BTreeMap::new(), told: Vec::new() }
+        let (programs, told) = (BTreeMap::new(), Vec::new());
+        Self { ends, serves: serves(node, ends.0), dir: DIR.into(), programs, told }
     }
 
     /// What is to be said where servers listen elsewhere than at the address that leads there.

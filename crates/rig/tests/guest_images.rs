@@ -30,6 +30,7 @@ fn prepare(bed: &Bed, dir: &Path, name: &str, mib: u64) -> Box<dyn Prepared> {
         pace: None,
         native: true,
         host: None,
+        peer: None,
     };
     targets::find(name).unwrap().prepare(&ctx).unwrap()
 }

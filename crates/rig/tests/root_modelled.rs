@@ -139,6 +139,7 @@ fn requests_take_what_the_model_says() {
         pace: None,
         native: true,
         host: None,
+        peer: None,
     };
     let mut target = targets::find("sparse").unwrap().prepare(&ctx).unwrap();
     assert_eq!(target.reset(State::Filled).unwrap(), 32 << 20);

@@ -96,7 +96,7 @@ fn helper_inner() {
     let pool = place.backend.pool().cloned();
     let (dir, device) = (cluster.clone(), None);
     let (node, journal, bytes, force, pace, host) = (&node, &journal, BYTES, false, None, None);
-    let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace, native: true, host };
+    let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace, native: true, host, peer: None };
     let mut made = target.prepare(&ctx).unwrap();
     if act == "wait" {
         std::io::stdout().write_all(b"made\n").unwrap();

@@ -147,6 +147,7 @@ fn helper_victim() {
         pace: None,
         native: true,
         host: None,
+        peer: None,
     };
     let target = targets::find("device").unwrap().prepare(&ctx).unwrap();
     let before = of_loop(target.native());

@@ -4,14 +4,21 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use vmio_node::{Local, Node};
+use vmio_model::cell::{Aio, Attachment, Cache, State};
+use vmio_node::{Journal, Local, Node};
+use vmio_rig::disks::Storage;
+use vmio_rig::disks::targets::{self, TargetCtx};
+use vmio_rig::engine::environment;
 use vmio_rig::nets::Namespace;
+use vmio_rig::nodes::{Is, Nodes};
 
 use crate::help::disk::tool as run;
 use crate::help::schema::fits;
@@ -258,4 +265,82 @@ fn a_port_of_a_peer_that_a_firewall_shuts_is_named() {
     }
     only_agents(&before);
     cloud.state.is_clean();
+}
+
+/// QEMU's own client works on it from here, nobody without the key of the run does, and nothing is left when the connection
+/// ends.
+#[test]
+#[ignore = "root"]
+fn a_peer_serves_a_disk_to_this_host_alone() {
+    let (server, dir, before) = (Server::start(), vmio_testbed::scratch(), agents());
+    let held = server.open();
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    let mut there = environment::peer("ssh://there", held.shared(), (loopback, loopback), &[]);
+    let Is::Peer(own) = &mut there.is else { panic!("it is no peer") };
+    own.dir = dir.path().to_owned();
+    let nodes = Nodes::from(there);
+    let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
+    let node = Local::owned(Arc::clone(&journal));
+    let ctx = TargetCtx {
+        node: &node,
+        journal: &journal,
+        dir: dir.path().to_owned(),
+        pool: None,
+        bytes: 4 << 20,
+        device: None,
+        force: false,
+        pace: None,
+        native: false,
+        host: None,
+        peer: nodes.peer(),
+    };
+    let mut target = targets::find("nbd-wire").unwrap().prepare(&ctx).unwrap();
+    let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
+    let Storage::NbdTls { server: at, export, keys } = target.attach(&asked).unwrap() else { panic!("not by TLS") };
+    let told = target.attached(&asked);
+    assert!(told["server"].starts_with("nbdkit ") && told["server"].ends_with("NBD over TCP with TLS"), "{told:?}");
+    assert_eq!(told["tls"], "pre-shared key");
+    let file = dir.path().join(format!("vmio-nbd-wire-{}", journal.cookie()));
+    assert_eq!(told["server.file"], format!("ssh://there{}", file.display()));
+
+    let key_there = Path::new("/dev/shm").join(format!("vmio-nbd-wire-{}.psk", journal.cookie()));
+    let key = fs::read(keys.join("keys.psk")).unwrap();
+    assert!(key.starts_with(b"vmio:") && fs::read(&key_there).unwrap() == key);
+    let rights = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((rights(&keys), rights(&keys.join("keys.psk")), rights(&key_there)), (0o700, 0o600, 0o600));
+
+    let by_key = |dir: &Path| {
+        format!("tls-creds-psk,id=tls,endpoint=client,dir={},username={}", dir.display(), Storage::TLS_USER)
+    };
+    let (mut node, own_key) = (Storage::nbd_over_tcp(at, &export), by_key(&keys));
+    let without = format!("json:{node}");
+    node["tls-creds"] = "tls".into();
+    let opened = format!("json:{node}");
+    run("qemu-io", &["--object", &own_key, "-c", "write -P 0x5a 0 1M", "-c", "flush", &opened]);
+    assert_eq!(target.reset(State::Filled).unwrap(), 0);
+    let said = run("qemu-io", &["--object", &own_key, "-c", "read -P 0x5a 0 1M", &opened]);
+    assert!(!said.contains("failed"), "{said}");
+    assert!(fs::read(&file).unwrap()[..1 << 20].iter().all(|byte| *byte == 0x5a));
+    target.intact().unwrap();
+    target.sound(&asked).unwrap();
+    let pid = target.server_at_peer().unwrap();
+    assert_eq!(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap(), "nbdkit\n");
+
+    let wrong = dir.path().join("wrong");
+    fs::create_dir(&wrong).unwrap();
+    fs::write(wrong.join("keys.psk"), format!("{}:{}\n", Storage::TLS_USER, "00".repeat(32))).unwrap();
+    let refused = |args: &[&str]| {
+        let output = Command::new("qemu-io").args(["-c", "read 0 512"]).args(args).output().unwrap();
+        assert!(!output.status.success(), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = (refused(&[&without]), refused(&["--object", &by_key(&wrong), &opened]));
+    assert!(said.0.contains("TLS negotiation required") && said.1.contains("TLS handshake failed"), "{said:?}");
+
+    // As when vmio is killed: the target is not removed.
+    drop(held);
+    server.until("the server over there is gone", || TcpStream::connect(at).is_err());
+    server.until("its files are gone", || !file.exists() && !key_there.exists());
+    only_agents(&before);
+    assert_eq!((journal.close(), keys.exists()), (Vec::new(), false));
 }

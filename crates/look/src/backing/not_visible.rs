@@ -33,6 +33,8 @@ pub enum NotVisible {
     EmptyPool(String),
     #[error("its disks are those of the Ceph cluster; `ceph osd perf` and `rbd perf image iostat` show them")]
     Ceph,
+    #[error("its disks are those of another machine, {0}")]
+    OtherMachine(String),
     /// A disk.
     #[error("{0} does not count its requests: echo 1 > /sys/block/{0}/queue/iostats")]
     CountersOff(String),

@@ -13,6 +13,8 @@ const RECONNECT_SECONDS: u64 = 5;
 /// A client of a hypervisor's own, which not every build of it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockClient {
+    /// Of NBD with TLS.
+    NbdTls,
     /// Of iSCSI.
     Iscsi,
     /// Of Ceph's RADOS block devices.
@@ -62,6 +64,15 @@ pub enum Storage {
         /// Name of the export.
         export: String,
     },
+    /// The same with TLS, by a pre-shared key.
+    NbdTls {
+        /// Its address and port.
+        server: SocketAddr,
+        /// Name of the export.
+        export: String,
+        /// The directory with QEMU's file of keys, `keys.psk`.
+        keys: PathBuf,
+    },
     /// A server of ATA over Ethernet, which a guest reaches by itself.
     Aoe {
         /// Its shelf.
@@ -107,13 +118,16 @@ pub enum Storage {
 }
 
 impl Storage {
+    /// The user that keys of [`Storage::NbdTls`] are of.
+    pub const TLS_USER: &'static str = "vmio";
+
     /// Its file or device on this machine; `None` for what is served.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) | Self::BlockDevice(path) | Self::Image { path, .. } => Some(path),
             Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::CachedNbd { .. } => None,
             Self::NbdTcp { .. } | Self::Aoe { .. } | Self::Iscsi { .. } | Self::NvmeTcp { .. } => None,
-            Self::Rbd { .. } | Self::PassedThrough { .. } => None,
+            Self::NbdTls { .. } | Self::Rbd { .. } | Self::PassedThrough { .. } => None,
         }
     }
 
@@ -139,6 +153,7 @@ impl Storage {
             Self::VhostUserBlk { .. } => Some("vhost-user-blk"),
             Self::Nbd { .. } | Self::CachedNbd { .. } => Some("NBD over a Unix socket"),
             Self::NbdTcp { .. } => Some("NBD over TCP"),
+            Self::NbdTls { .. } => Some("NBD over TCP with TLS"),
             Self::Aoe { .. } => Some("ATA over Ethernet"),
             Self::Iscsi { .. } => Some("iSCSI"),
             Self::NvmeTcp { .. } => Some("NVMe over TCP"),

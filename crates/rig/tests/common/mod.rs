@@ -48,6 +48,7 @@ impl Bed {
             pace: None,
             native: true,
             host: None,
+            peer: None,
         }
     }
 

@@ -92,7 +92,8 @@ fn abilities() -> Vec<Ability> {
     // Volumes are left out: `places` says whether this host has any.
     let files = PlaceBackend::Files("/".into());
     for t in targets::ALL.iter().filter(|t| t.fits(&files).is_ok() || t.flash_cache().is_some()) {
-        add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link() && t.flash_cache().is_none());
+        let is_needed = !t.over_link() && t.flash_cache().is_none() && t.by_peer().is_none();
+        add("target", t.name(), t.about(), listed(t.requirements()), is_needed);
         let of_hypervisors = t.block_client().into_iter().flat_map(|client| {
             let of_guests = guests::ALL.iter().map(move |guest| guest.requirements_for(client));
             of_guests.filter(|requirements| !requirements.is_empty())

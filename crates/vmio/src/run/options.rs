@@ -1,10 +1,11 @@
 //! The options of a run, as clap reads them, and what the plan gets of them.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::study::WordError;
-use vmio_node::ssh::Address;
+use vmio_node::ssh::{Address, NoAddress};
 use vmio_rig::disks::places;
 use vmio_rig::engine::plan::PlanOptions;
 use vmio_rig::gentle::cap::DEFAULT_SHARE;
@@ -25,9 +26,10 @@ pub struct RunOptions {
     /// through its guest agent (docs/libvirt.md)
     #[arg(long, value_name = "PLACE", value_hint = clap::ValueHint::AnyPath)]
     pub on: Option<String>,
-    /// The machine at the other end of the network `wire`, by your own ssh: ssh://[USER@]HOST[:PORT] (docs/ssh.md)
+    /// The machine at the other end of the network `wire`, or that serves the target `nbd-wire` from a file in DIR, by your
+    /// own ssh: ssh://[USER@]HOST[:PORT][/DIR] (docs/ssh.md)
     #[arg(long, value_name = "ADDRESS")]
-    pub peer: Option<Address>,
+    pub peer: Option<PeerPlace>,
     /// Use this whole block device as the target `device`; ALL DATA ON IT IS LOST. Give it
     /// twice to confirm
     #[arg(long, value_name = "DEVICE")]
@@ -110,6 +112,27 @@ pub struct RunOptions {
     /// What follows the run that is planned.
     #[arg(skip)]
     pub then: Option<String>,
+}
+
+/// The machine of `--peer`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerPlace {
+    /// How it is reached.
+    pub address: Address,
+    /// The directory there in which files are made, where one is named.
+    pub dir: Option<PathBuf>,
+}
+
+impl FromStr for PeerPlace {
+    type Err = NoAddress;
+
+    fn from_str(text: &str) -> Result<Self, NoAddress> {
+        let host = text.find("://").map_or(0, |at| at + "://".len());
+        let end = text[host..].find('/').map_or(text.len(), |at| host + at);
+        let (address, dir) = text.split_at(end);
+        let dir = Some(dir).filter(|dir| !matches!(*dir, "" | "/")).map(PathBuf::from);
+        Ok(Self { address: address.parse()?, dir })
+    }
 }
 
 /// The absolute path.
@@ -217,5 +240,25 @@ impl RunOptions {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_peer_may_have_a_directory() {
+        let read = |text: &str| {
+            let PeerPlace { address, dir } = text.parse().unwrap();
+            (address.to_string(), dir)
+        };
+        for bare in ["ssh://root@b:22", "ssh://root@b:22/"] {
+            assert_eq!(read(bare), ("ssh://root@b:22".to_owned(), None));
+        }
+        let named = ("ssh://root@b:22".to_owned(), Some(PathBuf::from("/srv/disks")));
+        assert_eq!(read("ssh://root@b:22/srv/disks"), named);
+        assert!("/srv".parse::<PeerPlace>().is_err() && "ssh:///srv".parse::<PeerPlace>().is_err());
     }
 }

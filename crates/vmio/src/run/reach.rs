@@ -21,9 +21,6 @@ use super::RunOptions;
 use crate::report::scan::devices;
 use crate::transport::{self, AgentMachine, TRANSPORTS, Transport};
 
-/// Default directory for files on another machine: on its disk, not in its memory.
-const DIR: &str = "/var/tmp";
-
 /// The other machines of a run. Dropping it undoes everything there.
 #[derive(Default)]
 pub struct Reached {
@@ -44,7 +41,7 @@ fn named(on: &str) -> Option<Result<RemotePlace, Failure>> {
     let (transport, rest) =
         TRANSPORTS.iter().find_map(|transport| Some((transport, on.strip_prefix(transport.scheme)?)))?;
     let (place, dir) = rest.split_once('/').unwrap_or((rest, ""));
-    let dir = if dir.is_empty() { PathBuf::from(DIR) } else { PathBuf::from(format!("/{dir}")) };
+    let dir = if dir.is_empty() { PathBuf::from(nodes::DIR) } else { PathBuf::from(format!("/{dir}")) };
     let address = format!("{}{place}", transport.scheme);
     let read = (transport.check)(&address)
         .map_err(|why| Failure::new(Exit::Usage, why.0).help(format!("{} ({})", transport.form, transport.page)));
@@ -66,10 +63,14 @@ impl Reached {
             let is = Is::Measured(Measured { dir, device, force: options.force, scan });
             reached.add(machine, nodes::Machine { address, node, is });
         }
-        if let Some(address) = &options.peer {
+        if let Some(place) = &options.peer {
+            let address = &place.address;
             let machine = transport::by_ssh(address)?;
             send(&machine, &address.to_string(), study, nets::is_over_wire)?;
-            let peer = environment::peer(&address.to_string(), machine.shared(), ends(address)?, &study.cells());
+            let mut peer = environment::peer(&address.to_string(), machine.shared(), ends(address)?, &study.cells());
+            if let (Is::Peer(own), Some(dir)) = (&mut peer.is, &place.dir) {
+                own.dir.clone_from(dir);
+            }
             reached.add(machine, peer);
         }
         Ok(reached)

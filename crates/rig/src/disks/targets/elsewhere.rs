@@ -113,7 +113,14 @@ fn free_bytes(node: &dyn Node, dir: &Path) -> Result<u64> {
 /// When it cannot be made or written.
 pub fn file(ctx: &Elsewhere<'_>) -> Result<Box<dyn Prepared>> {
     let Elsewhere { node, own, file, bytes } = *ctx;
-    let path = own.dir.join(file);
+    file_at(node, own.dir.join(file), bytes)
+}
+
+/// The same at this path.
+///
+/// # Errors
+/// When it cannot be made or written.
+pub fn file_at(node: &Arc<dyn Node>, path: PathBuf, bytes: u64) -> Result<Box<dyn Prepared>> {
     // From here on it is in the agent's journal. Who owns the directory may exchange its name at any time, so programs open
     // what the agent has open. fio would replace a file that is too short by one of its own.
     let made = node.make_file(&path, bytes)?;

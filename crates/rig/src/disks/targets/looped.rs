@@ -180,6 +180,7 @@ impl Looped {
             pace: self.pace,
             native: false,
             host: None,
+            peer: None,
         };
         Scratch::make_with(&ctx, "loop-disk", |disk| {
             let limit = Duration::from_secs((bytes / LEAST_RATE.bytes()).max(60));

@@ -9,12 +9,12 @@ use super::{Error, Result, scratch};
 use crate::disks::space;
 
 /// A file system in memory (shm_overview(7)).
-const MEMORY: &str = "/dev/shm";
+pub const MEMORY: &str = "/dev/shm";
 
 /// What this machine must have for it.
 pub const REQUIREMENT: Requirement = Requirement {
     name: MEMORY,
-    why: "holds caches, in place of a flash device",
+    why: "holds caches, in place of a flash device, and keys",
     fix: "mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
     check: |reader| require::kernel(reader, "file system in memory", MEMORY),
 };

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vmio_look::require::Requirement;
+use vmio_look::require::{Missing, Requirement};
 use vmio_model::cell;
 pub use vmio_model::cell::State;
 pub use vmio_node::device_safety::{Identity, Pinned};
@@ -20,6 +20,7 @@ use vmio_node::{Journal, Node};
 use crate::disks::places::{PassedThrough, PlaceBackend, Pool};
 use crate::disks::{BlockClient, Storage};
 use crate::nets::{Namespace, NetPath};
+use crate::nodes::{Machine, Peer};
 
 mod aoe;
 mod device;
@@ -34,6 +35,7 @@ pub(super) mod loopdev;
 mod looped;
 mod memory;
 mod nbd;
+mod nbd_wire;
 mod nvme_tcp;
 pub mod own_client;
 mod passthrough;
@@ -61,6 +63,7 @@ pub const ALL: &[&dyn Target] = &[
     &preallocated::Preallocated,
     &served::Served,
     &nbd::Nbd,
+    &nbd_wire::NbdWire,
     &aoe::Aoe,
     &iscsi::Iscsi,
     &nvme_tcp::NvmeTcp,
@@ -150,6 +153,11 @@ pub trait Target: Sync {
     /// Whether another host serves it, which a namespace plays ([`TargetCtx::host`]).
     fn over_link(&self) -> bool {
         false
+    }
+    /// What the machine at the other end of the network `wire` must have to serve it, where that one does
+    /// ([`TargetCtx::peer`]): a hypervisor reaches it over this host's own network.
+    fn by_peer(&self) -> Option<&'static OfPeer> {
+        None
     }
     /// How a guest reaches it by itself, where it can: then it is over a link too.
     fn own_client(&self) -> Option<&'static OwnClient> {
@@ -275,6 +283,10 @@ pub trait Prepared: Send {
     fn servers(&self, _asked: &cell::Attachment) -> Vec<u32> {
         Vec::new()
     }
+    /// The process that serves it on the machine at the other end of the network `wire`, while one does.
+    fn server_at_peer(&self) -> Option<u32> {
+        None
+    }
     /// After a cell whose disk went through this host's page cache: writes out what that still holds
     /// of what the hypervisor has open, which would else be written during the next cell.
     fn settle(&mut self, _asked: &cell::Attachment) -> Result<()> {
@@ -321,6 +333,24 @@ pub trait Prepared: Send {
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()>;
 }
 
+/// What the machine at the other end of the network `wire` must have to serve a disk.
+pub struct OfPeer {
+    /// What is found in its files.
+    pub requirements: &'static [Requirement],
+    /// What one of its programs says of itself, where those are there.
+    pub asked: Asked,
+}
+
+/// A precondition that a program of a machine is asked for. It only looks.
+pub struct Asked {
+    /// Short name.
+    pub name: &'static str,
+    /// How to meet it.
+    pub fix: &'static str,
+    /// `Ok` when met, else what was found.
+    pub check: fn(&dyn Node) -> Result<(), Missing>,
+}
+
 /// What a target demands of those who use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demands {
@@ -352,6 +382,8 @@ pub struct TargetCtx<'a> {
     pub native: bool,
     /// The namespace that plays this host, which hypervisors are started in that have a network.
     pub host: Option<Arc<Namespace>>,
+    /// The machine at the other end of the network `wire`, where one is named.
+    pub peer: Option<(&'a Machine, &'a Peer)>,
 }
 
 /// What the target `device` is where it needs no file of its own.
@@ -382,6 +414,11 @@ pub fn find(name: &str) -> Option<&'static dyn Target> {
     ALL.iter().copied().find(|t| t.name() == name)
 }
 
+/// What the machine at the other end of the network `wire` must have to serve an actor's disk, where that one does.
+pub fn of_peer(actor: &cell::Actor) -> Option<&'static OfPeer> {
+    actor.target().and_then(find)?.by_peer()
+}
+
 /// Settings for [`Prepared::effective`].
 fn facts<const N: usize>(facts: [(&str, String); N]) -> BTreeMap<String, String> {
     facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
@@ -391,7 +428,7 @@ fn facts<const N: usize>(facts: [(&str, String); N]) -> BTreeMap<String, String>
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use vmio_node::fake::Tree;
+    use vmio_node::fake::{Fake, Tree};
 
     #[test]
     fn contract_of_every_target() {
@@ -412,12 +449,16 @@ mod tests {
             assert!(!target.refilled(None) || space.prepared_bytes == 0, "{name}: {space:?}");
             assert!(target.own_client().is_none() || target.over_link(), "{name}");
             let of_client = target.own_client().map_or(&[][..], |client| client.requirements);
+            let there = target.by_peer().map_or(&[][..], |needs| needs.requirements);
             let natively = target.native_requirements();
-            for requirement in target.requirements().iter().chain(of_client).chain(natively) {
+            for requirement in target.requirements().iter().chain(of_client).chain(natively).chain(there) {
                 assert!(!requirement.why.is_empty() && !requirement.fix.is_empty(), "{name}: {}", requirement.name);
                 // On a machine with nothing each must be unmet, or it checks nothing.
                 assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
             }
+        }
+        for asked in ALL.iter().filter_map(|target| target.by_peer()).map(|needs| &needs.asked) {
+            assert!((asked.check)(&Fake::new("b")).is_err() && !asked.fix.is_empty(), "{}", asked.name);
         }
         let names = |of: &dyn Fn(&dyn Target) -> bool| -> Vec<&str> {
             ALL.iter().filter(|t| of(**t)).map(|t| t.name()).collect()
@@ -428,9 +469,10 @@ mod tests {
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
         assert_eq!(names(&|t| t.elsewhere().is_some()), [elsewhere::DEVICE, elsewhere::PREALLOCATED]);
         assert_eq!(names(&|t| t.over_link()), ["nbd", "aoe", "iscsi", "nvme-tcp"]);
+        assert_eq!(names(&|t| t.by_peer().is_some()), ["nbd-wire"]);
         assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe", "iscsi", "nvme-tcp"]);
         assert_eq!(names(&|t| t.no_hypervisor().is_some()), ["nvme-tcp"]);
-        assert_eq!(names(&|t| t.block_client().is_some()), ["iscsi"]);
+        assert_eq!(names(&|t| t.block_client().is_some()), ["nbd-wire", "iscsi"]);
         assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
         let cached = ["flash-cache", "guest-bcache", "guest-dm-cache"];
         assert_eq!(names(&|t| t.flash_cache().is_some()), cached);
@@ -445,9 +487,9 @@ mod tests {
             ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
-        let served = ["loop", "loop-nfs", "served", "nbd", "aoe", "iscsi", "nvme-tcp"];
-        assert_eq!((&of_files[..7], &of_files[7..10], of_files[10]), (&served[..], &cached[..], "passthrough"));
-        assert!(of_files[11..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 17, "{of_files:?}");
+        let served = ["loop", "loop-nfs", "served", "nbd", "nbd-wire", "aoe", "iscsi", "nvme-tcp"];
+        assert_eq!((&of_files[..8], &of_files[8..11], of_files[11]), (&served[..], &cached[..], "passthrough"));
+        assert!(of_files[12..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 18, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["passthrough", "qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use vmio_look::backing::{Backing, write_cache};
+use vmio_look::backing::{Backing, NotVisible, write_cache};
 use vmio_model::cell::{Actor, Cell, Kind, Side};
 use vmio_model::read_at::{FILE_SERVER, LOGICAL_BLOCK_BYTES, ReadAt, WRITE_CACHE};
 use vmio_model::result::{Skipped, WorkloadTraits};
@@ -255,7 +255,7 @@ fn make_targets(
     run: &mut Run,
     made: &mut Made,
 ) -> anyhow::Result<()> {
-    let Parts { study, store, local, journal, progress, watcher, .. } = parts;
+    let Parts { study, store, local, journal, progress, watcher, nodes, .. } = parts;
     for name in cells.iter().flat_map(Cell::targets) {
         if made.contains_key(name) {
             continue;
@@ -272,12 +272,13 @@ fn make_targets(
                 let (local, journal, dir) = (local.clone(), journal.clone(), scratch.to_owned());
                 let (pool, device) = (placed.place.backend.pool().cloned(), given.clone());
                 let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
-                let (place, host) = (placed.backing.clone(), host.clone());
+                let (place, host, nodes) = (placed.backing.clone(), host.clone(), nodes.clone());
                 let works_natively = |actor: &Actor| actor.target() == Some(name) && actor.side.shares_kernel();
                 let native = cells.iter().flat_map(Cell::actors).any(works_natively);
                 move || {
                     let (node, journal, in_pool) = (&*local, &journal, pool.clone());
-                    let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace, native, host };
+                    let peer = nodes.peer();
+                    let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace, native, host, peer };
                     let there = || {
                         let wrong = |reason| targets::Error::Exchanged { path: ctx.dir.clone(), reason };
                         journal.leads_to_held(&ctx.dir).map_err(|astray| wrong(astray.to_string()))
@@ -286,7 +287,13 @@ fn make_targets(
                     let prepared =
                         there().and_then(|()| target.prepare(&ctx)).map_err(|e| there().err().unwrap_or(e))?;
                     prepared.intact()?;
-                    let backing = below(node, prepared.lies_on(), in_pool.as_ref(), place);
+                    let backing = match peer.filter(|_| target.by_peer().is_some()) {
+                        Some((machine, _)) => {
+                            let not_visible = Some(NotVisible::OtherMachine(machine.to_string()));
+                            Backing { not_visible, ..Backing::default() }
+                        }
+                        None => below(node, prepared.lies_on(), in_pool.as_ref(), place),
+                    };
                     let mut settings = prepared.effective();
                     settings.extend(read_ahead(node.reader(), prepared.native()));
                     Ok::<_, targets::Error>((prepared, backing, settings))

@@ -24,7 +24,7 @@ pub(super) fn refuse_idle(study: &Study, options: &PlanOptions) -> Result<(), Fa
             format!("no cell of the study {} works on the target {DEVICE}, and one is named for it", study.name),
             "--device",
         ),
-        (_, Some((peer, _))) if !any(&nets::is_over_wire) => (
+        (_, Some((peer, _))) if !any(&|actor| nets::is_over_wire(actor) || targets::of_peer(actor).is_some()) => (
             format!(
                 "no cell of the study {} works over the network wire, and {} is named for one",
                 study.name, peer.address
@@ -76,4 +76,84 @@ pub(super) fn why_not_wire(actor: &Actor, local: &dyn Node, options: &PlanOption
     let (last, serve) = workload.roles().split_last()?;
     let there = serve.iter().flat_map(|role| role.requirements);
     missing(last.requirements, local).or_else(|| missing(there, &*peer.node).map(on_other_machine(&peer.address)))
+}
+
+/// Why no other machine serves the disk of an actor that has it from one.
+pub(super) fn why_not_served(actor: &Actor, options: &PlanOptions) -> Option<WhyNot> {
+    let needs = targets::of_peer(actor)?;
+    let Some((peer, _)) = options.nodes.peer() else { return Some(WhyNot::NoServer) };
+    let asked = || {
+        let found = (needs.asked.check)(&*peer.node).err()?;
+        Some(WhyNot::Requirement { name: needs.asked.name, found, fix: needs.asked.fix })
+    };
+    missing(needs.requirements, &*peer.node).or_else(asked).map(on_other_machine(&peer.address))
+}
+
+/// Why a guest cannot reach the machine that serves its disk: its hypervisor is in a network of vmio's own for what else
+/// the study has it do.
+pub(super) fn out_of_reach(actor: &Actor, study: &Study) -> Option<WhyNot> {
+    targets::of_peer(actor)?;
+    let is_linked = |target: &str| targets::find(target).is_some_and(|target| target.over_link());
+    let in_own = |other: &Actor| other.nic().is_some() || other.target().is_some_and(is_linked);
+    let cells = study.cells();
+    let mut others = cells.iter().flat_map(Cell::actors).filter(|other| other.side == actor.side);
+    let target = actor.target().unwrap_or_default().to_owned();
+    others.any(in_own).then(|| WhyNot::ServerOutOfReach { side: actor.side.to_string(), target })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use vmio_model::cell::{Aio, Attachment, Cache};
+    use vmio_node::fake::{Fake, says};
+
+    use super::*;
+    use crate::engine::environment;
+
+    fn guest(target: &str) -> Cell {
+        let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
+        Cell::on("qemu", target, Some(asked), "seq-read")
+    }
+
+    #[test]
+    fn a_disk_is_served_by_the_machine_that_is_named_and_has_what_it_needs() {
+        let told = |target: &str, peer: Option<Fake>| {
+            let ends = ([192, 0, 2, 7].into(), [192, 0, 2, 1].into());
+            let peer = peer.map(|node| environment::peer("ssh://b", Arc::new(node), ends, &[]));
+            let options =
+                PlanOptions { nodes: peer.map(crate::nodes::Nodes::from).unwrap_or_default(), ..Default::default() };
+            why_not_served(&guest(target).lead, &options).map(|why| why.to_string()).unwrap_or_default()
+        };
+        assert_eq!(told("nbd", None), "", "a namespace serves that");
+        assert!(told("nbd-wire", None).contains("--peer ssh://"));
+        assert!(told("nbd-wire", Some(Fake::new("b"))).starts_with("on ssh://b: nbdkit: "));
+        let able = |tls: &str| {
+            let there = Fake::new("b").installed("nbdkit").installed("fio").installed("dd").file("/dev/shm", "");
+            there.program("nbdkit", says(format!("tls={tls}\n")))
+        };
+        assert_eq!(told("nbd-wire", Some(able("yes"))), "");
+        assert!(told("nbd-wire", Some(able("no"))).starts_with("on ssh://b: nbdkit with TLS: "));
+    }
+
+    #[test]
+    fn a_guest_in_a_network_of_its_own_reaches_no_other_machine() {
+        let study = |targets: &str| {
+            let text = format!(
+                "name = 's'\ntitle = 's'\nbaseline = 'none'\nguest = {{ vcpus = 1, memory_mib = 256 }}\n\
+                 size = {{ target_mib = 640 }}\n\
+                 repeat = {{ min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 0.5, \
+                 max_minutes = 5.0, max_gib_written = 16.0 }}\n\
+                 [[matrix]]\nsides = ['qemu']\nworkloads = ['seq-read']\n\
+                 disks = {{ targets = [{targets}], drivers = ['virtio-blk'], caches = ['none'], aios = ['threads'] }}\n"
+            );
+            Study::parse("s.toml", &text, &crate::names()).unwrap()
+        };
+        let told = |target: &str, study: &Study| out_of_reach(&guest(target).lead, study).map(|why| why.to_string());
+        let (alone, both) = (study("'nbd-wire', 'preallocated'"), study("'nbd-wire', 'nbd'"));
+        assert_eq!((told("nbd-wire", &alone), told("nbd", &both)), (None, None));
+        let said = told("nbd-wire", &both).unwrap();
+        assert!(said.starts_with("qemu has a network of vmio's own") && said.contains("measure nbd-wire"), "{said}");
+    }
 }

@@ -150,6 +150,9 @@ fn why_not(
     if let Some(why) = states::why_not(actor, gentle, backend.and_then(PlaceBackend::pool).filter(|_| !own)) {
         return Some(why);
     }
+    if let Some(why) = elsewhere::why_not_served(actor, options) {
+        return Some(why);
+    }
     if actor.is_warm() {
         needs.push(&workloads::disk::DD);
     }
@@ -172,6 +175,9 @@ fn too_much_asked(actor: &Actor, study: &Study, backend: Option<&PlaceBackend>) 
     // The study's own time is rounded up.
     if let Some(time) = actor.duration.filter(|time| !time.0.is_multiple_of(tick.0)) {
         return Some(WhyNot::Tick { workload: workload.clone(), tick, time });
+    }
+    if let Some(why) = elsewhere::out_of_reach(actor, study) {
+        return Some(why);
     }
     let (vcpus, nic) = (study.guest.of(&actor.side).vcpus, actor.nic()?);
     if let Some(queues) = nic.queues.filter(|queues| *queues > vcpus) {

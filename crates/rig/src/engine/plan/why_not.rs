@@ -67,6 +67,13 @@ pub enum WhyNot {
 
     #[error("{NO_PEER}")]
     NoPeer,
+    #[error("no machine is named that serves it: name one with --peer ssh://[USER@]HOST[:PORT][/DIR]")]
+    NoServer,
+    #[error(
+        "{side} has a network of vmio's own, too, from where no other machine is reached: measure {target} in a study of \
+         its own"
+    )]
+    ServerOutOfReach { side: String, target: String },
     #[error("only the host itself works over the network wire: use the side native")]
     WireOfHostAlone,
     #[error("unknown network {0}")]

@@ -12,6 +12,7 @@ use self::observe::UNCAPPED;
 use super::bed::Bed;
 use super::measure::Rig;
 use super::stage::{Guests, RunLimits, Stager};
+use crate::disks::targets;
 use crate::engine::stop::StopCause;
 use crate::nets;
 use crate::workloads::{self, Gentle};
@@ -119,10 +120,11 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Looks whether the peer of a cell that failed is still there. Without it every cell over a path to it fails,
-    /// which says nothing of any.
+    /// Looks whether the peer of a cell that failed is still there. Without it every cell over a path to it fails, or on
+    /// a disk that it serves, which says nothing of any.
     fn look_for_peer(&mut self, cell: &Cell) {
-        let peer = self.bed.nodes.peer().filter(|_| cell.actors().any(nets::is_over_wire));
+        let needs = |actor: &Actor| nets::is_over_wire(actor) || targets::of_peer(actor).is_some();
+        let peer = self.bed.nodes.peer().filter(|_| cell.actors().any(needs));
         let Some(Err(e)) = peer.map(|(machine, _)| machine.node.clock_seconds()) else { return };
         self.bed.stop_for(StopCause::PeerLost(format!(
             "the machine at the other end of the network wire does not answer: {e}; once it can be reached, \

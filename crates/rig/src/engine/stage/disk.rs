@@ -16,6 +16,7 @@ use super::warm::{CachePlace, Warm, cache_of};
 use super::{OnDisk, PreparedActor, Stager};
 use crate::disks::targets::{self, CacheAt, CacheDriver, State};
 use crate::engine::measure::Impossible;
+use crate::guests::Hypervisor;
 use crate::nets::{Plug, Port, REMOTE};
 use crate::nodes::NodeId;
 use crate::probes::foreign::Circumstances;
@@ -79,6 +80,13 @@ impl Stager<'_, '_> {
         let here = |subject| ProbePoint::here(self.bed.local.clone(), subject);
         let mut points = self.watched(actor, servers)?;
         points.extend(targets.backings.get(target).cloned().map(|backing| here(ProbeSubject::Disk(backing))));
+        // What another machine spends on it is watched there.
+        let there = prepared.server_at_peer().zip(self.bed.nodes.peer());
+        points.extend(there.map(|(pid, (machine, _))| {
+            let server = Hypervisor { name: SERVER, pid, ..Hypervisor::default() };
+            let subject = ProbeSubject::Hypervisor(SERVER.to_owned(), server);
+            ProbePoint { node: machine.node.clone(), name: machine.address.clone(), subject }
+        }));
         // Where its guest reaches it by itself.
         let own = self.guests.get(&actor.side).filter(|_| actor.attachment().is_none());
         let own = own.and_then(|running| Some((running.guest.node(), running.own.get(target)?.clone())));

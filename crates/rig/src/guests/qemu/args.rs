@@ -132,6 +132,10 @@ pub fn iothread_ids(index: usize, asked: &Attachment) -> Vec<String> {
 pub fn chardev_id(index: usize) -> String {
     format!("disk{index}-server")
 }
+/// Id of what a disk's client opens a server with TLS by.
+fn credentials_id(node: &str) -> String {
+    format!("{node}-tls")
+}
 /// Serial number by which the guest finds a disk; virtio-blk keeps 20 bytes of it.
 pub fn serial(index: usize) -> String {
     format!("vmio-{index}")
@@ -271,6 +275,10 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
             add("device", placed(Device::new(PASSED_THROUGH, id).with("host", address.as_str())));
             continue;
         }
+        if let Storage::NbdTls { keys, .. } = disk.storage {
+            let (id, user) = (credentials_id(&node), Storage::TLS_USER);
+            add("object", format!("tls-creds-psk,id={id},endpoint=client,dir={},username={user}", text(keys)));
+        }
         for layer in layers(disk.storage, disk.attachment, &node) {
             add("blockdev", layer.to_string());
         }
@@ -372,10 +380,13 @@ fn own_layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
         Storage::CachedNbd { socket } => json!({
             "driver": "nbd", "node-name": below, "cache": cache, "server": {"type": "unix", "path": socket},
         }),
-        Storage::NbdTcp { server, export } => {
+        Storage::NbdTcp { server, export } | Storage::NbdTls { server, export, .. } => {
             let mut nbd = Storage::nbd_over_tcp(*server, export);
             nbd["node-name"] = json!(below);
             nbd["cache"] = json!(cache);
+            if matches!(storage, Storage::NbdTls { .. }) {
+                nbd["tls-creds"] = json!(credentials_id(node));
+            }
             nbd
         }
         Storage::Iscsi { portal, target, lun } => json!({

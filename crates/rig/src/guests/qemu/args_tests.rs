@@ -165,6 +165,23 @@ fn a_server_on_another_host_is_reached_by_its_address() {
 }
 
 #[test]
+fn a_server_with_tls_is_reached_by_the_key_of_a_file() {
+    let storage = |server: &str| Storage::NbdTls {
+        server: server.parse().unwrap(),
+        export: "disk".into(),
+        keys: "/dev/shm/x,y".into(),
+    };
+    let asked = || disk("virtio-blk", Cache::None, Aio::Threads);
+    let disks = [(storage("192.0.2.7:10809"), asked()), (storage("192.0.2.7:10809"), asked())];
+    let made = lines(&plan(&disks, (7, 2)));
+    for node in ["node0", "node1"] {
+        let key = format!("-object tls-creds-psk,id={node}-tls,endpoint=client,dir=/dev/shm/x,,y,username=vmio");
+        assert!(made.lines().any(|line| line == key), "no {key} in {made}");
+        assert!(made.contains(&format!(r#""tls-creds":"{node}-tls""#)), "{made}");
+    }
+}
+
+#[test]
 fn a_disk_of_an_iscsi_target_is_reached_by_its_portal() {
     let portal = "198.18.255.3:3260".parse().unwrap();
     let storage = Storage::Iscsi { portal, target: "iqn.2026-11.invalid.vmio:disk".into(), lun: 1 };

@@ -13,9 +13,18 @@ use crate::qemu::find_qemu;
 const MODULES: [&str; 4] =
     ["/usr/lib/x86_64-linux-gnu/qemu", "/usr/lib64/qemu-kvm", "/usr/lib64/qemu", "/usr/lib/qemu"];
 
+/// How far into a program the names of its libraries are looked for: they are within its first MiB in Debian's QEMU.
+const NAMES_BYTES: usize = 8 << 20;
+
 /// What a guest's disk that is opened by one needs.
 pub fn needs(client: BlockClient) -> &'static [Requirement] {
     match client {
+        BlockClient::NbdTls => &[Requirement {
+            name: "QEMU's TLS",
+            why: "is how a guest's disk on another machine is opened",
+            fix: "use a QEMU that is built with GnuTLS (those of Debian and Proxmox are)",
+            check: built_with_gnutls,
+        }],
         BlockClient::Iscsi => &[Requirement {
             name: "QEMU's iSCSI driver",
             why: "is the client of a guest's disk by iSCSI",
@@ -46,10 +55,39 @@ fn qemu_has(reader: &dyn Reader, module: &str) -> Result<(), Missing> {
     }
 }
 
+/// Whether QEMU was built with GnuTLS. It lists its TLS objects also where it was not, so its program is looked at: the names
+/// of the libraries that it is linked with stand before its code. What is no ELF program (a script that starts one) is
+/// not judged.
+fn built_with_gnutls(reader: &dyn Reader) -> Result<(), Missing> {
+    let qemu = find_qemu(reader, Arch::default()).map_err(|e| Missing::Unlike(e.to_string()))?;
+    let start = reader.read_start(&qemu, NAMES_BYTES)?;
+    if start.starts_with(b"\x7fELF") && memchr::memmem::find(&start, b"libgnutls.so").is_none() {
+        return Err(Missing::Unlike(format!("{} is not linked with GnuTLS", qemu.display())));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use vmio_node::Node;
     use vmio_node::fake::host;
+
+    #[test]
+    fn a_qemu_without_gnutls_opens_no_disk_by_tls() {
+        let has = needs(BlockClient::NbdTls)[0].check;
+        let found = |program: &[u8]| {
+            let host = host(&[("qemu-system-x86_64", "")]);
+            let path = find_qemu(&host, Arch::default()).unwrap();
+            host.write(&path, program, Some(0o755)).unwrap();
+            has(&host)
+        };
+        assert_eq!(found(b"\x7fELF\0libc.so.6\0libgnutls.so.30\0"), Ok(()));
+        assert!(matches!(found(b"\x7fELF\0libc.so.6\0"), Err(Missing::Unlike(_))));
+        assert_eq!(found(b"#!/bin/sh\n"), Ok(()));
+        assert!(has(&host(&[])).is_err(), "no QEMU");
+    }
 
     #[test]
     fn a_modular_qemu_needs_the_module_and_another_none() {

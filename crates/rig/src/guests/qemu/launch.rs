@@ -186,7 +186,7 @@ fn socket(storage: &Storage) -> Option<&Path> {
         Storage::VhostUserBlk { socket } | Storage::Nbd { socket, .. } | Storage::CachedNbd { socket } => Some(socket),
         Storage::File(_) | Storage::BlockDevice(_) | Storage::Image { .. } => None,
         Storage::NbdTcp { .. } | Storage::Aoe { .. } | Storage::Iscsi { .. } | Storage::NvmeTcp { .. } => None,
-        Storage::Rbd { .. } | Storage::PassedThrough { .. } => None,
+        Storage::NbdTls { .. } | Storage::Rbd { .. } | Storage::PassedThrough { .. } => None,
     }
 }
 
