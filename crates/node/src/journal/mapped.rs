@@ -1,5 +1,5 @@
 //! Devices of the device mapper that an owner makes by dmsetup(8), which nobody takes off when their maker is killed.
-//! Each bears the owner's mark in its UUID, which the kernel keeps as long as the device is there (ioctl DM_DEV_CREATE of
+//! Each bears the owner's mark in its UUID, which the kernel keeps as long as the device is there (DM_DEV_CREATE of
 //! linux/dm-ioctl.h). They are found by it in sysfs, and removed by it: a device of another UUID is never touched,
 //! whatever its name or number is meanwhile.
 

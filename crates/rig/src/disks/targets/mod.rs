@@ -23,6 +23,7 @@ use crate::nets::{Namespace, NetPath};
 
 mod aoe;
 mod device;
+mod dm_cache;
 pub mod elsewhere;
 mod error;
 #[cfg(test)]
@@ -67,6 +68,7 @@ pub const ALL: &[&dyn Target] = &[
     &flash_cache::FlashCache,
     &guest_cache::BCACHE,
     &guest_cache::DM_CACHE,
+    &dm_cache::DmCache,
     &passthrough::Passthrough,
     &qcow2::NEW,
     &qcow2::METADATA,
@@ -201,6 +203,9 @@ pub enum CacheAt {
     Host,
     /// In the guest, over its disk and another one for the cache ([`Prepared::cache_disk`]).
     Guest(CacheDriver),
+    /// On this host, for what works on it under the host's kernel: dm-cache over the native storage and another device
+    /// for the cache ([`Prepared::native_cache`]).
+    Native,
 }
 
 /// What of a guest's kernel is a flash cache.
@@ -261,6 +266,10 @@ pub trait Prepared: Send {
     /// Asked again it gives the same.
     fn cache_disk(&mut self, _asked: &cell::Attachment, _guest: &str) -> Result<Option<PathBuf>> {
         Ok(None)
+    }
+    /// The device of this machine that the native side has beside [`Prepared::native`], for a cache over that.
+    fn native_cache(&self) -> Option<&Path> {
+        None
     }
     /// What is between the hypervisor and the native storage for such a disk, as read back: which
     /// server, which image. Empty where nothing is. Asked after [`Prepared::attach`].
@@ -432,7 +441,7 @@ mod tests {
         assert_eq!(names(&|t| t.no_hypervisor().is_some()), ["nvme-tcp"]);
         assert_eq!(names(&|t| t.block_client().is_some()), ["iscsi"]);
         assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
-        let cached = ["flash-cache", "guest-bcache", "guest-dm-cache"];
+        let cached = ["flash-cache", "guest-bcache", "guest-dm-cache", "dm-cache"];
         assert_eq!(names(&|t| t.flash_cache().is_some()), cached);
         assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), cached);
         assert_eq!(names(&|t| !t.guest_programs().is_empty()), ["guest-dm-cache"]);
@@ -446,8 +455,8 @@ mod tests {
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
         let served = ["loop", "loop-nfs", "served", "nbd", "aoe", "iscsi", "nvme-tcp"];
-        assert_eq!((&of_files[..7], &of_files[7..10], of_files[10]), (&served[..], &cached[..], "passthrough"));
-        assert!(of_files[11..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 17, "{of_files:?}");
+        assert_eq!((&of_files[..7], &of_files[7..11], of_files[11]), (&served[..], &cached[..], "passthrough"));
+        assert!(of_files[12..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 18, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["passthrough", "qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);
