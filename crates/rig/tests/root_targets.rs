@@ -86,6 +86,28 @@ fn a_cached_loop_device_lies_on_the_disk_of_guests() {
     assert_eq!((loops_over(&bed.dir()).len(), bed.files().len()), (0, 0));
 }
 
+#[test]
+#[ignore = "root"]
+fn a_flash_disk_in_memory_counts_itself_and_leaves_nothing() {
+    must_be_root();
+    let bed = Bed::new();
+    if space::demand(&bed.node, Path::new("/dev/shm"), 8 << 20).is_err() {
+        return skip("/dev/shm has no room for a disk");
+    }
+    let mut target = targets::find("flash-disk").unwrap().prepare(&bed.ctx(8)).unwrap();
+    let device = target.native().to_owned();
+    let data = std::fs::read(&device).unwrap();
+    assert!(data.len() == 8 << 20 && data.chunks(4096).all(|b| b.iter().any(|&x| x != 0)), "written out");
+    // Its reads are proved by its own counters.
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let below = Backing::of(&bed.node, &device).unwrap();
+    assert!(below.leaves.keys().eq([name]) && below.own_counters[name] == "tmpfs", "{below:?}");
+    assert_eq!(target.reset(State::Filled).unwrap(), 0);
+    target.remove(&bed.journal).unwrap();
+    assert!(!Path::new(&format!("/dev/shm/vmio-flash-disk-{}", bed.journal.cookie())).exists());
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+}
+
 /// Without a cell: the kernel needs no device mapper for it.
 #[test]
 #[ignore = "root"]

@@ -3,11 +3,10 @@
 //! taken off after it, by the same code as in a guest (`engine/stage/dm_cache.rs`).
 //!
 //! Both devices are modelled: the slow one is a loop device with direct I/O over a written-out file of the place
-//! (`--on modelled:RATE`), the fast one a loop device over a file in memory ([`memory`]), which has no direct I/O and
-//! needs none. Neither is held open here, since the device mapper claims both for itself.
+//! (`--on modelled:RATE`), the fast one a loop device over a file in memory ([`memory::disk`]), which needs no direct I/O.
+//! Neither is held open here, since the device mapper claims both for itself.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use vmio_look::require::{self, Missing, Requirement};
@@ -41,7 +40,7 @@ impl Target for DmCache {
         NAME
     }
     fn about(&self) -> &'static str {
-        "raw file on a modelled disk with this host's dm-cache over it, whose cache is in memory; native only, only read"
+        "raw file on a modelled disk with this host's dm-cache over it, cached in memory; native only, only read"
     }
     fn requirements(&self) -> &'static [Requirement] {
         const {
@@ -116,22 +115,11 @@ fn attach_both(ctx: &TargetCtx<'_>, file: &Scratch, cache_bytes: u64) -> Result<
 fn attach(ctx: &TargetCtx<'_>, file: &Scratch, cache_bytes: u64, made: &mut Vec<ChangeId>) -> Result<Disks> {
     let slow = loopdev::attach(ctx, &file.path, &file.file, LoopIoMode::Direct)?;
     made.push(slow.change);
-    let (dir, change) = memory::dir(ctx.journal, NAME)?;
-    made.push(change);
-    let path = dir.join("cache.raw");
-    let cache = make_file(&path, cache_bytes)?;
-    let fast = loopdev::attach(ctx, &path, &cache, LoopIoMode::Cached)?;
-    made.push(fast.change);
+    let fast = memory::disk(ctx, NAME, cache_bytes, made)?;
     // The devices over both come and go with each cell.
     made.push(ctx.journal.record(Change::Mapped(Mapped::of(ctx.journal.cookie())))?);
     let logical_block_bytes = slow.logical_block_bytes.max(fast.logical_block_bytes);
     Ok(Disks { slow: slow.device, fast: fast.device, logical_block_bytes, made: std::mem::take(made) })
-}
-
-fn make_file(path: &Path, bytes: u64) -> Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
-    let sized = file.and_then(|file| file.set_len(bytes).map(|()| file));
-    sized.map_err(scratch::io("make the file of a cache", path))
 }
 
 /// Loop devices, attached and not open.

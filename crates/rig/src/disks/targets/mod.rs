@@ -29,6 +29,7 @@ mod error;
 #[cfg(test)]
 mod example;
 mod flash_cache;
+mod flash_disk;
 mod guest_cache;
 mod iscsi;
 pub(super) mod loopdev;
@@ -69,6 +70,7 @@ pub const ALL: &[&dyn Target] = &[
     &guest_cache::BCACHE,
     &guest_cache::DM_CACHE,
     &dm_cache::DmCache,
+    &flash_disk::FlashDisk,
     &passthrough::Passthrough,
     &qcow2::NEW,
     &qcow2::METADATA,
@@ -455,8 +457,9 @@ mod tests {
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
         let served = ["loop", "loop-nfs", "served", "nbd", "aoe", "iscsi", "nvme-tcp"];
-        assert_eq!((&of_files[..7], &of_files[7..11], of_files[11]), (&served[..], &cached[..], "passthrough"));
-        assert!(of_files[12..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 18, "{of_files:?}");
+        assert_eq!((&of_files[..7], &of_files[7..11]), (&served[..], &cached[..]));
+        assert_eq!(of_files[11..13], ["flash-disk", "passthrough"]);
+        assert!(of_files[13..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 19, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["passthrough", "qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);
