@@ -11,15 +11,14 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::Local;
 use crate::journal::error::NotUndone;
-use crate::{Exec, Local};
+use crate::journal::volume::tool;
 
 /// The kernel's block devices.
 const BLOCK: &str = "/sys/block";
 /// How vmio's UUIDs begin.
 const PREFIX: &str = "vmio-";
-/// A tool that takes longer waits for storage that does not answer.
-const TOOL_LIMIT: Duration = Duration::from_secs(60);
 /// How long a device that is still in use is tried again.
 const BUSY_LIMIT: Duration = Duration::from_secs(15);
 /// Time between tries.
@@ -61,7 +60,7 @@ impl Mapped {
     pub(crate) fn undo(&self) -> Result<(), NotUndone> {
         self.remove(Path::new(BLOCK), BUSY_LIMIT, &|uuid| {
             let args = ["remove", "--noudevsync", "--noudevrules", "--uuid", uuid];
-            let exec = Exec::new("dmsetup").args(args).limit(TOOL_LIMIT);
+            let exec = tool("dmsetup", &args.map(str::to_owned));
             // Without the owner's mark: its processes have been ended by now.
             let output = Local::new().exec_gently(&exec).map_err(io::Error::other)?;
             let said = || io::Error::other(format!("{} failed: {}", exec.shown(), output.err().trim()));

@@ -3,8 +3,8 @@
 //! taken off after it, by the same code as in a guest (`engine/stage/dm_cache.rs`).
 //!
 //! Both devices are modelled: the slow one is a loop device with direct I/O over a written-out file of the place
-//! (`--on modelled:RATE`), the fast one a loop device over a file in memory ([`memory::disk`]), which needs no direct I/O.
-//! Neither is held open here, since the device mapper claims both for itself.
+//! (`--on modelled:RATE`), the fast one a loop device over a file in memory ([`memory::disk`]). Neither is held open here,
+//! since the device mapper claims both for itself.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -80,6 +80,8 @@ mod tests {
             actor(Some(Cache::Writeback), "sparse", host, "seq-read"),
             actor(Some(Cache::Writeback), "device", host, "hdparm"),
             actor(Some(Cache::None), "flash-cache", State::WarmFlash, "seq-read"),
+            actor(None, "dm-cache", State::WarmFlash, "seq-read"),
+            actor(None, "flash-disk", State::Filled, "seq-read"),
             actor(None, "sparse", State::Filled, "seq-write"),
             actor(None, "sparse", State::Fresh, "seq-write"),
             actor(Some(Cache::None), "preallocated", State::Filled, "seq-read"),

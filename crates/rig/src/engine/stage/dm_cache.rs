@@ -21,7 +21,7 @@ use crate::probes::dm_cache::Status;
 
 const SECTOR: u64 = 512;
 /// A block of the cache: 64 KiB, as bcache's buckets.
-pub const BLOCK: u64 = 64 << 10;
+const BLOCK: u64 = 64 << 10;
 /// A block of its metadata, of which the first is the superblock.
 const SUPERBLOCK: usize = 4096;
 /// How long a step may take beside what it copies.
@@ -147,6 +147,12 @@ impl DmCache {
 /// The name of the device that a cache over a disk has.
 pub fn device_name(slow: &Path) -> anyhow::Result<String> {
     Ok(format!("vmio-{}", kernel_name(slow)?))
+}
+
+/// Bytes of a read as the kernel counts it, of so many that so many requests read: of a larger request each of its
+/// blocks counts.
+pub fn bytes_of_one(read_bytes: u64, requests: u64) -> Option<f64> {
+    (requests > 0).then(|| (read_bytes as f64 / requests as f64).min(BLOCK as f64))
 }
 
 /// Where a mapped device of this name is.
@@ -294,6 +300,13 @@ mod tests {
             assert!(line.ends_with(&format!(" --uuid vmio-run-7-ab:{name}")), "{line}");
         }
         assert_eq!(made.len(), 3);
+    }
+
+    #[test]
+    fn a_large_request_counts_by_its_blocks() {
+        assert_eq!(bytes_of_one(40 << 10, 10), Some(4096.0));
+        assert_eq!(bytes_of_one(10 * MIB, 10), Some(65536.0));
+        assert_eq!(bytes_of_one(MIB, 0), None);
     }
 
     #[test]

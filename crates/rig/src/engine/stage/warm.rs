@@ -224,7 +224,8 @@ fn flash(prepared: &PreparedActor, at: CacheAt, work: &DiskWork, seen: &[ProbeRe
     }
     if at == CacheAt::Native {
         // No page cache lies between it and the slow disk's file, which a loop device reads past that.
-        let reached = counts(prepared, seen).and_then(|(hits, misses)| Some((hits + misses) * bytes_of_one(work)?));
+        let of_one = set_up::bytes_of_one(work.read_bytes, work.ios);
+        let reached = counts(prepared, seen).zip(of_one).map(|((hits, misses), bytes)| (hits + misses) * bytes);
         let (slow, hit_ratio) = (disks_read(seen), hit_ratio(prepared, seen));
         return FlashShown { slow, page_cache: Some(0.0), reached, hit_ratio };
     }
@@ -235,11 +236,6 @@ fn flash(prepared: &PreparedActor, at: CacheAt, work: &DiskWork, seen: &[ProbeRe
     let page_cache = seen_of(seen, "", &Watched::PageCache(target.to_owned())).filter_map(held).reduce(f64::max);
     let reached = drive_read(prepared, target.to_owned(), seen);
     FlashShown { slow: disks_read(seen), page_cache, reached, hit_ratio: None }
-}
-
-/// Bytes of a read as dm-cache counts it: of a larger request it counts each of its blocks.
-fn bytes_of_one(work: &DiskWork) -> Option<f64> {
-    (work.ios > 0).then(|| (work.read_bytes as f64 / work.ios as f64).min(set_up::BLOCK as f64))
 }
 
 /// Which part of the reads an actor's dm-cache counts as hits.
