@@ -63,7 +63,7 @@ impl Target for DmCache {
                     name: "kernel's dm-cache",
                     why: "is the cache of the target `dm-cache`",
                     fix: "modprobe -a dm_cache dm_cache_smq dm_zero; or have a lab host measure its native cells: vmio \
-                          lab run -- vmio study run NAME --on modelled:RATE --yes",
+                          lab run -- vmio study run lu2016-flash-native --on modelled:RATE --yes",
                     check: has_modules,
                 },
             ]
