@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use vmio_model::figure::scalar;
-use vmio_model::result::{CACHED_AFTER, CACHED_BEFORE, DeviceUse, DiskWork, ProbeResult, READ, Watched, WorkloadResult};
+use vmio_model::result::{
+    CACHED_AFTER, CACHED_BEFORE, DeviceUse, DiskWork, ProbeResult, READ, Watched, WorkloadResult,
+};
 use vmio_model::study::MIB;
 use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
