@@ -342,7 +342,7 @@ impl Study {
         (2 * u64::from(self.most_memory_mib()) * MIB).min(self.target_bytes())
     }
 
-    /// Bytes of its target that a cache must hold for an actor: all of it in one below a guest; in its own
+    /// Bytes of its target that a cache must hold for an actor: all of it in one below a guest or on flash; in its own
     /// side's as much as leaves memory for everything else, and at least what fio needs.
     pub fn warm_bytes(&self, actor: &Actor) -> u64 {
         let part = self.guest.of(&actor.side).memory_bytes() / WARM_PART / MIB * MIB;

@@ -11,9 +11,9 @@ use crate::common::{Bed, loops_over};
 use vmio_look::backing::Backing;
 use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_node::Change;
-use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, Error, Given, Pinned, Prepared, State, TargetCtx};
-use vmio_testbed::must_be_root;
+use vmio_rig::disks::{Storage, space};
+use vmio_testbed::{must_be_root, skip};
 
 const O_EXCL: i32 = 0o200;
 
@@ -84,6 +84,64 @@ fn a_cached_loop_device_lies_on_the_disk_of_guests() {
     target.reset(State::Filled).unwrap();
     target.remove(&bed.journal).unwrap();
     assert_eq!((loops_over(&bed.dir()).len(), bed.files().len()), (0, 0));
+}
+
+#[test]
+#[ignore = "root"]
+fn a_flash_disk_in_memory_counts_itself_and_leaves_nothing() {
+    must_be_root();
+    let bed = Bed::new();
+    if space::demand(&bed.node, Path::new("/dev/shm"), 8 << 20).is_err() {
+        return skip("/dev/shm has no room for a disk");
+    }
+    let mut target = targets::find("flash-disk").unwrap().prepare(&bed.ctx(8)).unwrap();
+    let device = target.native().to_owned();
+    let data = std::fs::read(&device).unwrap();
+    assert!(data.len() == 8 << 20 && data.chunks(4096).all(|b| b.iter().any(|&x| x != 0)), "written out");
+    // Its reads are proved by its own counters.
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let below = Backing::of(&bed.node, &device).unwrap();
+    assert!(below.leaves.keys().eq([name]) && below.own_counters[name] == "tmpfs", "{below:?}");
+    assert_eq!(target.reset(State::Filled).unwrap(), 0);
+    target.remove(&bed.journal).unwrap();
+    assert!(!Path::new(&format!("/dev/shm/vmio-flash-disk-{}", bed.journal.cookie())).exists());
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+}
+
+/// Without a cell: the kernel needs no device mapper for it.
+#[test]
+#[ignore = "root"]
+fn a_cache_of_the_hosts_own_has_two_disks_that_nobody_holds_and_leaves_nothing() {
+    must_be_root();
+    let bed = Bed::new();
+    if space::demand(&bed.node, Path::new("/dev/shm"), 16 << 20).is_err() {
+        return skip("/dev/shm has no room for a cache");
+    }
+    for killed in [false, true] {
+        let target = targets::find("dm-cache").unwrap().prepare(&bed.ctx(4)).unwrap();
+        let [slow, fast] = [target.native(), target.native_cache().unwrap()].map(Path::to_owned);
+        let sysfs = |device: &Path, file: &str| {
+            let name = device.file_name().unwrap().to_str().unwrap();
+            std::fs::read_to_string(format!("/sys/block/{name}/{file}")).map(|text| text.trim().to_owned())
+        };
+        for (device, mib, dio) in [(&slow, 4, "1"), (&fast, 16, "0")] {
+            assert_eq!(sysfs(device, "size").unwrap(), (mib * 2048).to_string());
+            assert_eq!(sysfs(device, "loop/dio").unwrap(), dio);
+            // As the device mapper does.
+            OpenOptions::new().read(true).write(true).custom_flags(O_EXCL).open(device).unwrap();
+        }
+        let cache = sysfs(&fast, "loop/backing_file").unwrap();
+        assert!(cache.starts_with("/dev/shm/vmio-dm-cache-") && Path::new(&cache).exists(), "{cache}");
+        if killed {
+            std::mem::forget(target);
+            assert_eq!(bed.journal.undo_all(), [""; 0]);
+        } else {
+            target.remove(&bed.journal).unwrap();
+        }
+        assert_eq!((loops_over(&bed.dir()).len(), bed.files().len()), (0, 0));
+        assert!(!Path::new(&cache).parent().unwrap().exists());
+        assert_ne!(sysfs(&fast, "loop/backing_file").ok().as_deref(), Some(cache.as_str()), "it is attached no more");
+    }
 }
 
 #[test]

@@ -31,6 +31,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("lu2016-quick", include_str!("../../../studies/lu2016-quick.toml")),
     ("lu2016-flash", include_str!("../../../studies/lu2016-flash.toml")),
     ("lu2016-flash-quick", include_str!("../../../studies/lu2016-flash-quick.toml")),
+    ("lu2016-flash-native", include_str!("../../../studies/lu2016-flash-native.toml")),
     ("memory-place", include_str!("../../../studies/memory-place.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
     ("neighbours", include_str!("../../../studies/neighbours.toml")),

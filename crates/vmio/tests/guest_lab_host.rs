@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use state_dir::{StateDir, fixture, signal};
 use vmio::store::Store;
-use vmio_model::result::RunState;
+use vmio_model::result::{Mark, RunState};
 use vmio_model::run::Run;
 
 /// Who reaches a disk of another host's natively, as a result has it.
@@ -198,6 +198,34 @@ fn long_a_disk_by_nvme_over_tcp_is_served_and_reached_by_the_kernel() {
     let client = "NVMe over TCP, in this host's kernel";
     assert_eq!((found["client"].as_str(), found["server.cache.direct"].as_str()), (client, "true"), "{found:?}");
     assert!(run.samples.iter().all(|sample| sample.device().is_some_and(|device| device.write_bytes > 0)));
+    state.is_clean();
+}
+
+/// What this kernel may not have: dm-cache. Counters prove hits and misses; the devices of a run that was killed in a
+/// cell are gone with the next one.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_a_flash_cache_of_the_hosts_own_tells_hits_from_misses() {
+    let state = StateDir::with_lab();
+    let command = "go='study run lu2016-flash-native --on modelled:100MB/s,overhead=150us,seek=1ms --yes'; \
+                   vmio $go > /dev/null & \
+                   for i in $(seq 1200); do dmsetup ls | grep -q ^vmio- && break; sleep 0.1; done; \
+                   dmsetup ls | grep -q ^vmio- || echo no cache was set up; \
+                   kill -9 $!; wait; vmio $go > /dev/null; code=$?; \
+                   dmsetup ls | grep ^vmio-; losetup -a; ls -A /dev/shm; exit $code";
+    let ended = state.vmio(&["lab", "run", "--", "sh", "-c", command]).with(0);
+    assert_eq!(ended.out, "", "nothing is left: {}", ended.err);
+    let runs = runs(&state);
+    let Some(run) = runs.last() else { panic!("{}", ended.err) };
+    assert_eq!((&run.state, &run.skipped[..]), (&RunState::Done, &[][..]));
+    for sample in run.samples.iter().filter(|sample| sample.cell.target() == Some("dm-cache")) {
+        let (key, read) = (sample.cell.key(), sample.result.disk_work().read_bytes as f64);
+        let slow = sample.device().unwrap().read_bytes as f64;
+        assert!(!sample.marks.contains(&Mark::NotWarm), "{key}: {slow} of {read}: {:?}", sample.seen);
+        assert_eq!(slow >= 0.95 * read, !key.contains("+warm-flash/"), "{key}: {slow} of {read}");
+    }
+    let cells: BTreeSet<String> = run.samples.iter().map(|sample| sample.cell.key()).collect();
+    assert_eq!(cells.len(), 10, "{cells:?}");
     state.is_clean();
 }
 

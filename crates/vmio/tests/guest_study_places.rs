@@ -113,6 +113,14 @@ fn long_counters_tell_hits_of_a_flash_cache_from_misses() {
     for cache in caches {
         assert!(run.samples.iter().any(|sample| sample.cell.key().starts_with(cache)), "no sample of {cache}");
     }
+    // The cache's device alone: its own counters have all that was read of it.
+    let alone = run.samples.iter().filter(|sample| sample.cell.key().starts_with("flash-disk"));
+    let share = |sample: &Sample| {
+        let read = sample.result.disk_work().read_bytes as f64;
+        sample.device().unwrap().read_bytes as f64 / read
+    };
+    let shares = alone.map(share).collect::<Vec<_>>();
+    assert!(!shares.is_empty() && shares.iter().all(|share| *share >= 0.95), "{shares:?}");
     let compared = state.vmio(&["study", "compare", "lu2016-flash-quick", "paper", "--json"]).with(0).json();
     let effects = compared["effects"].as_array().unwrap();
     let hits = effects.iter().find(|judged| judged["effect"]["id"] == "flash-hit-avoids-the-disk").unwrap();

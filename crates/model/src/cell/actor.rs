@@ -95,10 +95,14 @@ impl Actor {
         self.state().is_some_and(State::is_warm)
     }
 
-    /// Whether that is a cache below its guest (the host's page cache, a flash cache), and not the page cache of its own
+    /// Whether that is a flash cache or, below its guest, the host's page cache, and not the page cache of its own
     /// side.
     pub fn is_warm_below(&self) -> bool {
-        matches!(self.state(), Some(State::WarmHost | State::WarmFlash)) && self.attachment().is_some()
+        match self.state() {
+            Some(State::WarmFlash) => true,
+            Some(State::WarmHost) => self.attachment().is_some(),
+            Some(State::Fresh | State::Filled | State::WarmGuest) | None => false,
+        }
     }
 
     /// The card of its guest; `None` without a path, natively, and in a container.

@@ -40,6 +40,7 @@ fn a_key_says_all_that_differs() {
         warm.lead.is_warm_below()
     };
     assert_eq!(State::ALL.map(&mut below), [false, false, false, true, true]);
+    assert!(warm.natively().lead.is_warm_below(), "of a flash cache the host has its own, too");
     let path = |nic: Option<Nic>| Subject::path("bridge", "host", nic);
     let nic = Nic { vhost: true, queues: Some(4), ..Nic::new("virtio-net") };
     assert_eq!(

@@ -17,6 +17,7 @@ use crate::journal::error::NotUndone;
 use crate::journal::held::Identity;
 use crate::journal::histograms::Histograms;
 use crate::journal::loops;
+use crate::journal::mapped::Mapped;
 use crate::journal::nvme_export::NvmeExport;
 use crate::journal::removal::{self, OurDir};
 use crate::journal::servers::answering;
@@ -106,6 +107,8 @@ pub enum Change {
     Histograms(Histograms),
     /// A file that this kernel serves by NVMe over TCP, and its own connections to that; undone by ending both.
     NvmeExport(NvmeExport),
+    /// Devices of the device mapper that bear the owner's mark; undone by removing them, the upper ones first.
+    Mapped(Mapped),
 }
 
 /// The owner of a change, and the circumstances of its undo.
@@ -157,7 +160,7 @@ impl Change {
     /// The first path that is not absolute, if any.
     pub(crate) fn relative_path(&self) -> Option<&Path> {
         let paths: Vec<&Path> = match self {
-            Self::Process { .. } | Self::Volume(_) | Self::NvmeExport(_) => vec![],
+            Self::Process { .. } | Self::Volume(_) | Self::NvmeExport(_) | Self::Mapped(_) => vec![],
             Self::File { path, .. }
             | Self::Dir { path, .. }
             | Self::Sysfs { path, .. }
@@ -208,6 +211,7 @@ impl Change {
             Self::Volume(volume) => volume.undo(),
             Self::Histograms(histograms) => histograms.undo(),
             Self::NvmeExport(export) => export.undo(),
+            Self::Mapped(mapped) => mapped.undo(),
             Self::Loop { backing, file } => loops::detach(backing, *file, OPEN_LIMIT),
             Self::Mount { target } | Self::OwnDisk { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
@@ -238,6 +242,7 @@ impl fmt::Display for Change {
             Self::Volume(volume) => volume.fmt(f),
             Self::Histograms(histograms) => write!(f, "{histograms}"),
             Self::NvmeExport(export) => write!(f, "{export}"),
+            Self::Mapped(mapped) => write!(f, "{mapped}"),
         }
     }
 }
@@ -326,6 +331,7 @@ mod tests {
             Change::Cgroup { paths: vec![path.clone()] },
             Change::TraceInstance { path: dir.path().join("instances/vmio-never") },
             Change::Sysfs { path: "/proc/0/comm".into(), before: "1".into() },
+            Change::Mapped(Mapped::of("nobody-has-this")),
         ] {
             change.undo(&SCOPE).unwrap();
         }

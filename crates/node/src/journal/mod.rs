@@ -16,6 +16,7 @@ pub mod held;
 pub mod histograms;
 pub(crate) mod io_task;
 pub mod loops;
+pub mod mapped;
 pub mod nvme_export;
 pub mod reaper;
 pub(crate) mod recover;

@@ -58,10 +58,7 @@ impl Volume {
     /// Removes it with the system's own tools.
     pub(crate) fn undo(&self) -> Result<(), NotUndone> {
         self.remove(&|program, args| {
-            let mut exec = Exec::new(program).args(args.iter().cloned()).limit(TOOL_LIMIT);
-            let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into());
-            exec.env.insert("PATH".into(), format!("{path}:{SBIN}"));
-            exec.env.insert("LC_ALL".into(), "C".into());
+            let exec = tool(program, args);
             // Without the owner's mark: its processes have been ended by now.
             let output = Local::new().exec_gently(&exec).map_err(VolumeFailure::NotRun)?;
             if output.ok() {
@@ -179,6 +176,15 @@ impl std::fmt::Display for Volume {
         };
         write!(f, "{kind} {}", self.name)
     }
+}
+
+/// A tool of the system's, also where a user's `PATH` lacks its directory, and in words that do not depend on the user.
+pub(crate) fn tool(program: &str, args: &[String]) -> Exec {
+    let mut exec = Exec::new(program).args(args.iter().cloned()).limit(TOOL_LIMIT);
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into());
+    exec.env.insert("PATH".into(), format!("{path}:{SBIN}"));
+    exec.env.insert("LC_ALL".into(), "C".into());
+    exec
 }
 
 fn words(args: &[&str]) -> Vec<String> {

@@ -59,8 +59,9 @@ const PACKAGES: Wanted = Wanted {
 /// Modules that a lab host loads beside those of every guest: storage, then what a host's network is made of, then
 /// what the guard needs, what polices ports of Open vSwitch, and the queues that others use.
 #[rustfmt::skip]
-const MODULES: [&str; 32] = [
-    "dm_mod", "dm_thin_pool", "dm_snapshot", "loop", "nbd", "nvmet_tcp", "nvme_tcp", "nfsd", "nfs", "nfsv4",
+const MODULES: [&str; 36] = [
+    "dm_mod", "dm_thin_pool", "dm_snapshot", "dm_cache", "dm_cache_smq", "dm_zero", "fuse", "loop", "nbd",
+    "nvmet_tcp", "nvme_tcp", "nfsd", "nfs", "nfsv4",
     "veth", "bridge", "br_netfilter", "8021q", "bonding", "dummy", "tun", "vhost_net", "openvswitch",
     "ifb", "sch_htb", "sch_tbf", "sch_fq_codel", "sch_sfq", "sch_fq", "sch_ingress",
     "cls_bpf", "cls_u32", "cls_matchall", "cls_basic", "act_mirred", "act_police",

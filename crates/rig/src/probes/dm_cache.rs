@@ -1,4 +1,4 @@
-//! What a guest's dm-cache serves and takes up, as its kernel counts it (kernel document
+//! What a dm-cache serves and takes up, in a guest or natively, as its kernel counts it (kernel document
 //! admin-guide/device-mapper/cache.rst, "Status").
 
 use vmio_model::figure::{Figure, Reading, Unit};
@@ -54,7 +54,7 @@ impl Probe for DmCache {
         NAME
     }
     fn about(&self) -> &'static str {
-        "reads that a guest's dm-cache served and did not serve, and blocks that it took up, as its kernel counts them; \
+        "reads that a dm-cache served and did not serve, and blocks that it took up, as its kernel counts them; \
          blind to how large the reads are"
     }
     fn figures(&self, _: &ProbeSubject) -> Vec<Figure> {

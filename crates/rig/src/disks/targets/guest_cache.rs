@@ -94,7 +94,7 @@ pub struct GuestCache {
 
 impl GuestCache {
     /// Bytes of a cache for so many of a disk: half as much again, since bcache adds nothing where it is 95 % full.
-    fn disk_bytes(&self, bytes: u64) -> u64 {
+    pub(super) fn disk_bytes(&self, bytes: u64) -> u64 {
         let bytes = bytes.next_multiple_of(MIB);
         (bytes + bytes / 2).next_multiple_of(MIB).max(self.least_bytes)
     }

@@ -1,11 +1,13 @@
 //! Memory in place of a flash device: what caches of targets lie on.
 
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
 use vmio_look::require::{self, Requirement};
 use vmio_node::{ChangeId, Journal, Node};
 
-use super::{Error, Result, scratch};
+use super::loopdev::{self, Attached, LoopIoMode};
+use super::{Error, Result, TargetCtx, scratch};
 use crate::disks::space;
 
 /// A file system in memory (shm_overview(7)).
@@ -35,4 +37,18 @@ pub fn dir(journal: &Journal, target: &str) -> Result<(PathBuf, ChangeId)> {
     let dir = Path::new(MEMORY).join(format!("vmio-{target}-{}", journal.cookie()));
     let made = journal.scratch_dir(&dir)?;
     Ok((dir, made))
+}
+
+/// A loop device over a new file there, through the page cache that the file lies in anyway. What is made is added to
+/// `made`, in that order, also where it fails.
+pub fn disk(ctx: &TargetCtx<'_>, target: &str, bytes: u64, made: &mut Vec<ChangeId>) -> Result<Attached> {
+    let (dir, change) = dir(ctx.journal, target)?;
+    made.push(change);
+    let path = dir.join("disk.raw");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+    let sized = file.and_then(|file| file.set_len(bytes).map(|()| file));
+    let file = sized.map_err(scratch::io("make the file of a disk", &path))?;
+    let disk = loopdev::attach(ctx, &path, &file, LoopIoMode::Cached)?;
+    made.push(disk.change);
+    Ok(disk)
 }

@@ -24,11 +24,13 @@ use crate::nodes::{Machine, Peer};
 
 mod aoe;
 mod device;
+mod dm_cache;
 pub mod elsewhere;
 mod error;
 #[cfg(test)]
 mod example;
 mod flash_cache;
+mod flash_disk;
 mod guest_cache;
 mod iscsi;
 pub(super) mod loopdev;
@@ -70,6 +72,8 @@ pub const ALL: &[&dyn Target] = &[
     &flash_cache::FlashCache,
     &guest_cache::BCACHE,
     &guest_cache::DM_CACHE,
+    &dm_cache::DmCache,
+    &flash_disk::FlashDisk,
     &passthrough::Passthrough,
     &qcow2::NEW,
     &qcow2::METADATA,
@@ -209,6 +213,9 @@ pub enum CacheAt {
     Host,
     /// In the guest, over its disk and another one for the cache ([`Prepared::cache_disk`]).
     Guest(CacheDriver),
+    /// On this host, for what works on it under the host's kernel: dm-cache over the native storage and another device
+    /// for the cache ([`Prepared::native_cache`]).
+    Native,
 }
 
 /// What of a guest's kernel is a flash cache.
@@ -269,6 +276,10 @@ pub trait Prepared: Send {
     /// Asked again it gives the same.
     fn cache_disk(&mut self, _asked: &cell::Attachment, _guest: &str) -> Result<Option<PathBuf>> {
         Ok(None)
+    }
+    /// The device of this machine that the native side has beside [`Prepared::native`], for a cache over that.
+    fn native_cache(&self) -> Option<&Path> {
+        None
     }
     /// What is between the hypervisor and the native storage for such a disk, as read back: which
     /// server, which image. Empty where nothing is. Asked after [`Prepared::attach`].
@@ -474,7 +485,7 @@ mod tests {
         assert_eq!(names(&|t| t.no_hypervisor().is_some()), ["nvme-tcp"]);
         assert_eq!(names(&|t| t.block_client().is_some()), ["nbd-wire", "iscsi"]);
         assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
-        let cached = ["flash-cache", "guest-bcache", "guest-dm-cache"];
+        let cached = ["flash-cache", "guest-bcache", "guest-dm-cache", "dm-cache"];
         assert_eq!(names(&|t| t.flash_cache().is_some()), cached);
         assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), cached);
         assert_eq!(names(&|t| !t.guest_programs().is_empty()), ["guest-dm-cache"]);
@@ -488,8 +499,9 @@ mod tests {
         );
         let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
         let served = ["loop", "loop-nfs", "served", "nbd", "nbd-wire", "aoe", "iscsi", "nvme-tcp"];
-        assert_eq!((&of_files[..8], &of_files[8..11], of_files[11]), (&served[..], &cached[..], "passthrough"));
-        assert!(of_files[12..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 18, "{of_files:?}");
+        assert_eq!((&of_files[..8], &of_files[8..12]), (&served[..], &cached[..]));
+        assert_eq!(of_files[12..14], ["flash-disk", "passthrough"]);
+        assert!(of_files[14..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 20, "{of_files:?}");
         assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
         assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["passthrough", "qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);

@@ -327,6 +327,8 @@ fn below(node: &dyn Node, native: &Path, pool: Option<&Pool>, place: Backing) ->
         return place;
     }
     let found = match (Backing::below(node, native), pool) {
+        // A disk in memory, beside the place.
+        (Ok(found), _) if found.own_counters.values().any(|filesystem| filesystem == "tmpfs") => found,
         (Ok(found), _) if found.not_visible.is_none() => Backing { modelled: place.modelled, ..found },
         (_, Some(_)) => place,
         (Ok(found), None) => Backing { modelled: place.modelled, ..found },

@@ -16,7 +16,7 @@ pub(super) fn why_not(actor: &Actor, gentle: bool, pool: Option<&Pool>) -> Optio
     }
     let state = actor.state()?;
     if state == State::WarmFlash && target.flash_cache().is_none() {
-        let why = "no flash cache lies on it; use flash-cache, guest-bcache or guest-dm-cache";
+        let why = "no flash cache lies on it; use flash-cache, dm-cache, guest-bcache or guest-dm-cache";
         return Some(WhyNot::Target(Unfit::State { target: target.name(), state, why }));
     }
     if let Err(why) = target.can_be(state, actor.side.shares_kernel(), pool) {
@@ -80,6 +80,8 @@ mod tests {
             actor(Some(Cache::Writeback), "sparse", host, "seq-read"),
             actor(Some(Cache::Writeback), "device", host, "hdparm"),
             actor(Some(Cache::None), "flash-cache", State::WarmFlash, "seq-read"),
+            actor(None, "dm-cache", State::WarmFlash, "seq-read"),
+            actor(None, "flash-disk", State::Filled, "seq-read"),
             actor(None, "sparse", State::Filled, "seq-write"),
             actor(None, "sparse", State::Fresh, "seq-write"),
             actor(Some(Cache::None), "preallocated", State::Filled, "seq-read"),

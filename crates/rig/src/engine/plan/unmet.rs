@@ -9,7 +9,7 @@ use super::paths::{no_co_sender, two_cards_at_once, unreachable};
 use super::why_not::{LeftOut, WhyNot, missing};
 use super::{PlanOptions, elsewhere, states};
 use crate::disks::places::PlaceBackend;
-use crate::disks::targets::{self, Unfit, own_client};
+use crate::disks::targets::{self, CacheAt, Unfit, own_client};
 use crate::settings::Fit;
 use crate::{guests, image, nets, settings, workloads};
 
@@ -63,6 +63,10 @@ fn in_each_others_way(cell: &Cell) -> Option<WhyNot> {
         let (clash, target) = (writes(actor) || writes(other), target.to_owned());
         if actor.state() != other.state() {
             return Some(WhyNot::OtherState { target });
+        }
+        if targets::find(&target).is_some_and(|found| found.flash_cache() == Some(CacheAt::Native)) {
+            let why = "this host's own flash cache is set up for one actor of a cell: give the others another target";
+            return Some(WhyNot::Target(Unfit::NotFor(why)));
         }
         clash.then_some(WhyNot::WritesToOthersTarget { target })
     })
@@ -237,6 +241,8 @@ mod tests {
         *state = Some(State::Filled);
         let said = way(&with(native("device", "seq-read"), filled)).unwrap().to_string();
         assert!(said.contains("in different states"), "{said}");
+        let said = way(&with(native("dm-cache", "seq-read"), native("dm-cache", "seq-read"))).unwrap().to_string();
+        assert!(said.contains("for one actor of a cell"), "{said}");
         // Whoever comes first.
         let three =
             with(with(native("device", "seq-read"), native("device", "seq-read")), guest("device", "seq-write"));

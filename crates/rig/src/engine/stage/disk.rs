@@ -8,6 +8,7 @@ use vmio_look::backing::Backing;
 use vmio_model::cell::{Actor, Side};
 use vmio_node::linux::block;
 use vmio_node::linux::net::Interfaces;
+use vmio_node::mapped::Mapped;
 use vmio_node::{Node, held};
 
 use super::dm_cache;
@@ -47,7 +48,7 @@ impl Stager<'_, '_> {
         self.bed.record.record_extra_writes(wrote)?;
         let wrote = self.exchange(actor, state)?;
         self.bed.record.record_extra_writes(wrote)?;
-        // A cache below a guest; else the page cache of the actor's own side.
+        // A flash cache, or a page cache below a guest; else the page cache of the actor's own side.
         let (is_below, warm_bytes) = (actor.is_warm_below(), self.bed.study.warm_bytes(actor));
         let is_own = actor.is_warm() && !is_below;
         let own = || {
@@ -68,7 +69,8 @@ impl Stager<'_, '_> {
         let place = CachePlace::Own;
         let mut warm = actor.is_warm().then(|| Warm { bytes: warm_bytes.min(prepared.bytes()), place });
         // A flash cache over it, and what lies below that.
-        let flash = actor.attachment().and_then(|_| targets::find(target)).and_then(|target| target.flash_cache());
+        let flash = targets::find(target).and_then(|target| target.flash_cache());
+        let flash = flash.filter(|at| *at == CacheAt::Native || actor.attachment().is_some());
         let slow = flash.map(|at| (prepared.native().to_owned(), at));
         let misses = flash.filter(|_| state == State::Filled);
         let mut inside = actor.attachment().and_then(|_| prepared.inside()).map(Wanted::File);
@@ -92,6 +94,18 @@ impl Stager<'_, '_> {
         let own = own.and_then(|running| Some((running.guest.node(), running.own.get(target)?.clone())));
         let (end, named) = match (&own, actor.attachment()) {
             _ if actor.side.is_native() => {
+                if let (Some(fast), Some((slow, at))) = (prepared.native_cache(), &slow) {
+                    if let Some(warm) = warm.as_mut() {
+                        warm.place = CachePlace::Flash(slow.clone(), *at);
+                    }
+                    points.push(here(ProbeSubject::DmCache(dm_cache::device_name(&path)?)));
+                    inside = Some(Wanted::Cache {
+                        driver: CacheDriver::DmCache,
+                        fast: fast.to_owned(),
+                        held_bytes: warm.as_ref().map(|warm| warm.bytes),
+                        owner: Some(Mapped::of(self.bed.journal.cookie())),
+                    });
+                }
                 // What is opened by its descriptor has its name in the result.
                 let named = (path.display().to_string(), held::shown(&path).display().to_string());
                 (End { at: At::Path(path), ..self.end(actor)? }, Some(named))
@@ -140,7 +154,8 @@ impl Stager<'_, '_> {
                         let (node, name) = (running.guest.node(), actor.side.to_string());
                         points.push(ProbePoint { node, name, subject });
                     }
-                    inside = Some(Wanted::Cache { driver, fast: running.guest.disk_path(cache)?, held_bytes });
+                    let fast = running.guest.disk_path(cache)?;
+                    inside = Some(Wanted::Cache { driver, fast, held_bytes, owner: None });
                     let drive = running.guest.disks().and_then(|disks| disks.drive(cache));
                     points.extend(drive.map(|drive| ProbePoint {
                         name: actor.side.to_string(),

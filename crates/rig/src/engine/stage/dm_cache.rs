@@ -1,5 +1,5 @@
-//! dm-cache in a guest, over its slow disk and with its fast one as the cache (kernel document
-//! admin-guide/device-mapper/cache.rst): set up before a cell by the guest's `dmsetup`, and taken off after it.
+//! dm-cache in a guest or on the host, over a slow disk and with a fast one as the cache (kernel document
+//! admin-guide/device-mapper/cache.rst): set up before a cell by `dmsetup`, and taken off after it.
 //!
 //! Its policy smq does not take up what is read once (drivers/md/dm-cache-policy-smq.c, `should_promote`). So a cache
 //! that is to hold the slow disk is filled first: over a device of zeros, in the mode writeback, where the kernel takes
@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use vmio_model::study::MIB;
 use vmio_node::Node;
+use vmio_node::mapped::Mapped;
 
 use super::in_guest::{self, disk_bytes, kernel_name, poll};
 use crate::disks::targets::DMSETUP;
@@ -28,9 +29,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// What of the blocks may be written back at once, in sectors: 8 MiB.
 const WRITTEN_BACK_AT_ONCE: u64 = 8 * MIB / SECTOR;
 
-/// What was set up in a guest: its devices, in the order in which they were made.
+/// What was set up: its devices, in the order in which they were made.
 pub struct DmCache {
     node: Arc<dyn Node>,
+    /// Whose mark they bear, where a journal has them.
+    owner: Option<Mapped>,
     made: Vec<String>,
 }
 
@@ -38,12 +41,12 @@ impl DmCache {
     /// Sets it up, holding so many bytes from the slow disk's start, or empty, and returns the device. What was set up
     /// until it failed is in `all`, to be taken off.
     pub fn set_up(
-        node: Arc<dyn Node>,
+        (node, owner): (Arc<dyn Node>, Option<Mapped>),
         (slow, fast): (&Path, &Path),
         held_bytes: Option<u64>,
         all: &mut Vec<impl From<Self>>,
     ) -> anyhow::Result<PathBuf> {
-        let mut cache = Self { node, made: Vec::new() };
+        let mut cache = Self { node, owner, made: Vec::new() };
         let done = cache.make((slow, fast), held_bytes);
         all.push(cache.into());
         done
@@ -78,7 +81,7 @@ impl DmCache {
         let device = self.create(&name, &cache(slow, "writethrough smq 0"))?;
         let (status, held) = (self.status(&name)?, held_bytes.unwrap_or(0).div_ceil(BLOCK));
         let is_as_asked = status.dirty_blocks == 0 && status.used_blocks >= held;
-        anyhow::ensure!(is_as_asked, "the guest's dm-cache holds {status:?}, and was to hold {held} clean blocks");
+        anyhow::ensure!(is_as_asked, "dm-cache holds {status:?}, and was to hold {held} clean blocks");
         Ok(device)
     }
 
@@ -93,8 +96,8 @@ impl DmCache {
         in_guest::run(&*self.node, "dd", &args, limit)?;
         let held = bytes.div_ceil(BLOCK);
         let used = self.status(name)?.used_blocks;
-        anyhow::ensure!(used >= held, "the guest's dm-cache took up {used} of {held} blocks that were written to it");
-        poll("the guest's dm-cache does not write back what was written to it", limit, || {
+        anyhow::ensure!(used >= held, "dm-cache took up {used} of {held} blocks that were written to it");
+        poll("dm-cache does not write back what was written to it", limit, || {
             Ok((self.status(name)?.dirty_blocks == 0).then_some(()))
         })
     }
@@ -104,14 +107,17 @@ impl DmCache {
         self.made.iter().rev().map(|name| self.remove(name)).fold(Ok(()), Result::and)
     }
 
-    /// Makes a device; its node by the kernel's own name, since the guest has no udev that would make those by names.
+    /// Makes a device; its node by the kernel's own name, since a guest has no udev that would make those by names.
     fn create(&mut self, name: &str, table: &str) -> anyhow::Result<PathBuf> {
-        self.dmsetup(&["create", name, "--noudevsync", "--noudevrules", "--table", table])?;
+        let uuid = self.owner.as_ref().map(|owner| owner.uuid(name));
+        let mut args = vec!["create", name, "--noudevsync", "--noudevrules", "--table", table];
+        args.extend(uuid.iter().flat_map(|uuid| ["--uuid", uuid.as_str()]));
+        self.dmsetup(&args)?;
         self.made.push(name.to_owned());
         let minor = self.dmsetup(&["info", "-c", "--noheadings", "-o", "minor", name])?;
         let device = Path::new("/dev").join(format!("dm-{minor}"));
         let reader = self.node.reader();
-        poll("the guest has no node of dm-cache's device", LIMIT, || Ok(reader.stat(&device)?))?;
+        poll("there is no node of dm-cache's device", LIMIT, || Ok(reader.stat(&device)?))?;
         Ok(device)
     }
 
@@ -128,7 +134,7 @@ impl DmCache {
 
     fn status(&self, name: &str) -> anyhow::Result<Status> {
         let said = self.dmsetup(&["status", name])?;
-        Status::read(&said).with_context(|| format!("the guest's dm-cache is in the state {said}"))
+        Status::read(&said).with_context(|| format!("dm-cache is in the state {said}"))
     }
 
     fn dmsetup(&self, args: &[&str]) -> anyhow::Result<String> {
@@ -139,6 +145,12 @@ impl DmCache {
 /// The name of the device that a cache over a disk has.
 pub fn device_name(slow: &Path) -> anyhow::Result<String> {
     Ok(format!("vmio-{}", kernel_name(slow)?))
+}
+
+/// Bytes of a read as the kernel counts it, of so many that so many requests read: of a larger request each of its
+/// blocks counts.
+pub fn bytes_of_one(read_bytes: u64, requests: u64) -> Option<f64> {
+    (requests > 0).then(|| (read_bytes as f64 / requests as f64).min(BLOCK as f64))
 }
 
 /// Bytes of the metadata of a cache on a disk of so many bytes, in whole MiB: 4 MiB and 16 bytes for each block
@@ -199,7 +211,7 @@ mod tests {
     fn set_up(guest: &Arc<Fake>, held_bytes: Option<u64>) -> (anyhow::Result<PathBuf>, Vec<DmCache>) {
         let (node, mut all) = (Arc::clone(guest), Vec::new());
         let disks = (Path::new("/dev/vdb"), Path::new("/dev/vdc"));
-        (DmCache::set_up(node, disks, held_bytes, &mut all), all)
+        (DmCache::set_up((node, None), disks, held_bytes, &mut all), all)
     }
 
     /// What was run, without what is looked at, and without the options of each.
@@ -283,6 +295,26 @@ mod tests {
         assert!(device.unwrap_err().to_string().contains("reload ioctl failed"));
         assert_eq!(all[0].made, ["vmio-vdb-metadata", "vmio-vdb-blocks"]);
         all[0].take_off().unwrap();
+    }
+
+    #[test]
+    fn devices_of_the_hosts_own_bear_the_mark_of_their_journal() {
+        let (host, mut all) = (guest(&[status(0, 0)]), Vec::<DmCache>::new());
+        let (node, owner) = (Arc::clone(&host), Some(Mapped::of("run-7-ab")));
+        let disks = (Path::new("/dev/vdb"), Path::new("/dev/vdc"));
+        DmCache::set_up((node, owner), disks, None, &mut all).unwrap();
+        let made = told(&host).into_iter().filter(|line| line.starts_with("dmsetup create ")).collect::<Vec<_>>();
+        for (line, name) in made.iter().zip(["vmio-vdb-metadata", "vmio-vdb-blocks", "vmio-vdb"]) {
+            assert!(line.ends_with(&format!(" --uuid vmio-run-7-ab:{name}")), "{line}");
+        }
+        assert_eq!(made.len(), 3);
+    }
+
+    #[test]
+    fn a_large_request_counts_by_its_blocks() {
+        assert_eq!(bytes_of_one(40 << 10, 10), Some(4096.0));
+        assert_eq!(bytes_of_one(10 * MIB, 10), Some(65536.0));
+        assert_eq!(bytes_of_one(MIB, 0), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What counters show of a flash cache during a cell, below a guest or in it: whether its reads were hits, or misses.
+//! What counters show of a flash cache during a cell, below a guest, in it or without one: whether its reads were hits,
+//! or misses.
 
 use vmio_model::study::MIB;
 
@@ -13,7 +14,7 @@ pub struct FlashShown {
     pub slow: Option<f64>,
     /// What the host's page cache held of that disk, before or after the work, whichever is more.
     pub page_cache: Option<f64>,
-    /// What came to the cache past the guest's own page cache; in a guest, what was read of its device.
+    /// What came to the cache past the page cache of the actor's side; in a guest, what was read of its device.
     pub reached: Option<f64>,
     /// Of the reads that came to it, which part it counts as hits; `None` where it counts none.
     pub hit_ratio: Option<f64>,
@@ -26,11 +27,11 @@ impl FlashShown {
         let once = bytes.min(read) as f64;
         match self {
             Self { reached: None, .. } => {
-                Some("nothing shows that it was not in the guest's own page cache".to_owned())
+                Some("nothing shows that it was not in the page cache of its own side".to_owned())
             }
             Self { reached: Some(reached), .. } if reached < (1.0 - SMALL) * read as f64 => {
                 let (reached, read) = (mib(reached), mib(read as f64));
-                Some(format!("{reached} of {read} came to it: the rest was in the guest's own page cache"))
+                Some(format!("{reached} of {read} came to it: the rest was in the page cache of its own side"))
             }
             Self { slow: None, .. } => Some("nothing shows what was read of the slow disk".to_owned()),
             Self { slow: Some(slow), .. } if slow > SMALL * once => {
@@ -85,7 +86,7 @@ mod tests {
         assert_eq!(lacks(shown(3, 3, 700)), "", "the guest reads ahead, and a little is others'");
         assert_eq!(lacks(shown(4, 0, 640)), "of the slow disk 4.0 MiB were read, and 64.0 MiB by itself");
         assert_eq!(lacks(shown(0, 64, 640)), "the host's page cache held 64.0 MiB of the slow disk");
-        assert!(lacks(shown(0, 0, 64)).ends_with("the rest was in the guest's own page cache"));
+        assert!(lacks(shown(0, 0, 64)).ends_with("the rest was in the page cache of its own side"));
         for unseen in [
             FlashShown { slow: None, ..shown(0, 0, 640) },
             FlashShown { page_cache: None, ..shown(0, 0, 640) },

@@ -1,4 +1,4 @@
-//! What is done and looked at in a guest to set something up over its disks.
+//! What is done and looked at on a machine, mostly in a guest, to set something up over its disks.
 
 use std::path::Path;
 use std::thread;
@@ -16,7 +16,7 @@ pub fn run(node: &dyn Node, program: &str, args: &[&str], limit: Duration) -> an
     let command = Exec::new(program).args(args.iter().copied()).limit(limit);
     let output = node.exec(&command)?;
     let said = output.err();
-    anyhow::ensure!(output.ok(), "in the guest {}: {} failed: {}", node.name(), command.shown(), said.trim());
+    anyhow::ensure!(output.ok(), "{}: {} failed: {}", node.name(), command.shown(), said.trim());
     Ok(output.out().trim().to_owned())
 }
 
@@ -34,12 +34,12 @@ pub fn poll<T>(lacks: &str, limit: Duration, mut look: impl FnMut() -> anyhow::R
 
 /// A disk's name in sysfs.
 pub fn kernel_name(disk: &Path) -> anyhow::Result<String> {
-    let name = disk.file_name().and_then(|name| name.to_str()).context("a disk of the guest has no name")?;
+    let name = disk.file_name().and_then(|name| name.to_str()).context("a disk has no name")?;
     Ok(block::sysfs_name(name))
 }
 
 /// A disk's size.
 pub fn disk_bytes(node: &dyn Node, disk: &Path) -> anyhow::Result<u64> {
     let bytes = block::Device::whole(node.reader(), &kernel_name(disk)?).size_bytes();
-    bytes.with_context(|| format!("the guest's {} has no size", disk.display()))
+    bytes.with_context(|| format!("{} has no size", disk.display()))
 }

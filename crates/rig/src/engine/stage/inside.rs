@@ -1,6 +1,6 @@
 //! What a guest has over one of its disks for a cell: a loop device over a file in the file system that the disk
-//! holds, or a flash cache. It is set up before the cell by the guest's agent and taken off after it, so that each cell
-//! begins without the file's pages in the guest's cache, or with a new flash cache.
+//! holds, or a flash cache; natively a flash cache alone. It is set up before the cell (by the guest's agent) and taken
+//! off after it, so that each cell begins without the file's pages in the guest's cache, or with a new flash cache.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use vmio_node::Node;
+use vmio_node::mapped::Mapped;
 
 use super::bcache::Bcache;
 use super::dm_cache::DmCache;
@@ -20,7 +21,7 @@ const POINT: &str = "/mnt";
 /// How long a step may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a guest is to have over a disk.
+/// What is to be over a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     /// A loop device over this file in the file system that the disk holds.
@@ -33,10 +34,12 @@ pub enum Wanted {
         fast: PathBuf,
         /// Bytes of the slow disk, from its start, that it is to hold; `None` where it begins empty.
         held_bytes: Option<u64>,
+        /// Whose devices they are in a journal; `None` in a guest, with which they end.
+        owner: Option<Mapped>,
     },
 }
 
-/// What was set up in a guest.
+/// What was set up over a disk.
 pub enum Inside {
     /// A loop device over a file.
     Loop(LoopDevice),
@@ -97,7 +100,7 @@ impl LoopDevice {
 }
 
 impl Stager<'_, '_> {
-    /// Gives actors what their guests are to have over a disk, in the disk's place. What was set up until it failed is
+    /// Gives actors what they are to have over a disk, in the disk's place. What was set up until it failed is
     /// to be taken off all the same.
     pub fn go_inside(
         &mut self,
@@ -121,9 +124,9 @@ impl Stager<'_, '_> {
                             Bcache::set_up(node, (path, fast), &mut all)
                                 .context("bcache could not be set up in the guest")?
                         }
-                        Wanted::Cache { driver: CacheDriver::DmCache, fast, held_bytes } => {
-                            DmCache::set_up(node, (path, fast), *held_bytes, &mut all)
-                                .context("dm-cache could not be set up in the guest")?
+                        Wanted::Cache { driver: CacheDriver::DmCache, fast, held_bytes, owner } => {
+                            DmCache::set_up((node, owner.clone()), (path, fast), *held_bytes, &mut all)
+                                .context("dm-cache could not be set up")?
                         }
                     };
                     end.at = At::Path(device);
@@ -141,6 +144,6 @@ impl Stager<'_, '_> {
             return Ok(());
         }
         let each = move || all.iter().rev().map(Inside::take_off).fold(Ok(()), Result::and);
-        self.bed.on_storage(each)?.context("what a guest had over a disk for the cell could not be taken off")
+        self.bed.on_storage(each)?.context("what was over a disk for the cell could not be taken off")
     }
 }

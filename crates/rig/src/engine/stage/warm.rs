@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use vmio_model::figure::scalar;
-use vmio_model::result::{CACHED_AFTER, CACHED_BEFORE, DeviceUse, ProbeResult, READ, Watched, WorkloadResult};
+use vmio_model::result::{
+    CACHED_AFTER, CACHED_BEFORE, DeviceUse, DiskWork, ProbeResult, READ, Watched, WorkloadResult,
+};
 use vmio_model::study::MIB;
 use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
 use super::flash::{FlashShown, SMALL};
-use super::{PreparedActor, Stager};
+use super::{PreparedActor, Stager, dm_cache as set_up};
 use crate::disks::targets::CacheAt;
 use crate::engine::measure::Impossible;
 use crate::limits::{Limits, OOM_SCORE_ADJ};
@@ -193,15 +195,15 @@ pub fn not_warm(actors: &[PreparedActor], done: &[WorkloadResult], seen: &[Probe
         if let Some(at) = prepared.misses {
             let read = match at {
                 // Of several all are to miss, or the host's disk has not read what all of them did.
-                CacheAt::Host => done.iter().map(|result| result.disk_work().read_bytes).sum::<u64>(),
+                CacheAt::Host | CacheAt::Native => done.iter().map(|result| result.disk_work().read_bytes).sum::<u64>(),
                 CacheAt::Guest(_) => read,
             };
-            let why = flash(prepared, at, seen).lacks_misses(read)?;
+            let why = flash(prepared, at, &result.disk_work(), seen).lacks_misses(read)?;
             return Some(format!("{key} was to miss the flash cache: {why}"));
         }
         let warm = prepared.warm.as_ref()?;
         let why = match warm.place {
-            CachePlace::Flash(_, at) => flash(prepared, at, seen).lacks_hits(warm.bytes, read)?,
+            CachePlace::Flash(_, at) => flash(prepared, at, &result.disk_work(), seen).lacks_hits(warm.bytes, read)?,
             CachePlace::Own | CachePlace::Host(_) => Shown::of(prepared, warm, alone, seen).lacks(warm.bytes, read)?,
         };
         Some(format!("{key} was to be warm: {why}"))
@@ -214,13 +216,20 @@ pub fn cache_of(target: &str) -> String {
     format!("{target}, cache")
 }
 
-/// What was seen of the flash cache at an actor's disk.
-fn flash(prepared: &PreparedActor, at: CacheAt, seen: &[ProbeResult]) -> FlashShown {
+/// What was seen of the flash cache at an actor's disk, which did so much.
+fn flash(prepared: &PreparedActor, at: CacheAt, work: &DiskWork, seen: &[ProbeResult]) -> FlashShown {
     let target = prepared.actor.target().unwrap_or_default();
     if matches!(at, CacheAt::Guest(_)) {
         // Both are the guest's disks, above every cache of the host's.
         let [slow, reached] = [target.to_owned(), cache_of(target)].map(|disk| drive_read(prepared, disk, seen));
         return FlashShown { slow, page_cache: Some(0.0), reached, hit_ratio: hit_ratio(prepared, seen) };
+    }
+    if at == CacheAt::Native {
+        // No page cache lies between it and the slow disk's file, which a loop device reads past that.
+        let of_one = set_up::bytes_of_one(work.read_bytes, work.ios);
+        let reached = counts(prepared, seen).zip(of_one).map(|((hits, misses), bytes)| (hits + misses) * bytes);
+        let (slow, hit_ratio) = (disks_read(seen), hit_ratio(prepared, seen));
+        return FlashShown { slow, page_cache: Some(0.0), reached, hit_ratio };
     }
     let held = |of: &ProbeResult| {
         let of = |name: &str| scalar(&of.figures, name);
@@ -231,15 +240,22 @@ fn flash(prepared: &PreparedActor, at: CacheAt, seen: &[ProbeResult]) -> FlashSh
     FlashShown { slow: disks_read(seen), page_cache, reached, hit_ratio: None }
 }
 
-/// Which part of the reads the cache in an actor's guest counts as hits.
+/// Which part of the reads an actor's dm-cache counts as hits.
 fn hit_ratio(prepared: &PreparedActor, seen: &[ProbeResult]) -> Option<f64> {
+    let (hits, misses) = counts(prepared, seen)?;
+    (hits + misses > 0.0).then_some(hits / (hits + misses))
+}
+
+/// The reads that it counts as hits, and as misses.
+fn counts(prepared: &PreparedActor, seen: &[ProbeResult]) -> Option<(f64, f64)> {
     let cache = Watched::Other(dm_cache::NAME.to_owned());
     let of = |s: &ProbeResult| {
         let [hits, misses] = [dm_cache::READ_HITS, dm_cache::READ_MISSES].map(|name| scalar(&s.figures, name));
         Some((hits?, misses?))
     };
-    let (hits, misses) = seen_of(seen, &prepared.actor.side.to_string(), &cache).find_map(of)?;
-    (hits + misses > 0.0).then_some(hits / (hits + misses))
+    let side = &prepared.actor.side;
+    let node = if side.is_native() { String::new() } else { side.to_string() };
+    seen_of(seen, &node, &cache).find_map(of)
 }
 
 /// What was seen of a subject on a machine.
