@@ -15,7 +15,7 @@ fn volume(state: &StateDir, args: &[&str]) -> Ended {
 
 /// A volume that no guest has.
 fn row(name: &str, size: u64) -> Value {
-    json!({"name": name, "size_bytes": size, "guest": null, "serial": null})
+    json!({"name": name, "size_bytes": size, "guest": null, "host": null, "at": null, "serial": null})
 }
 
 #[test]
