@@ -73,3 +73,37 @@ fn the_policy_of_a_pool_is_one() {
     guard("check").says(&["1 interface named"]);
     guard("plan").says(&["netns:volumes"]);
 }
+
+/// The record is one that `serve NAME` leaves.
+#[test]
+fn the_policy_of_volumes_for_other_hosts_is_one() {
+    let state = StateDir::new();
+    let pool = state.path().join("volumes");
+    let policy = |min: &str| volume(&state, &["policy", "--netns", "volumes", "--min", min]);
+    volume(&state, &["create", "data", "1MiB"]).with(0);
+    let serve = |name: &str, at: &str| {
+        let holder = json!({"guest": "host web2", "pid": 1, "start_ticks": 1, "boot_id": "b", "machine_id": "m"});
+        let record = json!({"holder": holder, "reach": {"to": {"host": "web2", "at": at}}, "export": "00ff"});
+        fs::write(pool.join(format!("{name}.attached")), record.to_string()).unwrap();
+    };
+    serve("data", "127.0.0.1:10809");
+    policy("100Mbit").with(3).says(&["for another host", "help: serve one"]);
+    serve("data", "192.0.2.20:10809");
+    serve(&"d".repeat(33), "192.0.2.20:10810");
+    let told = policy("100Mbit").with(0).out;
+    for line in ["min = \"200 Mbit/s\"", "name = \"data\"", "name = \"port-10810\"", "ports = [10809] }"] {
+        assert!(told.contains(line), "no {line} in {told}");
+    }
+    let file = state.path().join("guard.toml");
+    let guard = |verb: &str, policy: &str| {
+        fs::write(&file, format!("[uplink.eth0]\ncapacity = \"1Gbit\"\n\n{policy}")).unwrap();
+        state.vmio(&["guard", verb, "--config", file.to_str().unwrap()])
+    };
+    guard("check", &told).with(0).says(&["1 interface named"]);
+    guard("plan", &told).with(0).says(&["netns:volumes"]);
+    // The flow classes are read: together they may not have more than the class.
+    let more = told.replacen("200 Mbit/s", "199 Mbit/s", 1);
+    assert_ne!(guard("check", &more).code, Some(0));
+    serve("copy", "192.0.2.21:10809");
+    policy("100Mbit").with(3).says(&["have the same port"]);
+}

@@ -1,6 +1,7 @@
 //! `vmio volume`: disks that outlive their guests, in a pool directory.
 
 mod attach;
+mod policy;
 mod serve;
 
 use std::collections::BTreeMap;
@@ -53,6 +54,8 @@ enum Verb {
     List,
     /// Serve the volumes to guests, or one to another host, until Ctrl-C
     Serve(serve::Serve),
+    /// Print the guard's policy for volumes that are served to other hosts
+    Policy(policy::Policy),
     /// Give a volume to a guest that runs, as a further disk
     Attach(attach::Attach),
     /// Take a volume from the guest that has it
@@ -163,6 +166,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
         Verb::List => list(&dir, context),
         Verb::Serve(args) => serve::serve(args, &dir, context),
+        Verb::Policy(args) => policy::policy(args, &dir),
         Verb::Attach(args) => attach::attach(args, &dir, context),
         Verb::Detach { name } => attach::detach(name, &dir, context),
         Verb::Snapshot { name, new } => {
