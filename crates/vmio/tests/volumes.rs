@@ -107,3 +107,17 @@ fn the_policy_of_volumes_for_other_hosts_is_one() {
     serve("copy", "192.0.2.21:10809");
     policy("100Mbit").with(3).says(&["have the same port"]);
 }
+
+#[test]
+fn a_key_that_others_may_read_serves_no_host() {
+    let state = StateDir::new();
+    let serve = |more: &[&str]| volume(&state, &[&["serve", "data"], more].concat());
+    serve(&[]).with(2).says(&["--listen"]);
+    serve(&["--listen", "192.0.2.1"]).with(2).says(&["not ADDRESS:PORT"]);
+    let key = state.path().join("keys.psk");
+    fs::write(&key, format!("web2:{}\n", "5a".repeat(32))).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let listen = ["--listen", "192.0.2.1:10809", "--tls-key", key.to_str().unwrap()];
+    serve(&listen).with(3).says(&["others may read it; help: chmod 600 it"]);
+    assert!(!state.path().join("volumes").exists());
+}
