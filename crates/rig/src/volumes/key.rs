@@ -35,6 +35,8 @@ pub enum Unfit {
     Owner(u32),
     #[error("others may read it; help: chmod 600 it")]
     Mode,
+    #[error("others may change the directory in which it lies, or one above")]
+    Directory,
     #[error(
         "it has to be one line NAME:KEY, with 32 to 512 hexadecimal digits; help: psktool -u NAME -p keys.psk makes \
              one (apt install gnutls-bin)"
@@ -63,7 +65,10 @@ impl Key {
         }
         let path = std::path::absolute(path).map_err(|e| failed("find", e))?;
         let parent = path.parent().unwrap_or(Path::new("/"));
-        let directory = vmio_node::trusted_dir(parent).map_err(|source| Error::Node(Box::new(source)))?;
+        let directory = vmio_node::trusted_dir(parent).map_err(|e| match e {
+            vmio_node::Error::Untrusted { .. } => unfit(Unfit::Directory),
+            e => Error::Node(Box::new(e)),
+        })?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(CWD, directory.join(FILE), flags, Mode::empty()).map_err(|e| match e {
             Errno::LOOP => unfit(Unfit::NoFile),
@@ -156,6 +161,9 @@ mod tests {
         let shown = [key.server().join(" "), key.client("k").to_string()].join(" ");
         assert!(shown.contains("endpoint=server,dir=/") && shown.contains("web2"), "{shown}");
         assert!(!shown.contains("5a5a"), "the key itself is told to nobody: {shown}");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(unfit(), Unfit::Directory);
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(at("other.psk"), "").unwrap();
         assert!(matches!(Key::open(&at("other.psk")), Err(Error::Key { why: Unfit::Name, .. })));
         fs::write(at(FILE), "web2:5a\n").unwrap();
