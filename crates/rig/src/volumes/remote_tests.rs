@@ -1,6 +1,7 @@
 //! Volumes between hosts, by a monitor that keeps what QEMU would and a server that only greets.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
@@ -58,11 +59,11 @@ fn a_volume_of_another_host_is_attached_with_its_key_and_detached_in_order() {
     assert!(matches!(pool.create(&data, 4096), Err(Error::Attached { .. })), "its record is the other one's");
     let running = detach_from(&local, &pool, &data, &attached, None);
     assert!(matches!(running, Err(Error::Attached { .. })), "a guest that runs is asked");
-    let has = |names: &[String]| names.iter().cloned().collect();
+    let has = |name: String| BTreeSet::from([name]);
     {
         let mut qemu = qemu.lock().unwrap();
-        (qemu.nodes, qemu.devices) = (has(&[attached.id()]), has(&[attached.id()]));
-        qemu.objects = has(&[format!("{}-key", attached.id())]);
+        (qemu.nodes, qemu.devices) = (has(attached.id()), has(attached.id()));
+        qemu.objects = has(format!("{}-key", attached.id()));
     }
     detach_from(&local, &pool, &data, &attached, Some(&guest)).unwrap();
     assert_eq!(qemu.lock().unwrap().changes, ["device_del", "blockdev-del", "object-del"]);
