@@ -6,6 +6,8 @@ use crate::help::schema::fits;
 use crate::help::state_dir::{Ended, StateDir, signal};
 
 use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -145,4 +147,82 @@ fn what_a_guest_flushed_outlives_its_server_and_one_guest_has_a_volume() {
     signal(second.pid(), Signal::TERM);
     assert!(second.0.wait().unwrap().success());
     state.is_clean();
+}
+
+/// A key of a host, in a directory of its own.
+fn key(at: &Path, host: &str, byte: &str) -> String {
+    let dir = at.join(format!("{host}-{byte}"));
+    fs::create_dir(&dir).unwrap();
+    let file = dir.join("keys.psk");
+    fs::write(&file, format!("{host}:{}\n", byte.repeat(32))).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    file.display().to_string()
+}
+
+/// Three hosts that are state directories of this one: that of the pool, that whose key it is, and a third one.
+#[test]
+#[ignore = "root"]
+fn one_guest_of_another_host_has_a_volume_by_its_key() {
+    if find_program(&Local::new(), "qemu-nbd").is_none() {
+        return skip("no qemu-nbd here: apt install qemu-utils");
+    }
+    let [here, there, third] = [StateDir::new(), StateDir::new(), StateDir::new()];
+    let scratch = vmio_testbed::scratch();
+    let [right, wrong] = ["5a", "5b"].map(|byte| key(scratch.path(), "web2", byte));
+    let other = key(scratch.path(), "web3", "5a");
+    let pool = here.path().join("volumes");
+    volume(&here, &["create", "data", "4MiB"]).with(0);
+    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (_one, mut one) = guest(scratch.path(), "volnet1");
+    let (_two, _) = guest(scratch.path(), "volnet2");
+    let serving = ["serve", "data", "--listen", &at, "--tls-key"];
+    volume(&here, &["serve", "data", "--listen", "0.0.0.0:10809"]).with(2).says(&["help: --tls-key FILE"]);
+    let serve = || {
+        let args = [&["volume"], &serving[..], &[&*right]].concat();
+        Companion(here.spawn(&mut here.command(&args)))
+    };
+    let first = serve();
+    let from = format!("nbd://{at}");
+    let attach = |state: &StateDir, guest: &str, key: &str| {
+        volume(state, &["attach", "data", guest, "--driver", "scsi", "--from", &from, "--tls-key", key])
+    };
+    let refused = poll_for("the server refuses another key", || {
+        let ended = attach(&there, "volnet1", &wrong);
+        if ended.err.contains("does not answer") { Err(ended.err) } else { Ok(ended) }
+    });
+    refused.with(1);
+    assert_eq!(volume(&there, &["list", "--json"]).with(0).json()["remote"], json!([]));
+    let attached = poll_for("the server lets go of the one that it refused", || {
+        let ended = attach(&there, "volnet1", &right);
+        if ended.code == Some(0) { Ok(ended) } else { Err(ended.err) }
+    });
+    attached.says(&["attached data of", "to volnet1, serial data"]);
+    let listed = volume(&there, &["list", "--json"]).with(0);
+    fits("volume-list", &listed.out);
+    assert_eq!(listed.json()["remote"][0]["guest"], "volnet1");
+    let record = fs::read(there.path().join("volumes/data.attached")).unwrap();
+    let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+    let disk = format!("vmio-{}", record["export"].as_str().unwrap());
+    write(&mut one, &disk, (0, 7), &pool);
+    // Another guest there, a third host that has the key, and this host.
+    attach(&there, "volnet2", &right).with(3).says(&["attached to guest volnet1"]);
+    attach(&third, "volnet2", &right).with(3).says(&["one client at a time"]);
+    volume(&here, &["delete", "data", "--yes"]).with(3).says(&["is served to host web2"]);
+    volume(&here, &["detach", "data"]).with(3).says(&["is served to host web2"]);
+    // Its server and vmio are killed: the volume stays that host's.
+    signal(first.pid(), Signal::KILL);
+    drop(first);
+    let args = [&serving[..], &[&*other]].concat();
+    volume(&here, &args).with(3).says(&["volume data is host web2's"]);
+    let mut second = serve();
+    write(&mut one, &disk, (1, 9), &pool);
+    volume(&there, &["detach", "data"]).with(0).says(&["detached data of"]);
+    attach(&third, "volnet2", &right).with(0);
+    volume(&third, &["detach", "data"]).with(0);
+    signal(second.pid(), Signal::TERM);
+    assert!(second.0.wait().unwrap().success());
+    volume(&here, &["delete", "data", "--yes"]).with(3).says(&["volume data is host web2's"]);
+    volume(&here, &["detach", "data"]).with(0);
+    volume(&here, &["delete", "data", "--yes"]).with(0);
+    [here, there, third].iter().for_each(StateDir::is_clean);
 }

@@ -19,6 +19,7 @@ const SILENT: &[(&str, &str)] = &[
     ("image open", "an address, while it serves"),
     ("image serve", "serves until it is ended"),
     ("volume serve", "the same"),
+    ("volume policy", "TOML, for the guard"),
     ("lab run", "passes on what the command in the lab host prints"),
     ("guard apply", "says nothing on standard output, as the next two"),
     ("guard confirm", ""),

@@ -15,7 +15,7 @@ fn volume(state: &StateDir, args: &[&str]) -> Ended {
 
 /// A volume that no guest has.
 fn row(name: &str, size: u64) -> Value {
-    json!({"name": name, "size_bytes": size, "guest": null, "serial": null})
+    json!({"name": name, "size_bytes": size, "guest": null, "host": null, "at": null, "serial": null})
 }
 
 #[test]
@@ -72,4 +72,52 @@ fn the_policy_of_a_pool_is_one() {
     let guard = |verb: &str| state.vmio(&["guard", verb, "--config", file.to_str().unwrap()]).with(0);
     guard("check").says(&["1 interface named"]);
     guard("plan").says(&["netns:volumes"]);
+}
+
+/// The record is one that `serve NAME` leaves.
+#[test]
+fn the_policy_of_volumes_for_other_hosts_is_one() {
+    let state = StateDir::new();
+    let pool = state.path().join("volumes");
+    let policy = |min: &str| volume(&state, &["policy", "--netns", "volumes", "--min", min]);
+    volume(&state, &["create", "data", "1MiB"]).with(0);
+    let serve = |name: &str, at: &str| {
+        let holder = json!({"guest": "host web2", "pid": 1, "start_ticks": 1, "boot_id": "b", "machine_id": "m"});
+        let record = json!({"holder": holder, "reach": {"to": {"host": "web2", "at": at}}, "export": "00ff"});
+        fs::write(pool.join(format!("{name}.attached")), record.to_string()).unwrap();
+    };
+    serve("data", "127.0.0.1:10809");
+    policy("100Mbit").with(3).says(&["for another host", "help: serve one"]);
+    serve("data", "192.0.2.20:10809");
+    serve(&"d".repeat(33), "192.0.2.20:10810");
+    let told = policy("100Mbit").with(0).out;
+    for line in ["min = \"200 Mbit/s\"", "name = \"data\"", "name = \"port-10810\"", "ports = [10809] }"] {
+        assert!(told.contains(line), "no {line} in {told}");
+    }
+    let file = state.path().join("guard.toml");
+    let guard = |verb: &str, policy: &str| {
+        fs::write(&file, format!("[uplink.eth0]\ncapacity = \"1Gbit\"\n\n{policy}")).unwrap();
+        state.vmio(&["guard", verb, "--config", file.to_str().unwrap()])
+    };
+    guard("check", &told).with(0).says(&["1 interface named"]);
+    guard("plan", &told).with(0).says(&["netns:volumes"]);
+    // The flow classes are read: together they may not have more than the class.
+    let more = told.replacen("200 Mbit/s", "199 Mbit/s", 1);
+    assert_ne!(guard("check", &more).code, Some(0));
+    serve("copy", "192.0.2.21:10809");
+    policy("100Mbit").with(3).says(&["have the same port"]);
+}
+
+#[test]
+fn a_key_that_others_may_read_serves_no_host() {
+    let state = StateDir::new();
+    let serve = |more: &[&str]| volume(&state, &[&["serve", "data"], more].concat());
+    serve(&[]).with(2).says(&["--listen"]);
+    serve(&["--listen", "192.0.2.1"]).with(2).says(&["not ADDRESS:PORT"]);
+    let key = state.path().join("keys.psk");
+    fs::write(&key, format!("web2:{}\n", "5a".repeat(32))).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let listen = ["--listen", "192.0.2.1:10809", "--tls-key", key.to_str().unwrap()];
+    serve(&listen).with(3).says(&["others may read it; help: chmod 600 it"]);
+    assert!(!state.path().join("volumes").exists());
 }

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -85,11 +86,35 @@ fn machine_id() -> String {
     std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
 }
 
+/// Between which hosts a volume goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// From the pool to a guest of this host.
+    #[default]
+    Here,
+    /// From the pool to the guests of another host. The holder is the vmio that serves it.
+    To {
+        /// Name of that host's key.
+        host: String,
+        /// Where it is served.
+        at: SocketAddr,
+    },
+    /// From another host to a guest of this one: the pool has the record alone.
+    From {
+        /// Where it is served.
+        at: SocketAddr,
+    },
+}
+
 /// A volume that a guest has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// The guest.
     pub holder: Holder,
+    /// Between which hosts it goes.
+    #[serde(default)]
+    pub reach: Reach,
     /// Name of its export, of its node and of its device: 64 random bits.
     pub export: String,
 }
@@ -98,6 +123,12 @@ impl Attachment {
     /// Name of node and device in QEMU, where a name of a node has at most 31 characters.
     pub fn id(&self) -> String {
         format!("vmio-{}", self.export)
+    }
+
+    /// Whether it is this host's, and the vmio that served it there has ended.
+    fn is_left_by(&self, host: &str) -> bool {
+        let is_its = matches!(&self.reach, Reach::To { host: its, .. } if its == host);
+        is_its && self.holder.state() == State::Ended
     }
 }
 
@@ -146,15 +177,23 @@ impl Pool {
     /// # Errors
     /// Another guest has it, or there is no such volume.
     pub fn claim(&self, name: &Name, holder: &Holder) -> Result<Attachment> {
+        self.claim_as(name, holder, &Reach::Here)
+    }
+
+    /// As [`Pool::claim`], between hosts.
+    pub(super) fn claim_as(&self, name: &Name, holder: &Holder, reach: &Reach) -> Result<Attachment> {
         let _changing = self.lock()?;
-        if let Some(there) = self.claimed(name, holder)? {
+        if let Some(there) = self.claimed_as(name, holder, reach)? {
             return Ok(there);
         }
         let mut random = [0_u8; 8];
         rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())
             .map_err(|e| self.failed("draw a random name in", "", e))?;
-        let attachment = Attachment { holder: holder.clone(), export: HEXLOWER.encode(&random) };
-        self.socket(&attachment)?;
+        let export = HEXLOWER.encode(&random);
+        let attachment = Attachment { holder: holder.clone(), reach: reach.clone(), export };
+        if *reach == Reach::Here {
+            self.socket(&attachment)?;
+        }
         self.write_record(name, &attachment)?;
         Ok(attachment)
     }
@@ -164,21 +203,36 @@ impl Pool {
     /// # Errors
     /// As [`Pool::claim`].
     pub fn claimed(&self, name: &Name, holder: &Holder) -> Result<Option<Attachment>> {
-        match self.attachment(name)? {
-            Some(there) if there.holder == *holder => return Ok(Some(there)),
-            Some(there) => self.refuse_held(name, &there)?,
-            None => drop(self.unlocked(name)?),
+        self.claimed_as(name, holder, &Reach::Here)
+    }
+
+    /// As [`Pool::claimed`], between hosts.
+    pub(super) fn claimed_as(&self, name: &Name, holder: &Holder, reach: &Reach) -> Result<Option<Attachment>> {
+        match (self.attachment(name)?, reach) {
+            (Some(there), _) if there.holder == *holder && there.reach == *reach => return Ok(Some(there)),
+            // The next vmio that serves it to the same host goes on.
+            (Some(there), Reach::To { host, .. }) if there.is_left_by(host) => {}
+            (Some(there), _) => self.refuse_held(name, &there)?,
+            (None, Reach::From { .. }) => {}
+            (None, _) => drop(self.unlocked(name)?),
+        }
+        // Its record would be that of the volume here.
+        if matches!(reach, Reach::From { .. }) && self.volume(name).is_ok() {
+            return Err(Error::Exists(name.clone()));
         }
         Ok(None)
     }
 
-    /// An error where the guest may still write.
+    /// An error where the guest, or one of the other host, may still write. The end of the vmio that served another
+    /// host says nothing of that host's guest: who knows that it has let go detaches the volume.
     pub(super) fn refuse_held(&self, name: &Name, attachment: &Attachment) -> Result<()> {
-        let guest = attachment.holder.guest.clone();
-        match attachment.holder.state() {
-            State::Ended => Ok(()),
-            State::Runs => Err(Error::Attached { name: name.clone(), guest }),
-            State::Elsewhere => Err(Error::Elsewhere { name: name.clone(), guest }),
+        let (name, guest) = (name.clone(), attachment.holder.guest.clone());
+        match (attachment.holder.state(), &attachment.reach) {
+            (State::Elsewhere, _) => Err(Error::Elsewhere { name, guest }),
+            (State::Runs, Reach::To { host, at }) => Err(Error::Served { name, host: host.clone(), at: *at }),
+            (State::Ended, Reach::To { host, .. }) => Err(Error::OfHost { name, host: host.clone() }),
+            (State::Runs, Reach::Here | Reach::From { .. }) => Err(Error::Attached { name, guest }),
+            (State::Ended, Reach::Here | Reach::From { .. }) => Ok(()),
         }
     }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use vmio_node::Node;
 use vmio_node::qmp::Qmp;
 
-use super::attachment::{Attachment, Holder};
+use super::attachment::{Attachment, Holder, Reach, State};
 use super::server::is_served;
 use super::{Error, Name, Pool, Result, Volume};
 
@@ -32,7 +32,7 @@ const RECONNECT: u64 = 60;
 /// How long QEMU may take to connect, in seconds; it does nothing else meanwhile.
 const CONNECT: u64 = 5;
 /// What a server says first (NBD protocol, "Newstyle negotiation"): NBDMAGIC, IHAVEOPT.
-const GREETING: &[u8; 16] = b"NBDMAGICIHAVEOPT";
+pub(super) const GREETING: &[u8; 16] = b"NBDMAGICIHAVEOPT";
 /// Longest serial number of a virtio disk (`VIRTIO_BLK_ID_BYTES`).
 const SERIAL: usize = 20;
 /// Devices with a name, in QEMU's object tree.
@@ -71,7 +71,7 @@ pub struct Running {
 }
 
 impl Running {
-    fn open(&self, node: &dyn Node) -> Result<Qmp> {
+    pub(super) fn open(&self, node: &dyn Node) -> Result<Qmp> {
         let stream = node.connect(&self.monitor).map_err(|source| Error::Node(Box::new(source)))?;
         // The path is in the hands of the guest's owner, and may lead elsewhere by now.
         let own = i64::from(self.pid);
@@ -108,7 +108,8 @@ pub fn attach(
     let attachment = pool.claim(name, &Holder::of(&guest.name, guest.pid)?)?;
     let done = pool.socket(&attachment).and_then(|socket| {
         answers(&socket, name)?;
-        plug(&mut qmp, &socket, name, &attachment, as_what)
+        let server = json!({"type": "unix", "path": socket.to_string_lossy()});
+        plug(&mut qmp, json!({"server": server, "export": attachment.export}), name, &attachment, as_what)
     });
     if let Err(why) = done {
         // What QEMU has, or may have, stays attached; the same command goes on.
@@ -133,6 +134,8 @@ pub fn detach(
     guest: Option<&Running>,
 ) -> Result<()> {
     match guest {
+        // Who asks knows that the other host's guest has let go of it.
+        None if matches!(attachment.reach, Reach::To { .. }) && attachment.holder.state() == State::Ended => {}
         Some(guest) => {
             // Without a server QEMU would stop all that it does until it gives up to flush.
             needs_server(pool)?;
@@ -194,19 +197,18 @@ fn greeted(socket: &Path) -> std::io::Result<()> {
     }
 }
 
-fn plug(
+/// Has QEMU connect to a server, and its guest get the disk. The node has the server and the export.
+pub(super) fn plug(
     qmp: &mut Qmp,
-    socket: &Path,
+    mut node: Value,
     name: &Name,
     attachment: &Attachment,
     (driver, bus): (Driver, Option<&str>),
 ) -> Result<()> {
     let id = attachment.id();
     if !has_node(qmp, &id)? {
-        let node = json!({
-            "driver": "nbd", "node-name": id, "server": {"type": "unix", "path": socket.to_string_lossy()},
-            "export": attachment.export, "reconnect-delay": RECONNECT, "open-timeout": CONNECT,
-        });
+        (node["driver"], node["node-name"]) = (json!("nbd"), json!(id));
+        (node["reconnect-delay"], node["open-timeout"]) = (json!(RECONNECT), json!(CONNECT));
         qmp.execute("blockdev-add", node)?;
     }
     if !has_device(qmp, &id)? {
@@ -231,7 +233,8 @@ pub fn serial(name: &Name, attachment: &Attachment) -> String {
     if name.len() <= SERIAL { name } else { attachment.export.clone() }
 }
 
-fn unplug(qmp: &mut Qmp, name: &Name, attachment: &Attachment) -> Result<()> {
+/// Has the guest let go of the disk, and QEMU of the server.
+pub(super) fn unplug(qmp: &mut Qmp, name: &Name, attachment: &Attachment) -> Result<()> {
     let id = attachment.id();
     let kept = |limit: Duration| {
         let guest = attachment.holder.guest.clone();
@@ -287,12 +290,12 @@ fn show_size(qmp: &mut Qmp, id: &str, bytes: u64) -> Result<()> {
 }
 
 /// Whether QEMU certainly has nothing of it.
-fn is_absent(qmp: &mut Qmp, attachment: &Attachment) -> bool {
+pub(super) fn is_absent(qmp: &mut Qmp, attachment: &Attachment) -> bool {
     let id = attachment.id();
     matches!((has_device(qmp, &id), has_node(qmp, &id)), (Ok(false), Ok(false)))
 }
 
-fn has_node(qmp: &mut Qmp, id: &str) -> Result<bool> {
+pub(super) fn has_node(qmp: &mut Qmp, id: &str) -> Result<bool> {
     // Without `flat` each node brings all below it once more.
     let nodes = qmp.execute("query-named-block-nodes", json!({"flat": true}))?;
     Ok(is_listed(&nodes, "node-name", id))
@@ -302,6 +305,7 @@ fn has_device(qmp: &mut Qmp, id: &str) -> Result<bool> {
     Ok(is_listed(&qmp.execute("qom-list", json!({"path": PERIPHERAL}))?, "name", id))
 }
 
-fn is_listed(all: &Value, key: &str, name: &str) -> bool {
+/// Whether QEMU tells of one with this name.
+pub(super) fn is_listed(all: &Value, key: &str, name: &str) -> bool {
     all.as_array().into_iter().flatten().any(|one| one[key] == name)
 }

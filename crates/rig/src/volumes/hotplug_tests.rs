@@ -17,12 +17,15 @@ use super::*;
 
 /// What a QEMU has, and what it was asked.
 #[derive(Default)]
-struct Qemu {
-    nodes: BTreeSet<String>,
-    devices: BTreeSet<String>,
-    changes: Vec<String>,
+pub struct Qemu {
+    pub nodes: BTreeSet<String>,
+    pub devices: BTreeSet<String>,
+    pub objects: BTreeSet<String>,
+    pub changes: Vec<String>,
+    /// What it was told of the last node.
+    pub node: Value,
     /// It has no place for a device.
-    is_full: bool,
+    pub is_full: bool,
     /// Requests that it was told to make, and how many it takes until it has found the next server.
     requests: u32,
     finds_at: u32,
@@ -35,7 +38,7 @@ impl Qemu {
         let arguments = &question["arguments"];
         let named = |key: &str| arguments[key].as_str().unwrap_or_default().to_owned();
         let command = question["execute"].as_str().unwrap();
-        if command.starts_with("blockdev") || command.starts_with("device") {
+        if ["blockdev", "device", "object"].iter().any(|of| command.starts_with(of)) {
             self.changes.push(command.to_owned());
         }
         let all =
@@ -43,8 +46,14 @@ impl Qemu {
         let refused = |why: &str| json!({"error": {"class": "GenericError", "desc": why}, "id": question["id"]});
         let answer = match command {
             "query-named-block-nodes" => all(&self.nodes, "node-name"),
+            "qom-list" if named("path") == "/objects" => all(&self.objects, "name"),
             "qom-list" => all(&self.devices, "name"),
-            "blockdev-add" => json!(self.nodes.insert(named("node-name"))),
+            "object-add" => json!(self.objects.insert(named("id"))),
+            "object-del" => json!(self.objects.remove(&named("id"))),
+            "blockdev-add" => {
+                self.node = arguments.clone();
+                json!(self.nodes.insert(named("node-name")))
+            }
             "device_add" if self.is_full => return refused("no slot"),
             "human-monitor-command" => {
                 self.requests += 1;
@@ -65,7 +74,7 @@ impl Qemu {
 }
 
 /// A guest in this process, with its monitor.
-fn guest(at: &Path) -> (Running, Arc<Mutex<Qemu>>) {
+pub fn guest(at: &Path) -> (Running, Arc<Mutex<Qemu>>) {
     let (listener, qemu) = (UnixListener::bind(at).unwrap(), Arc::new(Mutex::new(Qemu::default())));
     let kept = Arc::clone(&qemu);
     thread::spawn(move || {
@@ -104,13 +113,13 @@ fn serving(dir: &Path) -> std::fs::File {
 }
 
 /// Another holder than the guest here: with these fields instead.
-fn other(changes: Value) -> Holder {
+pub fn other(changes: Value) -> Holder {
     let mut holder = serde_json::to_value(Holder::of("other", std::process::id()).unwrap()).unwrap();
     holder.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
     serde_json::from_value(holder).unwrap()
 }
 
-const PLAIN: (Driver, Option<&str>) = (Driver::VirtioBlk, None);
+pub const PLAIN: (Driver, Option<&str>) = (Driver::VirtioBlk, None);
 
 #[test]
 fn a_volume_is_attached_once_and_detached_in_order() {

@@ -5,9 +5,13 @@
 mod attachment;
 mod copy;
 mod hotplug;
+mod key;
+mod listen;
+mod remote;
 mod server;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +22,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-pub use attachment::{Attachment, Holder, State};
+pub use attachment::{Attachment, Holder, Reach, State};
 pub use hotplug::{Driver, Running, attach, check, detach, resize, serial};
+pub use key::{Key, Unfit};
+pub use listen::Listener;
+pub use remote::{Origin, attach_from, check_from, detach_from};
 pub use server::{Event, Server};
 
 /// Bits of a mode that let others in.
@@ -62,6 +69,18 @@ pub enum Error {
     Attached { name: Name, guest: String },
     #[error("volume {name} is attached to guest {guest} of another host: detach it there")]
     Elsewhere { name: Name, guest: String },
+    #[error("volume {name} is served to host {host} at {at}: end that `vmio volume serve` first")]
+    Served { name: Name, host: String, at: SocketAddr },
+    #[error("volume {name} is host {host}'s, whose guest may have it: detach it there, and then here")]
+    OfHost { name: Name, host: String },
+    #[error("volume {name} is on the host at {at}: do that there")]
+    Afar { name: Name, at: SocketAddr },
+    #[error("the server of volume {name} at {at} does not greet: it serves one client at a time, and has another one")]
+    Taken { name: Name, at: SocketAddr },
+    #[error("{at} is reached by others, so what is sent has to be encrypted; help: --tls-key FILE")]
+    Clear { at: SocketAddr },
+    #[error("the key {} cannot be used: {why}", path.display())]
+    Key { path: PathBuf, why: Unfit },
     #[error("volume {0} is attached to no guest")]
     Detached(Name),
     #[error(
@@ -98,16 +117,19 @@ pub enum Error {
 impl Error {
     /// Whether it is about what was asked for.
     pub fn is_usage(&self) -> bool {
-        use Error::{Detached, Exists, Missing, Name, Size, Smaller};
-        matches!(self, Name(_) | Size(_) | Smaller { .. } | Exists(_) | Missing(_) | Detached(_))
+        use Error::{Clear, Detached, Exists, Missing, Name, Size, Smaller};
+        let is_named = matches!(self, Name(_) | Exists(_) | Missing(_) | Detached(_) | Clear { .. });
+        is_named || matches!(self, Size(_) | Smaller { .. })
     }
 
     /// Whether something has to be done first.
     pub fn is_precondition(&self) -> bool {
-        use Error::{Attached, Elsewhere, InUse, Mode, NoProgram, NotServed, Owner, Serving, TooLong};
-        let is_first = matches!(self, Owner { .. } | Mode { .. } | NoProgram | TooLong { .. });
-        let is_taken = matches!(self, InUse(_) | Attached { .. } | Elsewhere { .. });
-        is_first || is_taken || matches!(self, Serving { .. } | NotServed { .. })
+        use Error::{Afar, Attached, Elsewhere, InUse, Key, Mode, NoProgram, NotServed, OfHost, Owner};
+        use Error::{Served, Serving, Taken, TooLong};
+        let is_first = matches!(self, Owner { .. } | Mode { .. } | Key { .. } | NoProgram | TooLong { .. });
+        let is_taken = matches!(self, InUse(_) | Attached { .. } | Elsewhere { .. } | Taken { .. });
+        let is_of_host = matches!(self, Served { .. } | OfHost { .. } | Afar { .. });
+        is_first || is_taken || is_of_host || matches!(self, Serving { .. } | NotServed { .. })
     }
 }
 
@@ -191,6 +213,11 @@ impl Pool {
             Ok(_) => return Err(Error::Exists(name.clone())),
             Err(Error::Missing(_)) => {}
             Err(e) => return Err(e),
+        }
+        // A guest may have one of this name from another host.
+        if let Some(there) = self.attachment(name)? {
+            self.refuse_held(name, &there)?;
+            self.forget(name)?;
         }
         // What a crash left of an earlier one goes first.
         match unlinkat(&self.directory, UNFINISHED, AtFlags::empty()) {
@@ -318,5 +345,7 @@ impl Pool {
 
 #[cfg(test)]
 mod hotplug_tests;
+#[cfg(test)]
+mod remote_tests;
 #[cfg(test)]
 mod tests;

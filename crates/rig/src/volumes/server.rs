@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use vmio_look::require::find_program;
 use vmio_node::{End, Exec, Node, Process};
 
-use super::attachment::{Attachment, State};
+use super::attachment::{Attachment, Reach, State};
 use super::{Error, Name, Pool, Result};
 use crate::https::shown;
 
@@ -42,9 +42,12 @@ pub struct Server<'a> {
 }
 
 /// A volume that is served.
-struct Export {
-    attachment: Attachment,
-    socket: PathBuf,
+pub(super) struct Export {
+    pub(super) attachment: Attachment,
+    /// By which arguments the server is told where.
+    listen: Vec<String>,
+    /// What it leaves behind.
+    socket: Option<PathBuf>,
     process: Option<Box<dyn Process>>,
     /// Size of the volume when its server was started: the server goes on with it.
     bytes: u64,
@@ -92,7 +95,7 @@ impl<'a> Server<'a> {
     /// # Errors
     /// Another one does, or the program is missing.
     pub fn start(node: &'a dyn Node, pool: &'a Pool) -> Result<Self> {
-        let program = find_program(node.reader(), PROGRAM).ok_or(Error::NoProgram)?;
+        let program = program(node)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = openat(&pool.directory, SERVED, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|e| pool.failed("open", SERVED, e))?;
@@ -114,7 +117,7 @@ impl<'a> Server<'a> {
     /// The pool cannot be read.
     pub fn tick(&mut self) -> Result<Vec<Event>> {
         let mut wanted: BTreeMap<Name, Attachment> = self.pool.attached()?.into_iter().collect();
-        wanted.retain(|_, attachment| attachment.holder.state() == State::Runs);
+        wanted.retain(|_, attachment| attachment.reach == Reach::Here && attachment.holder.state() == State::Runs);
         let mut events = Vec::new();
         let is_over =
             |(name, export): (&Name, &Export)| (wanted.get(name) != Some(&export.attachment)).then(|| name.clone());
@@ -128,8 +131,8 @@ impl<'a> Server<'a> {
                 Entry::Occupied(there) => there.into_mut(),
                 Entry::Vacant(free) => {
                     let socket = self.pool.socket(&attachment)?;
-                    let (bytes, wait) = (0, Duration::ZERO);
-                    free.insert(Export { attachment, socket, process: None, bytes, tried: None, wait })
+                    let listen = by_socket(&attachment.export, &socket.to_string_lossy());
+                    free.insert(Export::new(attachment, listen, Some(socket)))
                 }
             };
             match export.advance(self.node, self.pool, &self.program, &name) {
@@ -143,8 +146,18 @@ impl<'a> Server<'a> {
 }
 
 impl Export {
+    pub(super) fn new(attachment: Attachment, listen: Vec<String>, socket: Option<PathBuf>) -> Self {
+        Export { attachment, listen, socket, process: None, bytes: 0, tried: None, wait: Duration::ZERO }
+    }
+
     /// Starts the server where none runs and it is time to; whether it did. An error is why none runs.
-    fn advance(&mut self, node: &dyn Node, pool: &Pool, program: &Path, name: &Name) -> Result<bool, String> {
+    pub(super) fn advance(
+        &mut self,
+        node: &dyn Node,
+        pool: &Pool,
+        program: &Path,
+        name: &Name,
+    ) -> Result<bool, String> {
         // What its guest asks for waits for the next one.
         if self.process.is_some() && pool.volume(name).is_ok_and(|(_, bytes)| bytes != self.bytes) {
             self.end();
@@ -171,7 +184,7 @@ impl Export {
             drop(unlocked);
             let command = Exec { keep_bytes: KEPT_BYTES, ..Exec::new(program.display().to_string()) };
             let file = pool.path.join(name.file());
-            let args = arguments(&self.attachment.export, &self.socket.to_string_lossy(), &file.to_string_lossy());
+            let args = arguments(&self.listen, &file.to_string_lossy());
             node.spawn(&command.args(args)).map(|process| (process, bytes)).map_err(|e| e.to_string())
         });
         match started {
@@ -202,24 +215,27 @@ fn next(wait: Duration) -> Duration {
 
 /// The command line. One guest is connected at a time; a flush of the guest is an fdatasync(2) here. What a guest
 /// discards stays reserved.
-fn arguments(export: &str, socket: &str, file: &str) -> [String; 8] {
-    [
-        "--persistent".to_owned(),
-        "--shared=1".to_owned(),
-        "--format=raw".to_owned(),
-        "--cache=writeback".to_owned(),
-        "--discard=ignore".to_owned(),
-        format!("--export-name={export}"),
-        format!("--socket={socket}"),
-        file.to_owned(),
-    ]
+fn arguments(listen: &[String], file: &str) -> Vec<String> {
+    let fixed = ["--persistent", "--shared=1", "--format=raw", "--cache=writeback", "--discard=ignore"];
+    fixed.map(str::to_owned).into_iter().chain(listen.iter().cloned()).chain([file.to_owned()]).collect()
+}
+
+fn by_socket(export: &str, socket: &str) -> Vec<String> {
+    vec![format!("--export-name={export}"), format!("--socket={socket}")]
 }
 
 impl Drop for Export {
     fn drop(&mut self) {
         self.end();
-        let _ = std::fs::remove_file(&self.socket);
+        if let Some(socket) = &self.socket {
+            let _ = std::fs::remove_file(socket);
+        }
     }
+}
+
+/// The program that serves.
+pub(super) fn program(node: &dyn Node) -> Result<PathBuf> {
+    find_program(node.reader(), PROGRAM).ok_or(Error::NoProgram)
 }
 
 /// Whether somebody serves a pool now.
@@ -274,9 +290,10 @@ mod tests {
         let (data, node) = (name("data"), Local::new());
         pool.create(&data, 4096).unwrap();
         let attachment = pool.claim(&data, &Holder::of("web1", std::process::id()).unwrap()).unwrap();
-        let process = Some(node.spawn(&Exec::new("sleep").args(["60"])).unwrap());
         let (socket, claimed) = (pool.socket(&attachment).unwrap(), attachment.clone());
-        let export = Export { attachment, socket, process, bytes: 4096, tried: None, wait: Duration::ZERO };
+        let mut export = Export::new(attachment, Vec::new(), Some(socket));
+        export.process = Some(node.spawn(&Exec::new("sleep").args(["60"])).unwrap());
+        export.bytes = 4096;
         let lock = std::fs::File::open(dir.path()).unwrap().into();
         let (program, exports) = (PathBuf::from("/bin/sleep"), BTreeMap::from([(data.clone(), export)]));
         let mut server = Server { node: &node, pool: &pool, program, exports, _lock: lock };
@@ -298,7 +315,7 @@ mod tests {
 
     #[test]
     fn one_guest_at_a_time_is_served_with_flushes() {
-        let line = arguments("00ff", "/pool/.00ff.sock", "/pool/data.raw").join(" ");
+        let line = arguments(&by_socket("00ff", "/pool/.00ff.sock"), "/pool/data.raw").join(" ");
         for part in
             ["--shared=1", "--cache=writeback", "--format=raw", "--export-name=00ff", "--socket=/pool/.00ff.sock"]
         {

@@ -1,6 +1,7 @@
 //! `vmio volume`: disks that outlive their guests, in a pool directory.
 
 mod attach;
+mod policy;
 mod serve;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use anyhow::Context as _;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::units::{self, UnitError};
 use vmio_model::sanitize;
-use vmio_rig::volumes::{self, Attachment, Error, Name, Pool, State};
+use vmio_rig::volumes::{self, Attachment, Error, Name, Pool, Reach, State};
 
 use crate::context::{Context, Outcome};
 use crate::report::format;
@@ -25,6 +26,8 @@ use crate::term;
   vmio volume attach data web1
                               give it to a guest that runs, as a further disk
   vmio volume detach data     take it back; its bytes are kept
+  vmio volume serve data --listen 192.0.2.20:10809 --tls-key web2/keys.psk
+                              serve one to the host whose key it is
   vmio volume snapshot data data-monday
                               a copy of it, under another name
   vmio volume list            the volumes of the pool")]
@@ -49,8 +52,10 @@ enum Verb {
     },
     /// List the volumes
     List,
-    /// Serve the volumes to guests of this host, until Ctrl-C
-    Serve,
+    /// Serve the volumes to guests, or one to another host, until Ctrl-C
+    Serve(serve::Serve),
+    /// Print the guard's policy for volumes that are served to other hosts
+    Policy(policy::Policy),
     /// Give a volume to a guest that runs, as a further disk
     Attach(attach::Attach),
     /// Take a volume from the guest that has it
@@ -97,6 +102,8 @@ pub struct Listed<'a> {
     pub pool: &'a Path,
     /// Its volumes, by name.
     pub volumes: Vec<Row>,
+    /// Volumes of other hosts that guests of this one have, by name.
+    pub remote: Vec<Remote>,
 }
 
 /// A volume that was made or changed.
@@ -119,8 +126,25 @@ pub struct Row {
     pub size_bytes: u64,
     /// The guest that has it.
     pub guest: Option<String>,
+    /// The other host that may have it, by the name of its key.
+    pub host: Option<String>,
+    /// Where it is served to that host.
+    pub at: Option<String>,
     /// The serial number by which that guest sees it.
     pub serial: Option<String>,
+}
+
+/// A volume of another host.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub struct Remote {
+    /// Its name.
+    pub name: String,
+    /// Where it is served.
+    pub at: String,
+    /// The guest of this host that has it.
+    pub guest: String,
+    /// The serial number by which that guest sees it.
+    pub serial: String,
 }
 
 fn size(text: &str) -> Result<u64, UnitError> {
@@ -141,7 +165,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             changed("made", name, &pool, &dir, context)
         }
         Verb::List => list(&dir, context),
-        Verb::Serve => serve::serve(&dir, context),
+        Verb::Serve(args) => serve::serve(args, &dir, context),
+        Verb::Policy(args) => policy::policy(args, &dir),
         Verb::Attach(args) => attach::attach(args, &dir, context),
         Verb::Detach { name } => attach::detach(name, &dir, context),
         Verb::Snapshot { name, new } => {
@@ -165,56 +190,81 @@ fn open(dir: &Path) -> anyhow::Result<Pool> {
     Pool::open(&dir).map_err(|why| failed(&format!("the pool {} cannot be used", dir.display()), why))
 }
 
-/// The volumes, each with the guest that has it.
-fn rows(pool: &Pool, dir: &Path) -> anyhow::Result<Vec<Row>> {
+/// The volumes, each with who has it, and those of other hosts.
+fn rows(pool: &Pool, dir: &Path) -> anyhow::Result<(Vec<Row>, Vec<Remote>)> {
     let failed = |why| failed(&format!("the volumes in {} cannot be listed", dir.display()), why);
     let mut held: BTreeMap<Name, Attachment> = pool.attached().map_err(failed)?.into_iter().collect();
-    held.retain(|_, attachment| attachment.holder.state() != State::Ended);
-    let row = |volume: volumes::Volume| {
-        let attachment = held.get(&volume.name);
-        Row {
-            name: volume.name.to_string(),
-            size_bytes: volume.bytes,
-            guest: attachment.map(|attachment| attachment.holder.guest.clone()),
-            serial: attachment.map(|attachment| volumes::serial(&volume.name, attachment)),
-        }
+    held.retain(|_, there| matches!(there.reach, Reach::To { .. }) || there.holder.state() != State::Ended);
+    let own = pool.list().map_err(failed)?.into_iter();
+    let rows = own.map(|own| row(&own, held.get(&own.name))).collect();
+    let remote = |(name, there): (&Name, &Attachment)| {
+        let Reach::From { at } = there.reach else { return None };
+        let (guest, serial) = (there.holder.guest.clone(), volumes::serial(name, there));
+        Some(Remote { name: name.to_string(), at: at.to_string(), guest, serial })
     };
-    Ok(pool.list().map_err(failed)?.into_iter().map(row).collect())
+    Ok((rows, held.iter().filter_map(remote).collect()))
+}
+
+fn row(own: &volumes::Volume, there: Option<&Attachment>) -> Row {
+    let (name, size_bytes) = (own.name.to_string(), own.bytes);
+    let free = Row { name, size_bytes, guest: None, host: None, at: None, serial: None };
+    let Some(there) = there else { return free };
+    if let Reach::To { host, at } = &there.reach {
+        return Row { host: Some(host.clone()), at: Some(at.to_string()), ..free };
+    }
+    let (guest, serial) = (there.holder.guest.clone(), volumes::serial(&own.name, there));
+    Row { guest: Some(guest), serial: Some(serial), ..free }
 }
 
 /// A volume on a line.
 fn line(row: &Row, width: usize) -> String {
-    let (name, size) = (&row.name, format::bytes(row.size_bytes));
-    match (&row.guest, &row.serial) {
-        (Some(guest), Some(serial)) => {
-            format!("{name:<width$}  {size}, attached to {}, serial {serial}\n", sanitize::line(guest))
-        }
-        _ => format!("{name:<width$}  {size}\n"),
+    let line = format!("{:<width$}  {}", row.name, format::bytes(row.size_bytes));
+    if let (Some(guest), Some(serial)) = (&row.guest, &row.serial) {
+        return format!("{line}, attached to {}, serial {serial}\n", sanitize::line(guest));
     }
+    if let (Some(host), Some(at)) = (&row.host, &row.at) {
+        return format!("{line}, for host {host} at {at}\n");
+    }
+    format!("{line}\n")
 }
 
 fn list(dir: &Path, context: &Context) -> Outcome {
-    let rows = if dir.exists() { rows(&open(dir)?, dir)? } else { Vec::new() };
+    let (rows, remote) = if dir.exists() { rows(&open(dir)?, dir)? } else { (Vec::new(), Vec::new()) };
     if context.json {
-        term::json(&Listed { schema_version: "1.0", pool: dir, volumes: rows })?;
+        term::json(&Listed { schema_version: "1.1", pool: dir, volumes: rows, remote })?;
         return Ok(Exit::Done);
     }
-    if rows.is_empty() {
+    if rows.is_empty() && remote.is_empty() {
         term::note(&format!("no volumes in {}", dir.display()));
     }
-    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-    term::print(&rows.iter().map(|row| line(row, width)).collect::<String>())?;
+    let names = rows.iter().map(|row| &row.name).chain(remote.iter().map(|remote| &remote.name));
+    let width = names.map(String::len).max().unwrap_or(0);
+    let afar = |remote: &Remote| {
+        let (name, guest) = (&remote.name, sanitize::line(&remote.guest));
+        format!("{name:<width$}  of {}, attached to {guest}, serial {}\n", remote.at, remote.serial)
+    };
+    let own = rows.iter().map(|row| line(row, width));
+    term::print(&own.chain(remote.iter().map(afar)).collect::<String>())?;
+    Ok(Exit::Done)
+}
+
+/// Tells what was done with a volume of another host; as JSON, which of them guests have now.
+fn told(what: &str, dir: &Path, context: &Context) -> Outcome {
+    if context.json {
+        return list(dir, context);
+    }
+    term::print(&format!("{what}\n"))?;
     Ok(Exit::Done)
 }
 
 /// Tells what a volume is now.
 fn changed(verb: &str, name: &Name, pool: &Pool, dir: &Path, context: &Context) -> Outcome {
     let is_it = |row: &Row| row.name == name.to_string();
-    let Some(volume) = rows(pool, dir)?.into_iter().find(is_it) else {
+    let Some(volume) = rows(pool, dir)?.0.into_iter().find(is_it) else {
         return Err(failed(&format!("volume {name} is gone"), Error::Missing(name.clone())));
     };
     if context.json {
-        term::json(&Changed { schema_version: "1.0", pool: dir, volume })?;
+        term::json(&Changed { schema_version: "1.1", pool: dir, volume })?;
     } else {
         term::print(&format!("{verb} {}", line(&volume, 0)))?;
     }

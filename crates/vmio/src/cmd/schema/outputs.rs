@@ -121,6 +121,9 @@ outputs! {
             "volume snapshot --json",
             "volume resize --json"
         ],
-    "volume-list": DOCUMENT volume::Listed<'_> = "the volumes of a pool" by ["volume list --json"],
+    "volume-list": DOCUMENT volume::Listed<'_> = "the volumes of a pool" by [
+            "volume list --json",
+            "volume attach --from --json"
+        ],
     "schema": DOCUMENT Listed = "these outputs" by ["schema --json"],
 }

@@ -1,15 +1,16 @@
 //! `vmio volume attach`, `detach` and `resize`: a volume as a disk of a guest that runs.
 
-use std::path::Path;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 
 use vmio_look::HostView;
 use vmio_model::facts::Guest;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::sanitize;
 use vmio_node::Local;
-use vmio_rig::volumes::{self, Driver, Error, Holder, Name, Running, State};
+use vmio_rig::volumes::{self, Driver, Error, Holder, Key, Name, Origin, Reach, Running, State};
 
-use super::{changed, failed, open};
+use super::{changed, failed, open, told};
 use crate::cmd::explain;
 use crate::cmd::scan::pick;
 use crate::context::{Context, Outcome};
@@ -29,22 +30,53 @@ pub struct Attach {
     /// Plug it into this bus of QEMU's, such as a free root port [default: QEMU's choice]
     #[arg(long, value_name = "BUS")]
     bus: Option<String>,
+    /// The volume is another host's, which serves it there
+    #[arg(long, value_name = "nbd://HOST:PORT", value_parser = server)]
+    from: Option<SocketAddr>,
+    /// This host's key, a file keys.psk: needed unless HOST is loopback
+    #[arg(long, value_name = "FILE", requires = "from")]
+    tls_key: Option<PathBuf>,
     /// Only check whether it can be attached: change nothing
     #[arg(long)]
     dry_run: bool,
 }
 
+/// The first address of a server.
+fn server(text: &str) -> Result<SocketAddr, String> {
+    let place = text.strip_prefix("nbd://").map(|place| place.trim_end_matches('/'));
+    let place = place.ok_or("not nbd://HOST:PORT")?;
+    let mut found = place.to_socket_addrs().map_err(|e| e.to_string())?;
+    found.next().ok_or_else(|| format!("{place} has no address"))
+}
+
 /// Gives a volume to a guest.
 pub fn attach(args: &Attach, dir: &Path, context: &Context) -> Outcome {
+    if args.from.is_some() {
+        // It holds the records of what other hosts have lent.
+        vmio_node::private_dir(dir)?;
+    }
     let (pool, local) = (open(dir)?, Local::new());
     let failed = |why| failed(&format!("volume {} was not attached to {}", args.name, args.guest), why);
     let guest = named(&args.guest, &local)?;
+    let key = args.tls_key.as_deref().map(Key::open).transpose().map_err(failed)?;
+    let origin = args.from.map(|at| Origin { at, key });
     if args.dry_run {
+        if let Some(origin) = &origin {
+            volumes::check_from(&local, &pool, &args.name, &guest, origin).map_err(failed)?;
+            return told(&format!("can be attached: {} of {}", args.name, origin.at), dir, context);
+        }
         volumes::check(&local, &pool, &args.name, &guest).map_err(failed)?;
         return changed("can be attached:", &args.name, &pool, dir, context);
     }
     let driver = Driver::ALL.iter().find(|(name, _)| *name == args.driver).map_or(Driver::VirtioBlk, |(_, d)| *d);
-    volumes::attach(&local, &pool, &args.name, &guest, (driver, args.bus.as_deref())).map_err(failed)?;
+    let as_what = (driver, args.bus.as_deref());
+    if let Some(origin) = &origin {
+        let attached = volumes::attach_from(&local, &pool, &args.name, &guest, as_what, origin).map_err(failed)?;
+        let (name, serial) = (&args.name, volumes::serial(&args.name, &attached));
+        let what = format!("attached {name} of {} to {}, serial {serial}", origin.at, guest.name);
+        return told(&what, dir, context);
+    }
+    volumes::attach(&local, &pool, &args.name, &guest, as_what).map_err(failed)?;
     changed("attached", &args.name, &pool, dir, context)
 }
 
@@ -54,10 +86,14 @@ pub fn detach(name: &Name, dir: &Path, context: &Context) -> Outcome {
     let failed = |why| failed(&format!("volume {name} was not detached"), why);
     let none = || failed(Error::Detached(name.clone()));
     let attachment = pool.attachment(name).map_err(failed)?.ok_or_else(none)?;
-    let guest = match attachment.holder.state() {
-        State::Runs => Some(of(&attachment.holder, &local)?),
-        State::Ended | State::Elsewhere => None,
+    let guest = match (attachment.holder.state(), &attachment.reach) {
+        (State::Runs, Reach::Here | Reach::From { .. }) => Some(of(&attachment.holder, &local)?),
+        (State::Runs, Reach::To { .. }) | (State::Ended | State::Elsewhere, _) => None,
     };
+    if let Reach::From { at } = attachment.reach {
+        volumes::detach_from(&local, &pool, name, &attachment, guest.as_ref()).map_err(failed)?;
+        return told(&format!("detached {name} of {at}, which keeps it for this host"), dir, context);
+    }
     volumes::detach(&local, &pool, name, &attachment, guest.as_ref()).map_err(failed)?;
     changed("detached", name, &pool, dir, context)
 }
@@ -66,13 +102,16 @@ pub fn detach(name: &Name, dir: &Path, context: &Context) -> Outcome {
 pub fn resize(name: &Name, bytes: u64, dir: &Path, context: &Context) -> Outcome {
     let (pool, local) = (open(dir)?, Local::new());
     let failed = |why| failed(&format!("volume {name} was not resized"), why);
-    match pool.attachment(name).map_err(failed)?.filter(|there| there.holder.state() == State::Runs) {
-        Some(there) => {
+    let there = pool.attachment(name).map_err(failed)?.filter(|there| there.holder.state() == State::Runs);
+    match there.as_ref().map(|there| (there, &there.reach)) {
+        Some((_, Reach::From { at })) => return Err(failed(Error::Afar { name: name.clone(), at: *at })),
+        Some((there, Reach::Here)) => {
             let guest = of(&there.holder, &local)?;
             let failed = |why| super::failed(&format!("volume {name} was not resized for its guest"), why);
-            volumes::resize(&local, &pool, name, &there, &guest, bytes).map_err(failed)?;
+            volumes::resize(&local, &pool, name, there, &guest, bytes).map_err(failed)?;
         }
-        None => {
+        // That of another host is refused.
+        Some((_, Reach::To { .. })) | None => {
             pool.resize(name, bytes).map_err(failed)?;
         }
     }

@@ -1,6 +1,7 @@
 //! `vmio volume serve`: the servers of volumes that guests have, until it is ended.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use vmio_model::failure::Exit;
 use vmio_node::{Journal, Local};
-use vmio_rig::volumes::{Error, Pool, Server};
+use vmio_rig::volumes::{Error, Key, Listener, Name, Pool, Server};
 
 use crate::context::{Context, Outcome};
 use crate::term;
@@ -18,8 +19,29 @@ use crate::term;
 /// How long a signal, a new attachment, or the end of a server may go unnoticed.
 const HEARD: Duration = Duration::from_millis(100);
 
+/// Arguments of `vmio volume serve`.
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    /// The volume for another host [default: all, for guests of this host]
+    #[arg(value_name = "NAME", requires = "listen")]
+    name: Option<Name>,
+    /// Listen here, by TCP, for the other host
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "name", value_parser = address)]
+    listen: Option<SocketAddr>,
+    /// The other host's key, a file keys.psk: needed unless ADDRESS is loopback
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    tls_key: Option<PathBuf>,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let help = "not ADDRESS:PORT, as 192.0.2.20:10809 or [2001:db8::20]:10809";
+    text.parse().ok().filter(|at: &SocketAddr| at.port() != 0).ok_or_else(|| help.to_owned())
+}
+
 /// Serves until a signal comes.
-pub fn serve(dir: &Path, context: &Context) -> Outcome {
+pub fn serve(args: &Serve, dir: &Path, context: &Context) -> Outcome {
+    let refused = |why| super::failed(&format!("the volumes in {} are not served", dir.display()), why);
+    let key = args.tls_key.as_deref().map(Key::open).transpose().map_err(refused)?;
     vmio_node::private_dir(dir)?;
     let pool = super::open(dir)?;
     // First, since a vmio that was killed may have left servers.
@@ -30,9 +52,14 @@ pub fn serve(dir: &Path, context: &Context) -> Outcome {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, Arc::clone(&ended))?;
     }
-    let served = run(&Local::owned(Arc::clone(&journal)), &pool, dir, &ended);
+    let node = Local::owned(Arc::clone(&journal));
+    let served = match (&args.name, args.listen) {
+        (Some(name), Some(at)) => listen(&node, &pool, (name, at, key.as_ref()), &ended),
+        _ => run(&node, &pool, dir, &ended),
+    };
+    drop(node);
     journal.close().iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
-    served.map_err(|why| super::failed(&format!("the volumes in {} are not served", dir.display()), why))?;
+    served.map_err(refused)?;
     term::note("ended; requests of guests to attached volumes wait 60 s for the next `vmio volume serve`");
     Ok(Exit::Done)
 }
@@ -55,6 +82,25 @@ fn run(node: &Local, pool: &Pool, dir: &Path, ended: &AtomicBool) -> Result<(), 
                     warned = warning;
                 }
             }
+        }
+        thread::sleep(HEARD);
+    }
+    Ok(())
+}
+
+/// Serves a volume to another host, which has it until it is detached.
+fn listen(
+    node: &Local,
+    pool: &Pool,
+    (name, at, key): (&Name, SocketAddr, Option<&Key>),
+    ended: &AtomicBool,
+) -> Result<(), Error> {
+    let mut listener = Listener::start(node, pool, name, at, key)?;
+    let whom = key.map_or("programs of this host", |key| key.host.as_str());
+    term::note(&format!("volume {name} is for {whom} at {at} until `vmio volume detach {name}`; Ctrl-C ends this"));
+    while !ended.load(Ordering::Relaxed) {
+        if let Some(event) = listener.tick()? {
+            term::note(&event.to_string());
         }
         thread::sleep(HEARD);
     }
