@@ -49,6 +49,7 @@ fn planned(baseline: &str) -> Planned {
         accelerator: None,
         kernel: None,
         image_ahead: None,
+        fetch: None,
         power: Default::default(),
         others: Default::default(),
         gentle: false,
