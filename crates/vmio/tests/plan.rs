@@ -69,6 +69,15 @@ fn a_plan_names_who_sends_beside_the_actor() {
 }
 
 #[test]
+fn a_plan_says_the_size_of_what_is_fetched() {
+    let mut plan = planned(BASELINES[0]);
+    assert!(!report::plan::text(&plan).contains("Hadoop"));
+    plan.fetch = Some("https://repository.example/maven".parse().unwrap());
+    let words = unfolded(&report::plan::text(&plan));
+    assert!(words.contains("downloads 51 MB (Hadoop's jars, from https://repository.example/maven)"), "{words}");
+}
+
+#[test]
 fn a_plan_without_disks_names_none() {
     let shown = report::plan::text(&planned(""));
     is_narrow(&shown);
