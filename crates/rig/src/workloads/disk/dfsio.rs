@@ -139,7 +139,8 @@ fn command(ctx: &WorkCtx, bytes: u64, jars: &str) -> Exec {
         ..ctx.exec_base.clone()
     }
     .args(["--mount", "--uts", "sh", "-c"])
-    .args([script(), "sh".into(), disk, format!("{}k", ctx.bytes >> 10), format!("{}MB", bytes >> 20), jars.into()]);
+    .args([script(), "sh".into(), disk])
+    .args([format!("{}k", ctx.bytes >> 10), format!("{}MB", bytes >> 20), jars.to_owned()]);
     exec.env.insert("LC_ALL".into(), "C".into());
     exec
 }
