@@ -212,9 +212,13 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeSet;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt as _;
     use std::path::PathBuf;
+    use std::{env, thread};
 
+    use vmio_node::Local;
     use vmio_node::fake::{Fake, fails, says};
 
     use super::*;
@@ -252,8 +256,11 @@ mod tests {
         }
 
         fn fetch(&self, node: &Fake) -> Result<()> {
-            let from = "http://repository.example/maven/".parse().unwrap();
-            fetch_into(&self.jars(), [JAR].into_iter(), node, &self.journal, &from)
+            self.fetch_from(&"http://repository.example/maven/".parse().unwrap(), node)
+        }
+
+        fn fetch_from(&self, from: &Repository, node: &dyn Node) -> Result<()> {
+            fetch_into(&self.jars(), [JAR].into_iter(), node, &self.journal, from)
         }
 
         /// Names in the directory of the jars, and those beside it.
@@ -319,6 +326,39 @@ mod tests {
         assert!(said.contains("repository.example/maven/org") && said.contains("Could not resolve"), "{said}");
         assert_eq!(bed.journal.close(), [""; 0]);
         assert_eq!(bed.names(), [set(&[]), set(&["hadoop", "journal"])], "and no part of it is left");
+    }
+
+    /// A repository on this host, which answers one request with these bytes.
+    fn repository(content: Vec<u8>) -> Repository {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let from = format!("http://{}/maven", listener.local_addr().unwrap()).parse().unwrap();
+        thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let lines = BufReader::new(client.try_clone().unwrap()).lines();
+            lines.map_while(|line| line.ok()).take_while(|line| !line.is_empty()).for_each(drop);
+            // Who asked may have gone before the end.
+            let _ = client.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+            let _ = client.write_all(&content);
+        });
+        from
+    }
+
+    #[test]
+    fn the_hosts_programs_fetch_a_jar_and_never_more_than_its_bytes() {
+        let node = Local::new();
+        let is_proxied = ["http_proxy", "all_proxy", "ALL_PROXY"].iter().any(|name| env::var_os(name).is_some());
+        if is_proxied || (FETCHER.check)(node.reader()).is_err() {
+            return vmio_testbed::skip("fetching from this host takes curl, prlimit and no proxy");
+        }
+        let bed = Bed::new();
+        bed.fetch_from(&repository(b"abc".to_vec()), &node).unwrap();
+        assert_eq!(fs::read_to_string(bed.jars().join("example-1.0.jar")).unwrap(), "abc");
+        let bed = Bed::new();
+        let said = bed.fetch_from(&repository(vec![b'a'; 1 << 20]), &node).unwrap_err().to_string();
+        assert!(said.starts_with("cannot download http://127.0.0.1:"), "{said}");
+        let part = bed.jars().with_extension(bed.journal.cookie()).join("example-1.0.jar");
+        assert_eq!(fs::metadata(part).unwrap().len(), JAR.bytes);
+        assert!(bed.names()[0].is_empty());
     }
 
     #[test]
