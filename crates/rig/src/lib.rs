@@ -7,6 +7,7 @@ mod elf;
 pub mod engine;
 pub mod gentle;
 pub mod guests;
+pub mod hadoop;
 mod https;
 pub mod image;
 pub mod lab;

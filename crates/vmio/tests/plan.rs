@@ -49,6 +49,7 @@ fn planned(baseline: &str) -> Planned {
         accelerator: None,
         kernel: None,
         image_ahead: None,
+        fetch: None,
         power: Default::default(),
         others: Default::default(),
         gentle: false,
@@ -65,6 +66,15 @@ fn a_plan_names_who_sends_beside_the_actor() {
     plan.study.named.push(NamedCell::from(&cell));
     let shown = report::plan::text(&plan);
     assert!(shown.contains("shared.remote has two senders: the actor and neighbour\n"), "{shown}");
+}
+
+#[test]
+fn a_plan_says_the_size_of_what_is_fetched() {
+    let mut plan = planned(BASELINES[0]);
+    assert!(!report::plan::text(&plan).contains("Hadoop"));
+    plan.fetch = Some("https://repository.example/maven".parse().unwrap());
+    let words = unfolded(&report::plan::text(&plan));
+    assert!(words.contains("downloads 51 MB (Hadoop's jars, from https://repository.example/maven)"), "{words}");
 }
 
 #[test]

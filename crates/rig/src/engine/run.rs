@@ -81,6 +81,7 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
             run_dir: job.run_dir.to_owned(),
             state_dir: job.state_dir.to_owned(),
             kernel: planned.kernel.as_ref().map(|(kernel, _)| kernel),
+            fetch: planned.fetch.as_ref(),
             progress: say,
         },
         run,

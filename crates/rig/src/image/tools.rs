@@ -17,6 +17,7 @@ use vmio_look::require::find_program;
 use vmio_node::{Exec, Node, Output};
 
 use super::{Error, Result, file_error, fnv1a, identity, run};
+use crate::hadoop;
 use crate::ours::{self, Own};
 
 /// Block size of the image in bytes: the page size, so that a page is one block.
@@ -75,10 +76,11 @@ impl Tools {
     /// nothing where this host lacks a part.
     pub fn add_beside(&mut self, node: &dyn Node, paths: &[&str]) -> Result<()> {
         let mut with = self.clone();
-        for path in paths.iter().map(Path::new) {
-            let added = match node.reader().stat(path)? {
-                Some(found) if found.is_directory() => with.add_below(path),
-                Some(found) if found.is_file() => with.add(node, place(path)?, path.to_owned()),
+        for path in paths {
+            let from = Path::new(hadoop::on_host(node.reader(), path));
+            let added = match node.reader().stat(from)? {
+                Some(found) if found.is_directory() => place(Path::new(path)).and_then(|at| with.add_below(from, &at)),
+                Some(found) if found.is_file() => with.add(node, place(from)?, from.to_owned()),
                 _ => return Ok(()),
             };
             match added {
@@ -92,16 +94,16 @@ impl Tools {
         Ok(())
     }
 
-    /// Adds all files below a directory. A link to a file is that file in a guest; one that leads nowhere is left out, and
-    /// so is one to a directory.
-    fn add_below(&mut self, dir: &Path) -> Result<()> {
+    /// Adds all files below a directory, at this place below `/usr`. A link to a file is that file in a guest; one that
+    /// leads nowhere is left out, and so is one to a directory.
+    fn add_below(&mut self, dir: &Path, at: &Path) -> Result<()> {
         for entry in fs::read_dir(dir).map_err(file_error("list", dir))? {
             let entry = entry.map_err(file_error("list", dir))?;
-            let path = entry.path();
+            let (path, at) = (entry.path(), at.join(entry.file_name()));
             if entry.file_type().map_err(file_error("look at", &path))?.is_dir() {
-                self.add_below(&path)?;
+                self.add_below(&path, &at)?;
             } else if fs::metadata(&path).is_ok_and(|found| found.is_file()) {
-                self.files.insert(place(&path)?, path);
+                self.files.insert(at, path);
             }
         }
         Ok(())
@@ -303,9 +305,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
         let mut tools = Tools::default();
-        assert!(matches!(tools.add_below(dir.path()), Err(Error::Misplaced { .. })));
+        assert!(matches!(place(dir.path()), Err(Error::Misplaced { .. })));
         tools.add_beside(&vmio_node::Local::new(), &[dir.path().to_str().unwrap()]).unwrap();
         assert_eq!(tools, Tools::default());
+        // What a run has fetched has a place that is not its own.
+        tools.add_below(dir.path(), Path::new("lib/x")).unwrap();
+        assert_eq!(tools.files, BTreeMap::from([(PathBuf::from("lib/x/file"), dir.path().join("file"))]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use ring::digest::{Context, SHA256};
 
 /// A digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sha256([u8; 32]);
+pub(crate) struct Sha256([u8; 32]);
 
 impl Sha256 {
     pub(super) fn of(bytes: &[u8]) -> Self {
@@ -15,7 +15,7 @@ impl Sha256 {
     }
 
     /// As `sha256sum` prints it.
-    pub(super) fn hex(&self) -> String {
+    pub(crate) fn hex(&self) -> String {
         HEXLOWER.encode(&self.0)
     }
 
@@ -26,18 +26,18 @@ impl Sha256 {
 }
 
 /// A digest in the making.
-pub(super) struct Hasher(Context);
+pub(crate) struct Hasher(Context);
 
 impl Hasher {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Hasher(Context::new(&SHA256))
     }
 
-    pub(super) fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    pub(super) fn finish(self) -> Sha256 {
+    pub(crate) fn finish(self) -> Sha256 {
         let mut digest = [0; 32];
         digest.copy_from_slice(self.0.finish().as_ref());
         Sha256(digest)

@@ -35,6 +35,7 @@ pub use manifest::Manifest;
 pub use pull::pull;
 pub use push::push;
 
+pub(crate) use digest::Hasher;
 use digest::Sha256;
 
 /// How many parts are on their way at once.

@@ -81,6 +81,10 @@ pub trait Workload: Sync {
     fn files(&self) -> &'static [&'static str] {
         &[]
     }
+    /// What it needs that a run fetches where its user says from where.
+    fn fetched(&self) -> Option<&'static Requirement> {
+        None
+    }
     /// What is a disk's own; `None` where it works on none.
     fn disk(&self) -> Option<&dyn DiskWorkload> {
         None
@@ -136,7 +140,7 @@ pub trait Workload: Sync {
 impl dyn Workload + '_ {
     /// What the machines that it runs on must have.
     pub fn requirements(&self) -> impl Iterator<Item = &'static Requirement> {
-        self.roles().iter().flat_map(|role| role.requirements)
+        self.roles().iter().flat_map(|role| role.requirements).chain(self.fetched())
     }
 
     /// Programs that it runs, on whichever machine.

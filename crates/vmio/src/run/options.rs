@@ -9,6 +9,7 @@ use vmio_node::ssh::{Address, NoAddress};
 use vmio_rig::disks::places;
 use vmio_rig::engine::plan::PlanOptions;
 use vmio_rig::gentle::cap::DEFAULT_SHARE;
+use vmio_rig::hadoop::Repository;
 use vmio_rig::image::OwnKernel;
 use vmio_rig::nodes::Nodes;
 use vmio_rig::probes::power::{MeterName, PowerChoice};
@@ -103,6 +104,11 @@ pub struct RunOptions {
     /// taken to be built in
     #[arg(long, value_name = "DIR", requires = "guest_kernel", value_hint = clap::ValueHint::DirPath)]
     pub guest_modules: Option<PathBuf>,
+    /// Where the study needs Hadoop's jars (51 MB) and this host lacks them: fetch them from this Maven repository,
+    /// https://HOST/PATH; without it, those cells are left out
+    // Not parsed here, as with --power.
+    #[arg(long, value_name = "URL", value_hint = clap::ValueHint::Url)]
+    pub maven: Option<String>,
     /// Notes of the plan on the study.
     #[arg(skip)]
     pub notes: Vec<String>,
@@ -175,6 +181,8 @@ impl RunOptions {
             no_gentle: self.no_gentle,
             make_place: self.make_place,
             kernel,
+            // What `check` has let through.
+            maven: self.maven.as_deref().and_then(|url| url.parse().ok()),
             power: PowerChoice {
                 // What `check` has let through.
                 meters: self.power.iter().filter_map(|name| name.parse().ok()).collect(),
@@ -214,6 +222,7 @@ impl RunOptions {
             ("--power", !self.power.is_empty()),
             ("--power-command", self.power_command.is_some()),
             ("--components", self.components),
+            ("--maven", self.maven.is_some()),
         ];
         if let Some((name, _)) = not_there.iter().find(|(_, given)| *given && self.is_afar()) {
             return refuse(format!("{name} concerns this host, and --on names another machine"), "leave it out");
@@ -230,6 +239,9 @@ impl RunOptions {
             if let Err(why) = name.parse::<MeterName>() {
                 return refuse(format!("--power: {why}"), "docs/probes.md has the meters and what they need");
             }
+        }
+        if let Some(Err(why)) = self.maven.as_deref().map(str::parse::<Repository>) {
+            return refuse(format!("--maven: {why}"), "docs/workloads.md has what is fetched");
         }
         if !(self.gentle_share > 0.0 && self.gentle_share <= 1.0) {
             return refuse(format!("--gentle-share {} is not in 0 to 1", self.gentle_share), "0.25 is a quarter");

@@ -23,6 +23,7 @@ use crate::disks::places::PlaceBackend;
 use crate::disks::space::gib;
 use crate::disks::targets;
 use crate::gentle::instance::{self, Unseen};
+use crate::hadoop::{self, Repository};
 use crate::image::{self, OwnKernel};
 use crate::limits::{self, Share};
 use crate::nodes::Nodes;
@@ -60,6 +61,8 @@ pub struct PlanOptions {
     pub make_place: bool,
     /// The kernel that guests boot, where the user names one.
     pub kernel: Option<OwnKernel>,
+    /// Where Hadoop's jars may be fetched from, where this machine lacks them.
+    pub maven: Option<Repository>,
     /// The meters that tell this machine's power.
     pub power: PowerChoice,
     /// The other machines that take part, which were reached for it.
@@ -101,6 +104,8 @@ pub struct Planned {
     pub kernel: Option<(OwnKernel, String)>,
     /// What building the guests' image takes, in words, where none is kept.
     pub image_ahead: Option<String>,
+    /// Where Hadoop's jars are fetched from, where a cell that runs needs them and they are not here.
+    pub fetch: Option<Repository>,
     /// The meters that tell this machine's power.
     pub power: PowerChoice,
     /// Who else runs here.
@@ -167,7 +172,7 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
     // Who works on this host could be in the way of others here.
     let gentle = options.gentle || (!options.no_gentle && !others.guests.is_empty() && study.uses_host());
-    rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &options.state_dir, backing));
+    rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, options, backing));
     rates.probed = gentle;
     rates.meters = if here { power::likely(reader, &options.power, study.repeat.seconds) } else { Vec::new() };
     rates.metered = !rates.meters.is_empty();
@@ -190,7 +195,11 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
     };
     let kernel = options.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
     let own_image = !study.boots_nothing() && arch.is_own();
-    let image_ahead = own_image.then(|| image::ahead(reader, &options.state_dir, kernel.is_some())).flatten();
+    let fetch = options.maven.clone().filter(|_| hadoop::place(reader).is_none());
+    let fetch = fetch.filter(|_| study.cells_but(&keys(&left_out)).iter().any(fetches));
+    let with_beside = fetch.is_some() || image::has_beside(reader);
+    let of_image = || image::ahead(reader, &options.state_dir, kernel.is_some(), with_beside);
+    let image_ahead = own_image.then(of_image).flatten();
     let cgroups = CgroupPlan::of(&study, &left_out, gentle, local);
     let mut planned = Planned {
         study,
@@ -206,6 +215,7 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
         accelerator,
         kernel,
         image_ahead,
+        fetch,
         power: options.power.clone(),
         others,
         gentle,
@@ -224,6 +234,11 @@ pub fn hypervisors(study: &Study) -> Vec<&'static dyn guests::GuestKind> {
     let (all, cells) = (study.boots_nothing(), study.cells());
     let is_in = |name: &str| cells.iter().flat_map(Cell::actors).any(|actor| actor.side.kind == name);
     guests::ALL.iter().copied().filter(|kind| all || is_in(kind.name())).collect()
+}
+
+/// Whether a cell's work needs what a run may fetch.
+fn fetches(cell: &Cell) -> bool {
+    cell.actors().any(|actor| workloads::find(&actor.workload).is_some_and(|found| found.fetched().is_some()))
 }
 
 /// The user's kernel: refused before anything is made where no guest can be booted with it, or none is.

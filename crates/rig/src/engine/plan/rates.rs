@@ -16,8 +16,8 @@ use vmio_node::Node;
 use super::PlanOptions;
 use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, Target};
-use crate::image;
 use crate::workloads::{self, DiskWorkload, Workload};
+use crate::{hadoop, image};
 
 /// The targets that lose their data when a cell writes to them afresh, in this place.
 pub(super) fn refilled(backend: &PlaceBackend, options: &PlanOptions) -> Vec<String> {
@@ -84,7 +84,8 @@ const STORE_BYTES: u64 = 32 << 20;
 
 /// What is written beside the targets where the state directory lies on the same disks: the store, and the
 /// guest image if there is none yet.
-pub(super) fn beside(local: &dyn Node, study: &Study, state: &Path, backing: &Backing) -> u64 {
+pub(super) fn beside(local: &dyn Node, study: &Study, options: &PlanOptions, backing: &Backing) -> u64 {
+    let state = &options.state_dir;
     let there = state.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
     let below = Backing::below(local, there).unwrap_or_default();
     if backing.modelled.is_some() {
@@ -95,8 +96,10 @@ pub(super) fn beside(local: &dyn Node, study: &Study, state: &Path, backing: &Ba
         return 0;
     }
     let built = std::fs::read_dir(state.join("images")).is_ok_and(|mut images| images.next().is_some());
-    let image_bytes = IMAGE_BYTES + if image::has_beside(local.reader()) { BESIDE_BYTES } else { 0 };
-    STORE_BYTES + if study.boots_nothing() || built { 0 } else { image_bytes }
+    let has_beside = options.maven.is_some() || image::has_beside(local.reader());
+    let image_bytes = IMAGE_BYTES + if has_beside { BESIDE_BYTES } else { 0 };
+    let fetched_bytes = options.maven.as_ref().map_or(0, |_| hadoop::bytes());
+    STORE_BYTES + fetched_bytes + if study.boots_nothing() || built { 0 } else { image_bytes }
 }
 
 /// The same from the last run on the same backing device, where there is one.

@@ -11,7 +11,7 @@ use super::{PlanOptions, elsewhere, states};
 use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, CacheAt, Unfit, own_client};
 use crate::settings::Fit;
-use crate::{guests, image, nets, settings, workloads};
+use crate::{guests, hadoop, image, nets, settings, workloads};
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
 pub(super) fn unmet(
@@ -160,7 +160,12 @@ fn why_not(
     if actor.is_warm() {
         needs.push(&workloads::disk::DD);
     }
-    needs.extend(workload.requirements());
+    needs.extend(workload.roles().iter().flat_map(|role| role.requirements));
+    // What is to be fetched is not there yet.
+    needs.extend(workload.fetched().map(|need| match &options.maven {
+        Some(_) if (need.check)(local.reader()).is_err() => &hadoop::FETCHER,
+        _ => need,
+    }));
     // Without its agent no guest of vmio's own starts; one for another processor has its own in `requirements_of`.
     if !actor.side.shares_kernel() && actor.side.shape.arch.is_own() {
         needs.push(&image::OWN_AGENT);
@@ -312,6 +317,23 @@ mod tests {
         assert!(native(pins(&[2]), false).unwrap().to_string().contains("processor 2"));
         assert!(native(pins(&[1]), true).unwrap().to_string().contains("--no-gentle"));
         assert!(native(Shape { machine: Some("q35".into()), ..Shape::default() }, false).is_some());
+    }
+
+    #[test]
+    fn what_a_run_may_fetch_is_not_missing() {
+        let told = |host: &Fake, maven: Option<&str>| {
+            let maven = maven.map(|url| url.parse().unwrap());
+            let options = PlanOptions { maven, device: Some("/dev/sdx".into()), ..PlanOptions::default() };
+            let backend = PlaceBackend::Files("/srv".into());
+            let why = why_not(&native("device", "dfsio").lead, host, false, &options, Some(&backend));
+            why.map(|why| why.to_string()).unwrap_or_default()
+        };
+        let host = host().installed("mount").installed("unshare").file("/usr/sbin/mke2fs", "");
+        let host = host.file("/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "");
+        let url = Some("https://repository.example/maven");
+        assert!(told(&host, None).contains("--maven URL"), "{}", told(&host, None));
+        assert!(told(&host, url).contains("no program curl"), "{}", told(&host, url));
+        assert_eq!(told(&host.installed("curl").installed("prlimit"), url), "");
     }
 
     #[test]

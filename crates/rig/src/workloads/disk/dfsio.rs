@@ -1,4 +1,4 @@
-//! Hadoop's own TestDFSIO (version 3.3.6, jars by `scripts/hadoop-jars`) in local mode: one file is written and read back,
+//! Hadoop's own TestDFSIO (version 3.3.6, jars of `crate::hadoop`) in local mode: one file is written and read back,
 //! which is our reading of shafer2010 (section 3.3), who names no program. It works on a file system, so one is made on the disk, ext4, and
 //! mounted in a mount namespace of the command's own: whatever ends the command ends the mount, too. Between write and
 //! read it is mounted anew, so that nothing of the file is in the page cache of its side.
@@ -20,6 +20,7 @@ use vmio_model::study::SubjectKind;
 use vmio_node::{Exec, Output, Reader};
 
 use super::{DiskWorkload, Error, Result, WorkCtx, Workload};
+use crate::hadoop;
 use crate::workloads::error::{cut, start_of, succeeded};
 use crate::workloads::{Role, Stage, Unusable};
 
@@ -44,8 +45,6 @@ const MKE2FS: &str = "/usr/sbin/mke2fs";
 const UNSHARE: &str = "/usr/bin/unshare";
 /// Where Debian's package openjdk-17-jre-headless has it.
 const JAVA: &str = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java";
-/// Where the jars are.
-const JARS: &str = "/usr/lib/vmio/hadoop";
 
 /// What it takes beside programs that are found by their names. Hadoop runs those from bash to readlink
 /// for owners, modes, links and groups (its class util.Shell).
@@ -61,7 +60,7 @@ const FILES: &[&str] = &[
     "/usr/lib/jvm/java-17-openjdk-amd64/lib/server/libjvm.so",
     "/usr/lib/jvm/java-17-openjdk-amd64/lib",
     "/usr/lib/jvm/java-17-openjdk-amd64/conf",
-    JARS,
+    hadoop::INSTALLED,
 ];
 
 const ROOT: Requirement = Requirement {
@@ -92,13 +91,6 @@ const JRE: Requirement = Requirement {
     check: |reader| there(reader, &[JAVA]),
 };
 
-const HADOOP: Requirement = Requirement {
-    name: "Hadoop's jars",
-    why: "are the workload dfsio (51 MB are downloaded)",
-    fix: "scripts/hadoop-jars REPOSITORY-URL /usr/lib/vmio/hadoop",
-    check: |reader| there(reader, &[JARS]),
-};
-
 /// Whether all of these are there.
 fn there(reader: &dyn Reader, paths: &[&str]) -> std::result::Result<(), Missing> {
     for path in paths {
@@ -118,17 +110,17 @@ fn file_bytes(memory_bytes: u64) -> u64 {
     (2 * memory_bytes).max(LEAST_BYTES).next_multiple_of(1 << 20)
 }
 
-/// What is run, for a disk, the size of its file system and the size of the file. The write's log goes to standard
-/// output, the read's to standard error. Hadoop looks up the host's name, and only `localhost` needs no name server.
-/// Without the two directories below the mount it works in names in /tmp that others may take; sort buffers of the
-/// default size, 100 MB, do not fit into the heap.
+/// What is run, for a disk, the size of its file system, the size of the file, and where the jars are. The write's log
+/// goes to standard output, the read's to standard error. Hadoop looks up the host's name, and only `localhost` needs
+/// no name server. Without the two directories below the mount it works in names in /tmp that others may take; sort
+/// buffers of the default size, 100 MB, do not fit into the heap.
 fn script() -> String {
     format!(
-        "set -eu; disk=$1 size=$3; \
+        "set -eu; disk=$1 size=$3 jars=$4; \
          {MKE2FS} -q -F -t ext4 -m 0 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 \"$disk\" \"$2\"; \
          echo localhost > /proc/sys/kernel/hostname; \
          dfsio() {{ mount -t ext4 \"$disk\" /mnt; \
-         {JAVA} -Xmx96m -XX:-UsePerfData -cp \"{JARS}/*\" org.apache.hadoop.fs.TestDFSIO \
+         {JAVA} -Xmx96m -XX:-UsePerfData -cp \"$jars/*\" org.apache.hadoop.fs.TestDFSIO \
          -Dtest.build.data=/mnt/data -Dhadoop.tmp.dir=/mnt/tmp \
          -Dmapreduce.jobtracker.staging.root.dir=/mnt/tmp/staging -Dmapreduce.task.io.sort.mb=4 \
          \"$1\" -nrFiles 1 -size \"$size\" -bufferSize {BUFFER} -resFile /mnt/result; \
@@ -138,7 +130,7 @@ fn script() -> String {
 }
 
 /// The command, in namespaces of its own for mounts and for the host's name.
-fn command(ctx: &WorkCtx, bytes: u64) -> Exec {
+fn command(ctx: &WorkCtx, bytes: u64, jars: &str) -> Exec {
     let disk = ctx.path.display().to_string();
     let mut exec = Exec {
         program: UNSHARE.into(),
@@ -147,7 +139,8 @@ fn command(ctx: &WorkCtx, bytes: u64) -> Exec {
         ..ctx.exec_base.clone()
     }
     .args(["--mount", "--uts", "sh", "-c"])
-    .args([script(), "sh".into(), disk, format!("{}k", ctx.bytes >> 10), format!("{}MB", bytes >> 20)]);
+    .args([script(), "sh".into(), disk])
+    .args([format!("{}k", ctx.bytes >> 10), format!("{}MB", bytes >> 20), jars.to_owned()]);
     exec.env.insert("LC_ALL".into(), "C".into());
     exec
 }
@@ -197,10 +190,13 @@ impl Workload for Dfsio {
         SubjectKind::Disk
     }
     fn roles(&self) -> &'static [Role] {
-        const { &super::worker(&["mount", "sh", "umount"], &[ROOT, MOUNT, TOOLS, JRE, HADOOP]) }
+        const { &super::worker(&["mount", "sh", "umount"], &[ROOT, MOUNT, TOOLS, JRE]) }
     }
     fn files(&self) -> &'static [&'static str] {
         FILES
+    }
+    fn fetched(&self) -> Option<&'static Requirement> {
+        Some(&hadoop::REQUIREMENT)
     }
     fn disk(&self) -> Option<&dyn DiskWorkload> {
         Some(self)
@@ -220,7 +216,11 @@ impl Workload for Dfsio {
             return Err(Error::Unfit { workload: "dfsio".into(), reason });
         }
         let bytes = file_bytes(ctx.memory_bytes);
-        let exec = command(&ctx, bytes);
+        let jars = hadoop::place(node.reader()).ok_or_else(|| {
+            let reason = format!("{} lacks Hadoop's jars", node.name());
+            Error::Unfit { workload: "dfsio".into(), reason }
+        })?;
+        let exec = command(&ctx, bytes, jars);
         let output = node.exec(&exec)?;
         result(node.name(), exec.shown(), bytes, &output)
     }
@@ -348,10 +348,10 @@ mod tests {
     fn the_file_is_of_twice_the_memory_and_fits_into_its_file_system() {
         assert_eq!((file_bytes(256 << 20), file_bytes(512 << 20)), (512 << 20, 1 << 30));
         assert!(ENTRY.bytes_needed(512 << 20) > (1 << 30) + BESIDE_BYTES);
-        let exec = command(&ctx(), 512 << 20);
+        let exec = command(&ctx(), 512 << 20, "/jars");
         assert_eq!(exec.program, UNSHARE);
         assert_eq!(exec.args[..4], ["--mount", "--uts", "sh", "-c"]);
-        assert_eq!(exec.args[5..], ["sh", "/scratch/target", "786432k", "512MB"]);
+        assert_eq!(exec.args[5..], ["sh", "/scratch/target", "786432k", "512MB", "/jars"]);
         assert!(!exec.args[4].contains('\n'), "it is shown in one line");
     }
 
