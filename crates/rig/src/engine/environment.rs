@@ -94,7 +94,9 @@ fn versions(
     version: impl Fn(&str) -> Option<String>,
 ) -> BTreeMap<String, String> {
     let used = cells.iter().flat_map(Cell::actors).filter(|a| of(a)).filter_map(|a| workloads::find(&a.workload));
-    let names: BTreeSet<&str> = used.flat_map(|w| roles(&*w).iter().flat_map(|role| role.programs)).copied().collect();
+    let programs =
+        used.flat_map(|w| roles(&*w).iter().flat_map(|role| role.programs).chain(w.host_programs()).copied());
+    let names: BTreeSet<&str> = programs.collect();
     names.into_iter().filter_map(|name| Some((name.to_owned(), version(name)?))).collect()
 }
 

@@ -54,6 +54,8 @@ pub const ALL: &[&dyn Workload] = &[
     &net::IPERF3_UDP,
     &net::SOCKPERF_TCP,
     &net::TRANSFER,
+    &net::S3_PUT,
+    &net::S3_GET,
     &cpu::AES_256_CBC,
     &cpu::LEVEL_3,
     &cpu::LU,
@@ -79,6 +81,10 @@ pub trait Workload: Sync {
     fn roles(&self) -> &'static [Role];
     /// Files and directories beside its programs that it takes, by their paths, which are the same on both sides.
     fn files(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// Programs of roles that serve, on hosts alone: no guest of vmio's own has them.
+    fn host_programs(&self) -> &'static [&'static str] {
         &[]
     }
     /// What is a disk's own; `None` where it works on none.
