@@ -14,6 +14,7 @@ mod guest_layers;
 mod guest_nbd;
 mod guest_nbd_faults;
 mod guest_networks;
+mod guest_object_store;
 mod guest_served;
 mod guest_volumes;
 mod guest_workloads;

@@ -94,7 +94,9 @@ fn versions(
     version: impl Fn(&str) -> Option<String>,
 ) -> BTreeMap<String, String> {
     let used = cells.iter().flat_map(Cell::actors).filter(|a| of(a)).filter_map(|a| workloads::find(&a.workload));
-    let names: BTreeSet<&str> = used.flat_map(|w| roles(&*w).iter().flat_map(|role| role.programs)).copied().collect();
+    let programs =
+        used.flat_map(|w| roles(&*w).iter().flat_map(|role| role.programs).chain(w.host_programs()).copied());
+    let names: BTreeSet<&str> = programs.collect();
     names.into_iter().filter_map(|name| Some((name.to_owned(), version(name)?))).collect()
 }
 
@@ -169,6 +171,9 @@ mod tests {
         let away = on("ssh", "openssl-aes-256-cbc");
         assert_eq!(told(&[away.clone(), wire.clone()]), ["iperf3 1.0", "openssl 2.0"]);
         assert_eq!(told(&[away, on("native", "openssl-aes-256-cbc")]), ["openssl 1.0; on ssh://there: 2.0"]);
+        // A server that no guest has, too.
+        let store = Cell::of(Side::native(), Subject::path("wire", "peer", None), "s3-get");
+        assert_eq!(programs_of_peer(&[store], &peer)["versitygw"], "3.0");
         let own = Cell { lead: vmio_model::cell::Actor { side: Side::of("ssh"), ..wire.lead.clone() }, ..wire.clone() };
         for cells in [[wire.clone(), on("native", "zstd-3")], [own, wire]] {
             let there = programs_of_peer(&cells, &peer);

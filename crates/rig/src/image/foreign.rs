@@ -17,6 +17,7 @@ use crate::ours;
 
 /// Each program that guests run, with the package that has it; vmio's own are built.
 const PROGRAMS: &[(&str, &str)] = &[
+    ("curl", "curl"),
     ("dd", "coreutils"),
     ("dmsetup", "dmsetup"),
     ("ethtool", "ethtool"),
@@ -34,6 +35,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("sockperf", "sockperf"),
     ("stress-ng", "stress-ng"),
     ("umount", "mount"),
+    ("unshare", "util-linux"),
     ("zstd", "zstd"),
 ];
 
@@ -43,6 +45,7 @@ const ARM64: Wanted = Wanted {
     by: "vmio image build --arch arm64",
     packages: &[
         "coreutils",
+        "curl",
         "dash",
         "dmsetup",
         "ethtool",
@@ -57,6 +60,7 @@ const ARM64: Wanted = Wanted {
         "openssl",
         "sockperf",
         "stress-ng",
+        "util-linux",
         "zstd",
     ],
     arch: Arch::Aarch64,

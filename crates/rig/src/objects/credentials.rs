@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::process::geteuid;
 
@@ -45,6 +46,27 @@ impl Credentials {
                 Self::of(access, secret, token).ok_or(Error::NoCredentials)
             }
         }
+    }
+
+    /// A new key with its secret.
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes.
+    pub fn made() -> io::Result<Self> {
+        let mut random = [0_u8; 40];
+        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
+        let (access, secret) = (HEXLOWER.encode(&random[..8]), HEXLOWER.encode(&random[8..]));
+        Ok(Credentials { access: format!("vmio{access}"), secret, token: None })
+    }
+
+    /// The key.
+    pub fn access(&self) -> &str {
+        &self.access
+    }
+
+    /// Its secret.
+    pub fn secret(&self) -> &str {
+        &self.secret
     }
 
     fn of(access: Option<String>, secret: Option<String>, token: Option<String>) -> Option<Self> {

@@ -8,7 +8,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use data_encoding::HEXLOWER;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, fsync, openat, openat2};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -203,10 +202,8 @@ fn key(path: &Path) -> Result<Credentials> {
 
 /// A new key with its secret, as clients of S3 read them.
 fn text() -> io::Result<String> {
-    let mut random = [0_u8; 40];
-    rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
-    let (access, secret) = (HEXLOWER.encode(&random[..8]), HEXLOWER.encode(&random[8..]));
-    Ok(format!("[default]\naws_access_key_id = vmio{access}\naws_secret_access_key = {secret}\n"))
+    let Credentials { access, secret, .. } = Credentials::made()?;
+    Ok(format!("[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n"))
 }
 
 /// Opens the file of an object, to read it. It stays the same one if another takes its name.

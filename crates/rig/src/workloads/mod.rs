@@ -54,6 +54,8 @@ pub const ALL: &[&dyn Workload] = &[
     &net::IPERF3_UDP,
     &net::SOCKPERF_TCP,
     &net::TRANSFER,
+    &net::S3_PUT,
+    &net::S3_GET,
     &cpu::AES_256_CBC,
     &cpu::LEVEL_3,
     &cpu::LU,
@@ -84,6 +86,10 @@ pub trait Workload: Sync {
     /// What it needs that a run fetches where its user says from where.
     fn fetched(&self) -> Option<&'static Requirement> {
         None
+    }
+    /// Programs of roles that serve, on hosts alone: no guest of vmio's own has them.
+    fn host_programs(&self) -> &'static [&'static str] {
+        &[]
     }
     /// What is a disk's own; `None` where it works on none.
     fn disk(&self) -> Option<&dyn DiskWorkload> {

@@ -126,8 +126,9 @@ fn abilities() -> Vec<Ability> {
         add("setting", s.name(), s.about(), listed(s.requirements()), false);
     }
     for w in workloads::ALL {
-        // One that brings a runtime of its own is optional.
-        add("workload", &w.traits().name, w.about(), w.requirements().collect(), w.files().is_empty());
+        // One that brings a runtime or a server of its own is optional.
+        let needed = w.files().is_empty() && w.host_programs().is_empty();
+        add("workload", &w.traits().name, w.about(), w.requirements().collect(), needed);
     }
     // Families of networks and processors are optional.
     let families = [

@@ -2,12 +2,14 @@
 
 pub mod family;
 pub(super) mod iperf3;
+mod s3;
 mod sockperf;
 mod transfer;
 mod udp;
 
 pub use family::Udp;
 pub use iperf3::{TCP as IPERF3_TCP, TCP_REVERSE as IPERF3_TCP_REVERSE, UDP as IPERF3_UDP};
+pub use s3::{GET as S3_GET, PUT as S3_PUT};
 pub use sockperf::TCP as SOCKPERF_TCP;
 pub use transfer::TRANSFER;
 pub use udp::{RECEIVER, SENDER};
