@@ -67,7 +67,7 @@ pub struct Repository(String);
 
 /// A text names no repository. It is not repeated: it may hold a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this is no address of a Maven repository: give https://HOST[:PORT]/PATH, without a password")]
+#[error("not the address of a Maven repository: give https://HOST[:PORT]/PATH, without a password")]
 pub struct NoRepository;
 
 impl FromStr for Repository {

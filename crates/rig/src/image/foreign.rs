@@ -194,7 +194,8 @@ mod tests {
         fs::create_dir_all(dir.path().join("lib/aarch64-linux-gnu")).unwrap();
         fs::create_dir_all(dir.path().join("bin")).unwrap();
         let said = picked(dir.path(), Arch::Aarch64).unwrap_err().to_string();
-        assert!(said.contains("coreutils for aarch64") && said.contains("no program dd"), "{said}");
+        let (program, package) = PROGRAMS[0];
+        assert!(said.contains(&format!("{package} for aarch64: it holds no program {program}")), "{said}");
     }
 
     /// The running program is one of this host: no guest of another processor can run it.
@@ -203,8 +204,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("lib")).unwrap();
         fs::create_dir_all(dir.path().join("bin")).unwrap();
-        fs::copy(std::env::current_exe().unwrap(), dir.path().join("bin/dd")).unwrap();
+        let program = Path::new("bin").join(PROGRAMS[0].0);
+        fs::copy(std::env::current_exe().unwrap(), dir.path().join(&program)).unwrap();
         let said = picked(dir.path(), Arch::Aarch64).unwrap_err().to_string();
-        assert!(said.contains("bin/dd is for x86_64") && said.contains("packages-arm64"), "{said}");
+        let is = format!("{} is for x86_64", program.display());
+        assert!(said.contains(&is) && said.contains("packages-arm64"), "{said}");
     }
 }
