@@ -1,6 +1,12 @@
 //! bcache in a guest, over its slow disk and with its fast one as the cache: set up before a cell by the guest's agent,
 //! empty, and taken off after it (kernel documents admin-guide/bcache.rst and ABI/testing/sysfs-block-bcache). No
 //! program is needed in the guest: the superblocks are written from here, the rest is its sysfs.
+//!
+//! Of what it reads it does not keep all: what misses is written to buckets that are free at that moment, and what is
+//! left when there is none is not kept, nor waited for (drivers/md/bcache/request.c, `bch_data_insert_start`; alloc.c,
+//! `bch_bucket_alloc`). Only one bucket of 512 to 1,024 is kept free. A thread frees others, which it has to write down
+//! first (alloc.c, `bch_allocator_thread`), and it waits while garbage is collected. So what is to be in the cache is
+//! read in small reads ([`kept_read_bytes`]), as often as it takes (`warming.rs`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use vmio_model::study::MIB;
 use vmio_node::{Node, Reader};
 
+use self::superblock::BUCKET_BYTES;
 use super::in_guest::{POLL, disk_bytes, kernel_name, poll};
 
 mod superblock;
@@ -20,6 +28,13 @@ const SETS: &str = "/sys/fs/bcache";
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long devices of an earlier cell may be in use after it.
 const LET_GO: Duration = Duration::from_secs(10);
+
+/// Bytes of a read through a new cache of so many bytes that mostly finds free buckets for all that it reads: a quarter
+/// of those that are kept free (drivers/md/bcache/super.c, `cache_alloc`), a bucket at least, and 1 MiB at most.
+pub fn kept_read_bytes(cache_bytes: u64) -> u64 {
+    let free = superblock::buckets(cache_bytes).next_power_of_two() >> 10;
+    (free / 4 * BUCKET_BYTES).clamp(BUCKET_BYTES, MIB)
+}
 
 /// What was set up in a guest.
 pub struct Bcache {
@@ -139,6 +154,12 @@ mod tests {
         for setting in ["/sys/block/vdb/bcache/sequential_cutoff", &format!("{set}/congested_read_threshold_us")] {
             assert_eq!(written(setting), b"0", "{setting}");
         }
+    }
+
+    #[test]
+    fn a_read_that_is_to_be_kept_takes_a_quarter_of_the_free_buckets() {
+        let sizes = [40 * MIB, 256 * MIB, 576 * MIB, 1536 * MIB, 1 << 40].map(kept_read_bytes);
+        assert_eq!(sizes.map(|bytes| bytes >> 10), [64, 64, 256, 512, 1024]);
     }
 
     #[test]

@@ -132,7 +132,8 @@ impl Stager<'_, '_> {
                         let (node, name) = (running.guest.node(), actor.side.to_string());
                         points.push(ProbePoint { node, name, subject });
                     }
-                    inside = Some(Wanted::Cache { driver, fast: running.guest.disk_path(cache)?, held_bytes });
+                    let (slow, fast) = (path.clone(), running.guest.disk_path(cache)?);
+                    inside = Some(Wanted::Cache { driver, slow, fast, held_bytes });
                     let drive = running.guest.disks().and_then(|disks| disks.drive(cache));
                     points.extend(drive.map(|drive| ProbePoint {
                         name: actor.side.to_string(),

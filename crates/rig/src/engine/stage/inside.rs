@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use vmio_model::study::MIB;
 use vmio_node::Node;
 
-use super::bcache::Bcache;
+use super::bcache::{self, Bcache};
 use super::dm_cache::DmCache;
+use super::warming::Passes;
 use super::{PreparedActor, Stager, in_guest};
 use crate::disks::targets::CacheDriver;
 use crate::workloads::At;
@@ -29,11 +31,26 @@ pub enum Wanted {
     Cache {
         /// Which.
         driver: CacheDriver,
+        /// The disk that it is over.
+        slow: PathBuf,
         /// The disk that it keeps blocks on.
         fast: PathBuf,
         /// Bytes of the slow disk, from its start, that it is to hold; `None` where it begins empty.
         held_bytes: Option<u64>,
     },
+}
+
+impl Wanted {
+    /// How a disk is read in the guest for so many bytes of it to be in its cache; `None` where it is to have none.
+    pub fn passes(&self, guest: &dyn Node, bytes: u64) -> anyhow::Result<Option<Passes>> {
+        let Self::Cache { driver, slow, fast, .. } = self else { return Ok(None) };
+        let read_bytes = match driver {
+            CacheDriver::Bcache => bcache::kept_read_bytes(in_guest::disk_bytes(guest, fast)?),
+            // It was filled when it was set up, and a pass shows it.
+            CacheDriver::DmCache => MIB,
+        };
+        Ok(Some(Passes { slow: in_guest::kernel_name(slow)?, bytes, read_bytes }))
+    }
 }
 
 /// What was set up in a guest.
@@ -117,12 +134,12 @@ impl Stager<'_, '_> {
                         Wanted::File(file) => LoopDevice::set_up(node, path, file, &mut all)
                             .context("a loop device over a file in the guest could not be set up")?,
                         // What it is to hold is read through it once it is there.
-                        Wanted::Cache { driver: CacheDriver::Bcache, fast, .. } => {
-                            Bcache::set_up(node, (path, fast), &mut all)
+                        Wanted::Cache { driver: CacheDriver::Bcache, slow, fast, .. } => {
+                            Bcache::set_up(node, (slow, fast), &mut all)
                                 .context("bcache could not be set up in the guest")?
                         }
-                        Wanted::Cache { driver: CacheDriver::DmCache, fast, held_bytes } => {
-                            DmCache::set_up(node, (path, fast), *held_bytes, &mut all)
+                        Wanted::Cache { driver: CacheDriver::DmCache, slow, fast, held_bytes } => {
+                            DmCache::set_up(node, (slow, fast), *held_bytes, &mut all)
                                 .context("dm-cache could not be set up in the guest")?
                         }
                     };
@@ -142,5 +159,28 @@ impl Stager<'_, '_> {
         }
         let each = move || all.iter().rev().map(Inside::take_off).fold(Ok(()), Result::and);
         self.bed.on_storage(each)?.context("what a guest had over a disk for the cell could not be taken off")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use vmio_node::fake::Fake;
+
+    use super::*;
+
+    #[test]
+    fn a_cache_is_read_through_by_reads_that_it_keeps() {
+        // 12,288 buckets, of which 16 are kept free.
+        let guest = Fake::new("guest0").file("/sys/block/vdc/size", (768 * MIB / 512).to_string());
+        let passes = |driver: CacheDriver| {
+            let (slow, fast) = ("/dev/vdb".into(), "/dev/vdc".into());
+            let wanted = Wanted::Cache { driver, slow, fast, held_bytes: Some(512 * MIB) };
+            wanted.passes(&guest, 512 * MIB).unwrap()
+        };
+        let expected = |read_bytes: u64| Some(Passes { slow: "vdb".into(), bytes: 512 * MIB, read_bytes });
+        assert_eq!(passes(CacheDriver::Bcache), expected(MIB / 4));
+        assert_eq!(passes(CacheDriver::DmCache), expected(MIB));
+        assert_eq!(Wanted::File("file").passes(&guest, MIB).unwrap(), None);
     }
 }
