@@ -91,6 +91,8 @@ impl Runner<'_> {
         let Warmed { holds, missed, done: warmed } = warmed;
         let renewed = if set.is_ok() { renew_clients(&actors) } else { Ok(()) };
         let worked = set.and(renewed).and(warmed).and_then(|()| self.watch_actors(&actors));
+        let not_warm = worked.as_ref().map(|worked| worked.not_warm(&actors)).unwrap_or_default();
+        let (inside, counted) = if not_warm.is_empty() { (inside, Vec::new()) } else { self.stager().counted(inside) };
         let let_go = self.stager().let_go(holds);
         let taken_back = self.stager().take_back(put);
         let taken_back = taken_back.and(let_go).and(self.stager().come_out(inside));
@@ -139,9 +141,8 @@ impl Runner<'_> {
             prepared.workload.disk().is_some_and(|disk| disk.is_saturated(result))
         };
         marks.extend(actors.iter().zip(&done).any(lags).then_some(Mark::Saturated));
-        let not_warm = not_warm(&actors, &done, &seen.seen);
         if !not_warm.is_empty() {
-            not_warm.iter().chain(&missed).for_each(|line| (self.bed.progress)(line));
+            not_warm.iter().chain(&missed).chain(&counted).for_each(|line| (self.bed.progress)(line));
             marks.push(Mark::NotWarm);
         }
         let mut done = done.into_iter();
@@ -214,6 +215,16 @@ struct Worked {
     seen: vmio_node::Result<Observed>,
     /// The link that did not stay up.
     lost: Option<String>,
+}
+
+impl Worked {
+    /// What shows that other places served actors than were to serve them, in words.
+    fn not_warm(&self, actors: &[PreparedActor]) -> Vec<String> {
+        match (&self.results, &self.seen) {
+            (Ok(done), Ok(seen)) => not_warm(actors, done, &seen.seen),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Runs the actors, each from its start on, and waits for all of them: one that fails ends none of the others. What

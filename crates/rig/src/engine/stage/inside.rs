@@ -71,6 +71,15 @@ impl Inside {
             Self::DmCache(cache) => cache.take_off(),
         }
     }
+
+    /// What a cache counts itself, in words; `None` of what is no cache.
+    fn counted(&self) -> Option<String> {
+        match self {
+            Self::Loop(_) => None,
+            Self::Bcache(bcache) => Some(bcache.counted()),
+            Self::DmCache(cache) => Some(cache.counted()),
+        }
+    }
 }
 
 impl From<Bcache> for Inside {
@@ -149,6 +158,19 @@ impl Stager<'_, '_> {
             });
             (actors, all, done)
         })
+    }
+
+    /// What caches that were set up count themselves, in words.
+    pub fn counted(&mut self, all: Vec<Inside>) -> (Vec<Inside>, Vec<String>) {
+        if all.is_empty() || self.bed.storage_failed() {
+            return (all, Vec::new());
+        }
+        let ask = move || {
+            let said: Vec<String> = all.iter().filter_map(Inside::counted).collect();
+            (all, said)
+        };
+        // Where the storage fails now, nothing is taken off either.
+        self.bed.on_storage(ask).unwrap_or_default()
     }
 
     /// Takes off what was set up.
