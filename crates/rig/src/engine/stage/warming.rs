@@ -224,6 +224,22 @@ mod tests {
     }
 
     #[test]
+    fn what_passes_missed_is_told_and_a_step_that_fails_is_the_last() {
+        let step = |guest: Fake, passes: Option<Passes>| {
+            let (of, node) = ("guest-bcache/qemu".to_owned(), Arc::new(guest));
+            Step { of, node, hold: None, read: Exec::new("dd"), passes, forget: None }
+        };
+        let held = Fake::new("guest0").file("/sys/block/vdb/stat", stat(7)).program("dd", says(""));
+        // There is no dd.
+        let bare = Fake::new("guest1").file("/sys/block/vdb/stat", stat(7));
+        let never = Fake::new("guest2").program("dd", says(""));
+        let warmed = Warmed::by(&[step(held, Some(passes())), step(bare, Some(passes())), step(never, None)]);
+        let told = "guest-bcache/qemu: each pass through its cache read 100 MiB, of which the slow disk served 0.0 MiB";
+        assert_eq!(warmed.missed, [told]);
+        assert_eq!(warmed.done.unwrap_err().to_string(), "what was to be in a cache could not be read");
+    }
+
+    #[test]
     fn without_the_counters_of_the_slow_disk_nothing_is_taken_for_warm() {
         let said = |guest: &Fake, then: Option<&str>| {
             let read = || {
