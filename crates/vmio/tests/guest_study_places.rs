@@ -4,6 +4,7 @@
 use crate::help::state_dir::{StateDir, fixture};
 use vmio_model::figure::scalar;
 use vmio_model::result::{Mark, READ, RunState, Sample, Watched};
+use vmio_model::run::Run;
 use vmio_testbed::skip;
 
 #[test]
@@ -44,6 +45,14 @@ fn read_of(sample: &Sample, disk: &str) -> f64 {
     drive.and_then(|drive| scalar(&drive.figures, READ)).unwrap_or_else(|| panic!("{disk}: {:?}", sample.seen))
 }
 
+/// Prints what vmio said where a sample was not proved: why, what of each pass the slow disk served before it, and what
+/// the guest's kernel counts of its cache.
+fn tell_unproved(run: &Run, said: &str) {
+    if run.samples.iter().any(|sample| sample.marks.contains(&Mark::NotWarm)) {
+        println!("{said}");
+    }
+}
+
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn long_caches_in_a_guest_serve_what_they_hold_and_nothing_else() {
@@ -54,19 +63,28 @@ fn long_caches_in_a_guest_serve_what_they_hold_and_nothing_else() {
     let study = fixture("guest-caches.toml");
     let on = "modelled:400MB/s,overhead=100us,seek=0ms";
     let args = ["study", "run", study.to_str().unwrap(), "--yes", "--no-gentle", "--on", on];
-    state.vmio(&args).came_to_its_end();
+    let ended = state.vmio(&args).came_to_its_end();
     let run = state.last().unwrap();
+    tell_unproved(&run, &ended.err);
     assert_eq!((&run.state, run.skipped.as_slice()), (&RunState::Done, [].as_slice()));
     for place in
         ["guest-bcache+filled", "guest-bcache+warm-flash", "guest-dm-cache+filled", "guest-dm-cache+warm-flash"]
     {
         assert!(run.samples.iter().any(|sample| sample.cell.key().starts_with(place)), "no sample on {place}");
     }
-    for sample in &run.samples {
+    let counted = |sample: &Sample| {
         let (key, read) = (sample.cell.key(), sample.result.disk_work().read_bytes as f64);
         let target = if key.starts_with("guest-bcache") { "guest-bcache" } else { "guest-dm-cache" };
         let [slow, fast] = [target.to_owned(), format!("{target}, cache")].map(|disk| read_of(sample, &disk));
+        (key, target, [read, slow, fast])
+    };
+    // All are printed before the first that is not as it should be.
+    for sample in &run.samples {
+        let (key, _, [read, slow, fast]) = counted(sample);
         println!("{key}: {read} read, {slow} of the slow disk, {fast} of the cache's: {:?}", sample.marks);
+    }
+    for sample in &run.samples {
+        let (key, target, [read, slow, fast]) = counted(sample);
         assert!(!sample.marks.contains(&Mark::NotWarm), "{key}: {:?}", sample.seen);
         let own = sample.seen.iter().find(|seen| seen.watched == Watched::Other("dm-cache".to_owned()));
         assert_eq!(own.is_some(), target == "guest-dm-cache", "{key}: {:?}", sample.seen);
@@ -93,16 +111,25 @@ fn long_counters_tell_hits_of_a_flash_cache_from_misses() {
         return skip("no nbdkit");
     }
     let on = "modelled:100MB/s,overhead=150us,seek=4ms";
-    state.vmio(&["study", "run", "lu2016-flash-quick", "--yes", "--no-gentle", "--on", on]).came_to_its_end();
+    let args = ["study", "run", "lu2016-flash-quick", "--yes", "--no-gentle", "--on", on];
+    let ended = state.vmio(&args).came_to_its_end();
     let run = state.last().unwrap();
+    tell_unproved(&run, &ended.err);
     assert_eq!((&run.state, run.skipped.as_slice()), (&RunState::Done, [].as_slice()));
     assert!(run.environment.modelled.is_some());
     let caches = ["flash-cache", "guest-bcache", "guest-dm-cache"];
     let cached = |key: &str| caches.iter().any(|cache| key.starts_with(*cache));
-    for sample in run.samples.iter().filter(|sample| cached(&sample.cell.key())) {
-        let (key, read) = (sample.cell.key(), sample.result.disk_work().read_bytes as f64);
+    let samples: Vec<&Sample> = run.samples.iter().filter(|sample| cached(&sample.cell.key())).collect();
+    let counted = |sample: &Sample| {
         let slow = sample.device().unwrap().read_bytes as f64;
+        (sample.cell.key(), sample.result.disk_work().read_bytes as f64, slow)
+    };
+    for sample in &samples {
+        let (key, read, slow) = counted(sample);
         println!("{key}: {slow} of {read} read of the slow disk: {:?}", sample.marks);
+    }
+    for sample in &samples {
+        let (key, read, slow) = counted(sample);
         assert!(!sample.marks.contains(&Mark::NotWarm), "{key}: {:?}", sample.seen);
         if key.contains("+warm-flash/") {
             assert!(slow <= 0.05 * read.min(512e6), "{key}");

@@ -172,6 +172,7 @@ fn one_guest_of_another_host_has_a_volume_by_its_key() {
     let other = key(scratch.path(), "web3", "5a");
     let pool = here.path().join("volumes");
     volume(&here, &["create", "data", "4MiB"]).with(0);
+    tool("ip", &["link", "set", "lo", "up"]);
     let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let (_one, mut one) = guest(scratch.path(), "volnet1");
     let (_two, _) = guest(scratch.path(), "volnet2");

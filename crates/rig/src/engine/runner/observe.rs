@@ -15,6 +15,7 @@ use crate::disks::targets::own_client;
 use crate::engine::measure::Impossible;
 use crate::engine::stage::settings::{self, Chosen};
 use crate::engine::stage::warm::not_warm;
+use crate::engine::stage::warming::Warmed;
 use crate::engine::stage::{PreparedActor, RunLimits};
 use crate::probes::{self, Observed, ProbePoint, Watch, foreign, power};
 use crate::workloads::{self, Gentle, Serving};
@@ -86,9 +87,12 @@ impl Runner<'_> {
         }
         let (mut put, set) = self.stager().put_settings(chosen, &actors)?;
         let (effective, differs) = (std::mem::take(&mut put.effective), std::mem::take(&mut put.marks));
-        let (holds, warmed) = if set.is_ok() { self.stager().warm(&actors) } else { (Vec::new(), Ok(())) };
+        let warmed = if set.is_ok() { self.stager().warm(&actors) } else { Warmed::nothing(Ok(())) };
+        let Warmed { holds, missed, done: warmed } = warmed;
         let renewed = if set.is_ok() { renew_clients(&actors) } else { Ok(()) };
         let worked = set.and(renewed).and(warmed).and_then(|()| self.watch_actors(&actors));
+        let not_warm = worked.as_ref().map(|worked| worked.not_warm(&actors)).unwrap_or_default();
+        let (inside, counted) = if not_warm.is_empty() { (inside, Vec::new()) } else { self.stager().counted(inside) };
         let let_go = self.stager().let_go(holds);
         let taken_back = self.stager().take_back(put);
         let taken_back = taken_back.and(let_go).and(self.stager().come_out(inside));
@@ -137,9 +141,10 @@ impl Runner<'_> {
             prepared.workload.disk().is_some_and(|disk| disk.is_saturated(result))
         };
         marks.extend(actors.iter().zip(&done).any(lags).then_some(Mark::Saturated));
-        let not_warm = not_warm(&actors, &done, &seen.seen);
-        not_warm.iter().for_each(|why| (self.bed.progress)(why));
-        marks.extend((!not_warm.is_empty()).then_some(Mark::NotWarm));
+        if !not_warm.is_empty() {
+            not_warm.iter().chain(&missed).chain(&counted).for_each(|line| (self.bed.progress)(line));
+            marks.push(Mark::NotWarm);
+        }
         let mut done = done.into_iter();
         let result = done.next().unwrap_or_default();
         let (cell, co_runners) = (cell.clone(), done.collect());
@@ -210,6 +215,16 @@ struct Worked {
     seen: vmio_node::Result<Observed>,
     /// The link that did not stay up.
     lost: Option<String>,
+}
+
+impl Worked {
+    /// What shows that other places served actors than were to serve them, in words.
+    fn not_warm(&self, actors: &[PreparedActor]) -> Vec<String> {
+        match (&self.results, &self.seen) {
+            (Ok(done), Ok(seen)) => not_warm(actors, done, &seen.seen),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Runs the actors, each from its start on, and waits for all of them: one that fails ends none of the others. What

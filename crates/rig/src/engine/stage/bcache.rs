@@ -1,6 +1,12 @@
 //! bcache in a guest, over its slow disk and with its fast one as the cache: set up before a cell by the guest's agent,
 //! empty, and taken off after it (kernel documents admin-guide/bcache.rst and ABI/testing/sysfs-block-bcache). No
 //! program is needed in the guest: the superblocks are written from here, the rest is its sysfs.
+//!
+//! Of what it reads it does not keep all: what misses is written to buckets that are free at that moment, and what is
+//! left when there is none is not kept, nor waited for (drivers/md/bcache/request.c, `bch_data_insert_start`; alloc.c,
+//! `bch_bucket_alloc`). Only one bucket of 512 to 1,024 is kept free. A thread frees others, which it has to write down
+//! first (alloc.c, `bch_allocator_thread`), and it waits while garbage is collected. So what is to be in the cache is
+//! read in small reads ([`kept_read_bytes`]), as often as it takes (`warming.rs`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use vmio_model::study::MIB;
 use vmio_node::{Node, Reader};
 
+use self::superblock::BUCKET_BYTES;
 use super::in_guest::{POLL, disk_bytes, kernel_name, poll};
 
 mod superblock;
@@ -20,12 +28,25 @@ const SETS: &str = "/sys/fs/bcache";
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long devices of an earlier cell may be in use after it.
 const LET_GO: Duration = Duration::from_secs(10);
+/// What it counts of a disk (admin-guide/bcache.rst, `stats_total`).
+const STATS: [&str; 6] =
+    ["cache_hits", "cache_misses", "cache_bypass_hits", "cache_bypass_misses", "cache_miss_collisions", "bypassed"];
+/// The first lines of its `priority_stats`: which part of the buckets is unused, clean, dirty, and metadata.
+const PARTS: usize = 4;
+
+/// Bytes of a read through a new cache of so many bytes that mostly finds free buckets for all that it reads: a quarter
+/// of those that are kept free (drivers/md/bcache/super.c, `cache_alloc`), a bucket at least, and 1 MiB at most.
+pub fn kept_read_bytes(cache_bytes: u64) -> u64 {
+    let free = superblock::buckets(cache_bytes).next_power_of_two() >> 10;
+    (free / 4 * BUCKET_BYTES).clamp(BUCKET_BYTES, MIB)
+}
 
 /// What was set up in a guest.
 pub struct Bcache {
     node: Arc<dyn Node>,
-    /// Directories of the slow disk's part and of the set.
+    /// Directories of the slow disk's part, of the cache's, and of the set.
     backing: PathBuf,
+    cache: PathBuf,
     set: PathBuf,
 }
 
@@ -42,9 +63,9 @@ impl Bcache {
         node.write(fast, &superblock::cache_device(cache, set, bytes), None)?;
         node.write(slow, &superblock::backing_device(backing, set), None)?;
 
-        let backing = Path::new("/sys/block").join(kernel_name(slow)?).join("bcache");
+        let (backing, cache) = (part(slow)?, part(fast)?);
         let set = Path::new(SETS).join(set_text);
-        all.push(Self { node: Arc::clone(&node), backing: backing.clone(), set: set.clone() }.into());
+        all.push(Self { node: Arc::clone(&node), backing: backing.clone(), cache, set: set.clone() }.into());
         for device in [fast, slow] {
             register(&*node, device)?;
         }
@@ -64,6 +85,22 @@ impl Bcache {
         Ok(device)
     }
 
+    /// What it counts itself, in words. Its hits and misses are as of up to 14 s ago (drivers/md/bcache/stats.c,
+    /// `accounting_delay`), the rest is as of now.
+    pub fn counted(&self) -> String {
+        let reader = self.node.reader();
+        let value = |dir: &Path, file: &str| {
+            let text = reader.read_text(&dir.join(file)).unwrap_or_else(|_| "-".to_owned());
+            text.trim().to_owned()
+        };
+        let stats = STATS.map(|name| format!("{name} {}", value(&self.backing.join("stats_total"), name))).join(", ");
+        let written = value(&self.cache, "written");
+        let races = value(&self.set.join("internal"), "cache_read_races");
+        let priorities = value(&self.cache, "priority_stats");
+        let parts = priorities.lines().take(PARTS).flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
+        format!("bcache counts {stats} (up to 14 s ago), now written {written}, cache_read_races {races}, {parts}")
+    }
+
     /// Takes it off.
     pub fn take_off(&self) -> anyhow::Result<()> {
         // The device first, then the set that it was attached to.
@@ -80,6 +117,11 @@ impl Bcache {
         self.node.write(&dir.join("stop"), b"1", None)?;
         poll("the guest's bcache does not end", LIMIT, || Ok(reader.stat(dir)?.is_none().then_some(())))
     }
+}
+
+/// The directory of a disk's part.
+fn part(disk: &Path) -> anyhow::Result<PathBuf> {
+    Ok(Path::new("/sys/block").join(kernel_name(disk)?).join("bcache"))
 }
 
 /// Hands a device to bcache. It is refused while an earlier cell's is still being let go.
@@ -139,6 +181,31 @@ mod tests {
         for setting in ["/sys/block/vdb/bcache/sequential_cutoff", &format!("{set}/congested_read_threshold_us")] {
             assert_eq!(written(setting), b"0", "{setting}");
         }
+    }
+
+    #[test]
+    fn what_it_counts_is_told_as_far_as_it_tells() {
+        let guest = guest("clean");
+        let (_, all) = set_up(&guest);
+        let unknown = all[0].counted();
+        assert!(unknown.starts_with("bcache counts cache_hits -, cache_misses -, "), "{unknown}");
+        for (name, value) in STATS.iter().zip(["812", "96", "0", "0", "3", "0"]) {
+            guest.set(format!("/sys/block/vdb/bcache/stats_total/{name}"), format!("{value}\n"));
+        }
+        guest.set("/sys/block/vdc/bcache/written", "84.2M\n");
+        guest.set(all[0].set.join("internal/cache_read_races"), "1\n");
+        let priorities = "Unused:\t\t30%\nClean:\t\t66%\nDirty:\t\t0%\nMetadata:\t3%\nAverage:\t7\n";
+        guest.set("/sys/block/vdc/bcache/priority_stats", priorities);
+        let told = "bcache counts cache_hits 812, cache_misses 96, cache_bypass_hits 0, cache_bypass_misses 0, \
+                    cache_miss_collisions 3, bypassed 0 (up to 14 s ago), now written 84.2M, cache_read_races 1, \
+                    Unused: 30% Clean: 66% Dirty: 0% Metadata: 3%";
+        assert_eq!(all[0].counted(), told);
+    }
+
+    #[test]
+    fn a_read_that_is_to_be_kept_takes_a_quarter_of_the_free_buckets() {
+        let sizes = [40 * MIB, 256 * MIB, 576 * MIB, 1536 * MIB, 1 << 40].map(kept_read_bytes);
+        assert_eq!(sizes.map(|bytes| bytes >> 10), [64, 64, 256, 512, 1024]);
     }
 
     #[test]

@@ -101,6 +101,7 @@ impl Stager<'_, '_> {
                     points.push(here(ProbeSubject::DmCache(dm_cache::device_name(&path)?)));
                     inside = Some(Wanted::Cache {
                         driver: CacheDriver::DmCache,
+                        slow: path.clone(),
                         fast: fast.to_owned(),
                         held_bytes: warm.as_ref().map(|warm| warm.bytes),
                         owner: Some(Mapped::of(self.bed.journal.cookie())),
@@ -154,8 +155,8 @@ impl Stager<'_, '_> {
                         let (node, name) = (running.guest.node(), actor.side.to_string());
                         points.push(ProbePoint { node, name, subject });
                     }
-                    let fast = running.guest.disk_path(cache)?;
-                    inside = Some(Wanted::Cache { driver, fast, held_bytes, owner: None });
+                    let (slow, fast) = (path.clone(), running.guest.disk_path(cache)?);
+                    inside = Some(Wanted::Cache { driver, slow, fast, held_bytes, owner: None });
                     let drive = running.guest.disks().and_then(|disks| disks.drive(cache));
                     points.extend(drive.map(|drive| ProbePoint {
                         name: actor.side.to_string(),

@@ -102,6 +102,16 @@ impl DmCache {
         })
     }
 
+    /// What the guest's kernel counts of it, in its own words.
+    pub fn counted(&self) -> String {
+        // The cache is over all others.
+        let said = self.made.last().map(|name| self.dmsetup(&["status", name.as_str()])).transpose();
+        match said {
+            Ok(said) => format!("dmsetup status: {}", said.as_deref().unwrap_or("-")),
+            Err(e) => format!("{e:#}"),
+        }
+    }
+
     /// Takes it off, the last device first.
     pub fn take_off(&self) -> anyhow::Result<()> {
         self.made.iter().rev().map(|name| self.remove(name)).fold(Ok(()), Result::and)
@@ -238,6 +248,7 @@ mod tests {
         assert_eq!(guest.read(Path::new("/dev/vdc")).unwrap(), [0; 4096]);
         let whole = over("/dev/vdb", "writethrough smq 0");
         assert_eq!(told(&guest), [PARTS[0], PARTS[1], whole.as_str()]);
+        assert_eq!(all[0].counted(), format!("dmsetup status: {}", status(0, 0).trim()));
         all[0].take_off().unwrap();
         let off = ["", "-blocks", "-metadata"].map(|part| format!("dmsetup remove vmio-vdb{part}"));
         assert_eq!(told(&guest)[3..], off);

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use vmio_model::study::MIB;
 use vmio_node::Node;
 use vmio_node::mapped::Mapped;
 
-use super::bcache::Bcache;
+use super::bcache::{self, Bcache};
 use super::dm_cache::DmCache;
+use super::warming::Passes;
 use super::{PreparedActor, Stager, in_guest};
 use crate::disks::targets::CacheDriver;
 use crate::workloads::At;
@@ -30,6 +32,8 @@ pub enum Wanted {
     Cache {
         /// Which.
         driver: CacheDriver,
+        /// The disk that it is over.
+        slow: PathBuf,
         /// The disk that it keeps blocks on.
         fast: PathBuf,
         /// Bytes of the slow disk, from its start, that it is to hold; `None` where it begins empty.
@@ -37,6 +41,19 @@ pub enum Wanted {
         /// Whose devices they are in a journal; `None` in a guest, with which they end.
         owner: Option<Mapped>,
     },
+}
+
+impl Wanted {
+    /// How a disk is read in the guest for so many bytes of it to be in its cache; `None` where it is to have none.
+    pub fn passes(&self, guest: &dyn Node, bytes: u64) -> anyhow::Result<Option<Passes>> {
+        let Self::Cache { driver, slow, fast, .. } = self else { return Ok(None) };
+        let read_bytes = match driver {
+            CacheDriver::Bcache => bcache::kept_read_bytes(in_guest::disk_bytes(guest, fast)?),
+            // It was filled when it was set up, and a pass shows it.
+            CacheDriver::DmCache => MIB,
+        };
+        Ok(Some(Passes { slow: in_guest::kernel_name(slow)?, bytes, read_bytes }))
+    }
 }
 
 /// What was set up over a disk.
@@ -55,6 +72,15 @@ impl Inside {
             Self::Loop(device) => device.take_off(),
             Self::Bcache(bcache) => bcache.take_off(),
             Self::DmCache(cache) => cache.take_off(),
+        }
+    }
+
+    /// What a cache counts itself, in words; `None` of what is no cache.
+    fn counted(&self) -> Option<String> {
+        match self {
+            Self::Loop(_) => None,
+            Self::Bcache(bcache) => Some(bcache.counted()),
+            Self::DmCache(cache) => Some(cache.counted()),
         }
     }
 }
@@ -120,12 +146,12 @@ impl Stager<'_, '_> {
                         Wanted::File(file) => LoopDevice::set_up(node, path, file, &mut all)
                             .context("a loop device over a file in the guest could not be set up")?,
                         // What it is to hold is read through it once it is there.
-                        Wanted::Cache { driver: CacheDriver::Bcache, fast, .. } => {
-                            Bcache::set_up(node, (path, fast), &mut all)
+                        Wanted::Cache { driver: CacheDriver::Bcache, slow, fast, .. } => {
+                            Bcache::set_up(node, (slow, fast), &mut all)
                                 .context("bcache could not be set up in the guest")?
                         }
-                        Wanted::Cache { driver: CacheDriver::DmCache, fast, held_bytes, owner } => {
-                            DmCache::set_up((node, owner.clone()), (path, fast), *held_bytes, &mut all)
+                        Wanted::Cache { driver: CacheDriver::DmCache, slow, fast, held_bytes, owner } => {
+                            DmCache::set_up((node, owner.clone()), (slow, fast), *held_bytes, &mut all)
                                 .context("dm-cache could not be set up")?
                         }
                     };
@@ -137,6 +163,19 @@ impl Stager<'_, '_> {
         })
     }
 
+    /// What caches that were set up count themselves, in words.
+    pub fn counted(&mut self, all: Vec<Inside>) -> (Vec<Inside>, Vec<String>) {
+        if all.is_empty() || self.bed.storage_failed() {
+            return (all, Vec::new());
+        }
+        let ask = move || {
+            let said: Vec<String> = all.iter().filter_map(Inside::counted).collect();
+            (all, said)
+        };
+        // Where the storage fails now, nothing is taken off either.
+        self.bed.on_storage(ask).unwrap_or_default()
+    }
+
     /// Takes off what was set up.
     pub fn come_out(&mut self, all: Vec<Inside>) -> anyhow::Result<()> {
         // Where the storage is sick guests may hang, and they are ended.
@@ -145,5 +184,28 @@ impl Stager<'_, '_> {
         }
         let each = move || all.iter().rev().map(Inside::take_off).fold(Ok(()), Result::and);
         self.bed.on_storage(each)?.context("what was over a disk for the cell could not be taken off")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use vmio_node::fake::Fake;
+
+    use super::*;
+
+    #[test]
+    fn a_cache_is_read_through_by_reads_that_it_keeps() {
+        // 12,288 buckets, of which 16 are kept free.
+        let guest = Fake::new("guest0").file("/sys/block/vdc/size", (768 * MIB / 512).to_string());
+        let passes = |driver: CacheDriver| {
+            let (slow, fast) = ("/dev/vdb".into(), "/dev/vdc".into());
+            let wanted = Wanted::Cache { driver, slow, fast, held_bytes: Some(512 * MIB), owner: None };
+            wanted.passes(&guest, 512 * MIB).unwrap()
+        };
+        let expected = |read_bytes: u64| Some(Passes { slow: "vdb".into(), bytes: 512 * MIB, read_bytes });
+        assert_eq!(passes(CacheDriver::Bcache), expected(MIB / 4));
+        assert_eq!(passes(CacheDriver::DmCache), expected(MIB));
+        assert_eq!(Wanted::File("file").passes(&guest, MIB).unwrap(), None);
     }
 }

@@ -34,6 +34,7 @@ mod inside;
 mod path;
 pub mod settings;
 pub mod warm;
+pub mod warming;
 
 /// The guests that run.
 pub type Guests = BTreeMap<Side, Running>;

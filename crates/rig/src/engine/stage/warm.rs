@@ -1,9 +1,8 @@
-//! What caches are to hold before a cell: it is read once through them, page caches as far as there is memory for it.
-//! And what shows after the cell that they served it. What nothing shows counts as not shown.
+//! What caches are to hold before a cell: it is read through them (`warming.rs`), page caches as far as there is memory
+//! for it. And what shows after the cell that they served it. What nothing shows counts as not shown.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -12,18 +11,16 @@ use vmio_model::result::{
     CACHED_AFTER, CACHED_BEFORE, DeviceUse, DiskWork, ProbeResult, READ, Watched, WorkloadResult,
 };
 use vmio_model::study::MIB;
+use vmio_node::Exec;
 use vmio_node::linux::system;
-use vmio_node::{Exec, Node};
 
 use super::flash::{FlashShown, SMALL};
+use super::warming::{Hold, LIMIT, Passes, Step, Warmed, forget};
 use super::{PreparedActor, Stager, dm_cache as set_up};
 use crate::disks::targets::CacheAt;
 use crate::engine::measure::Impossible;
 use crate::limits::{Limits, OOM_SCORE_ADJ};
 use crate::probes::dm_cache;
-
-/// How long a program may take beside its reading.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// What of an actor's disk a cache is to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,51 +42,16 @@ pub enum CachePlace {
     Flash(PathBuf, CacheAt),
 }
 
-/// A disk of a guest that is held open there, by a loop device: of a device that nobody has open the kernel forgets all
-/// pages (`blkdev_put` of block/bdev.c).
-pub struct Hold {
-    node: Arc<dyn Node>,
-    device: String,
-}
-
-/// How something becomes warm.
-struct Step {
-    /// The machine whose page cache it is.
-    node: Arc<dyn Node>,
-    /// What is held open there meanwhile.
-    hold: Option<PathBuf>,
-    /// What reads it.
-    read: Exec,
-    /// Takes what was read out of a page cache that is not to serve it, on another machine.
-    forget: Option<(Arc<dyn Node>, Exec)>,
-}
-
-impl Step {
-    fn take(&self, holds: &mut Vec<Hold>) -> anyhow::Result<()> {
-        if let Some(path) = &self.hold {
-            let args = ["--find", "--show", "--read-only", &path.display().to_string()];
-            let device = run(&*self.node, &Exec::new("losetup").args(args).limit(LIMIT))?;
-            holds.push(Hold { node: Arc::clone(&self.node), device });
-        }
-        run(&*self.node, &self.read)?;
-        self.forget.as_ref().map_or(Ok(()), |(node, forget)| run(&**node, forget).map(drop))
-    }
-}
-
 impl Stager<'_, '_> {
-    /// Reads what actors are to find in caches once through these. What there is no memory for is not begun. What
-    /// was held open until it failed is to be let go all the same.
-    pub fn warm(&mut self, actors: &[PreparedActor]) -> (Vec<Hold>, anyhow::Result<()>) {
-        let steps = match self.steps(actors) {
-            Ok(steps) if !steps.is_empty() => steps,
-            none => return (Vec::new(), none.map(drop)),
-        };
-        let all = move || {
-            let mut holds = Vec::new();
-            let done = steps.iter().try_for_each(|step| step.take(&mut holds));
-            (holds, done.context("what was to be in a cache could not be read"))
-        };
-        self.bed.on_storage(all).unwrap_or_else(|sick| (Vec::new(), Err(sick)))
+    /// Reads what actors are to find in caches through these. What there is no memory for is not begun.
+    pub fn warm(&mut self, actors: &[PreparedActor]) -> Warmed {
+        match self.steps(actors) {
+            Ok(steps) if !steps.is_empty() => {
+                let all = move || Warmed::by(&steps);
+                self.bed.on_storage(all).unwrap_or_else(|sick| Warmed::nothing(Err(sick)))
+            }
+            none => Warmed::nothing(none.map(drop)),
+        }
     }
 
     /// Lets go of disks that were held open.
@@ -98,12 +60,8 @@ impl Stager<'_, '_> {
         if holds.is_empty() || self.bed.storage_failed() {
             return Ok(());
         }
-        let detach = |hold: &Hold| {
-            let command = Exec::new("losetup").args(["-d", &hold.device]).limit(LIMIT);
-            run(&*hold.node, &command).map(drop)
-        };
         self.bed
-            .on_storage(move || holds.iter().map(detach).fold(Ok(()), Result::and))?
+            .on_storage(move || holds.iter().map(Hold::let_go).fold(Ok(()), Result::and))?
             .context("a loop device that held a disk of a guest's could not be detached")
     }
 
@@ -154,8 +112,15 @@ impl Stager<'_, '_> {
             }
         };
         let mib = warm.bytes / MIB;
-        let mut args =
-            vec![format!("if={}", path.display()), "of=/dev/null".into(), "bs=1M".into(), format!("count={mib}")];
+        let passes = match (&warm.place, &prepared.inside) {
+            (CachePlace::Flash(..), Some(wanted)) => wanted.passes(&*node, warm.bytes)?,
+            _ => None,
+        };
+        let (bs, count) = match &passes {
+            Some(Passes { read_bytes, .. }) => (format!("bs={}K", read_bytes >> 10), warm.bytes / read_bytes),
+            None => ("bs=1M".to_owned(), mib),
+        };
+        let mut args = vec![format!("if={}", path.display()), "of=/dev/null".into(), bs, format!("count={count}")];
         // Past the guest's own page cache, and not left in the host's.
         let slow = match &warm.place {
             CachePlace::Flash(slow, _) => Some(slow),
@@ -169,20 +134,9 @@ impl Stager<'_, '_> {
         // On the host somebody has it open, and so has the guest a file in its own file system.
         let in_guest = !prepared.actor.side.shares_kernel() && prepared.inside.is_none();
         let held = warm.place == CachePlace::Own && in_guest;
-        Ok(Step { node, hold: held.then(|| path.to_owned()), read, forget })
+        let of = prepared.actor.key();
+        Ok(Step { of, node, hold: held.then(|| path.to_owned()), read, passes, forget })
     }
-}
-
-/// Takes a file's pages out of the page cache, and no others (dd(1), `nocache`).
-fn forget(path: &Path) -> Exec {
-    let from = format!("if={}", path.display());
-    Exec::new("dd").args([from.as_str(), "iflag=nocache", "count=0"]).limit(LIMIT)
-}
-
-fn run(node: &dyn Node, command: &Exec) -> anyhow::Result<String> {
-    let output = node.exec(command)?;
-    anyhow::ensure!(output.ok(), "{}: {} failed: {}", node.name(), command.shown(), output.err().trim());
-    Ok(output.out().trim().to_owned())
 }
 
 /// What shows that other places served actors than were to serve them, in words; empty where none did.
@@ -339,30 +293,7 @@ impl Shown {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::sync::Mutex;
-
-    use vmio_node::fake::{Fake, says};
-
     use super::*;
-
-    #[test]
-    fn a_disk_of_a_guest_is_held_open_before_it_is_read() {
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&log);
-        let guest = Fake::new("guest0").command(move |command| {
-            heard.lock().unwrap().push(command.shown());
-            Some(says("/dev/loop0\n"))
-        });
-        let read = Exec::new("dd").args(["if=/dev/vda"]);
-        let there = Fake::new("fake").command(|_| Some(says("")));
-        let forget = Some((Arc::new(there) as Arc<dyn Node>, forget(Path::new("/srv/slow"))));
-        let step = Step { node: Arc::new(guest), hold: Some("/dev/vda".into()), read, forget };
-        let mut holds = Vec::new();
-        step.take(&mut holds).unwrap();
-        assert_eq!(holds.iter().map(|hold| hold.device.as_str()).collect::<Vec<_>>(), ["/dev/loop0"]);
-        assert_eq!(*log.lock().unwrap(), ["losetup --find --show --read-only /dev/vda", "dd if=/dev/vda"]);
-    }
 
     #[test]
     fn what_is_read_below_or_missing_shows_that_it_was_not_warm() {

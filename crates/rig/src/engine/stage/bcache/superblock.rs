@@ -8,6 +8,8 @@ const AT_SECTOR: u64 = 8;
 const WRITTEN: usize = 2 * AT;
 /// Sectors of a bucket, 64 KiB: small, so that small disks have enough of them.
 const BUCKET_SECTORS: u16 = 128;
+/// The same in bytes.
+pub const BUCKET_BYTES: u64 = BUCKET_SECTORS as u64 * 512;
 /// Sectors of a block, 4 KiB: what is cached and read at least.
 const BLOCK_SECTORS: u16 = 8;
 /// `BCACHE_SB_VERSION_CDEV` and `BCACHE_SB_VERSION_BDEV`.
@@ -27,8 +29,12 @@ pub type Uuid = [u8; 16];
 pub fn cache_device(own: Uuid, set: Uuid, bytes: u64) -> Vec<u8> {
     // The superblock and 8 KiB before it take the first buckets (make-bcache.c).
     let first_bucket = 23 / BUCKET_SECTORS + 1;
-    let buckets = bytes / 512 / u64::from(BUCKET_SECTORS);
-    made(CACHE_DEVICE, (own, set), buckets, first_bucket)
+    made(CACHE_DEVICE, (own, set), buckets(bytes), first_bucket)
+}
+
+/// Buckets of a cache device of so many bytes.
+pub fn buckets(bytes: u64) -> u64 {
+    bytes / BUCKET_BYTES
 }
 
 /// The beginning of a backing device, whose data begin right behind it. It is attached to the set as soon as both are
