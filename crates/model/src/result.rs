@@ -17,8 +17,9 @@ mod work;
 
 pub use energy::{AtRest, CHASSIS_DOMAIN, DOMAIN, ENERGY, Metered, POWER, is_power, metered, of_machine};
 pub use seen::{
-    BUSY, CACHED_AFTER, CACHED_BEFORE, COMPONENT, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, LOST, OWN, PART,
-    ProbeResult, REQUEST_SECONDS, ROLE, SAMPLED, SAMPLES, SECONDS, SHARE, SOURCE, STOLEN, WAY, Watched, seen_around,
+    BLOCK_EVENTS, BUSY, CACHED_AFTER, CACHED_BEFORE, COMPONENT, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, LOST, MOVED,
+    OWN, PART, ProbeResult, REQUEST_SECONDS, ROLE, SAMPLED, SAMPLES, SECONDS, SHARE, SOURCE, STOLEN, WAY, Watched,
+    seen_around,
 };
 pub use traits::{
     BANDWIDTH, DiskTraits, IOPS, LATE, LATENCY, READ, REQUESTS, Unjudged, WRITTEN, WorkloadTraits, amounts_of,

@@ -51,6 +51,9 @@ pub struct Study {
     /// Whether CPU time is told by component, by samples of the processors.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub components: bool,
+    /// Whether guests count when requests are issued to their disks and completed, for the layers of a request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub layers: bool,
     /// Baseline of the cells.
     #[serde(default, skip_serializing_if = "Baseline::is_native")]
     pub baseline: Baseline,

@@ -20,6 +20,12 @@ use vmio_testbed::{poll_for, skip};
 /// Requests a second that QEMU lets pass: with one in flight each takes 5 ms.
 const LIMIT: u32 = 100;
 
+/// Reads one at a time.
+const ONE_READ: &str = "baseline = 'none'\n[[matrix]]\nsides = ['qemu']\n\
+                        disks = { targets = ['device'], drivers = ['virtio-blk'], caches = ['none'], \
+                        aios = ['threads'] }\n\
+                        workloads = ['rand-read-4k-d1']\n";
+
 /// Layers above the hypervisor. Which of them are told apart depends on how long a cell is.
 const ABOVE: [Layer; 3] = [Layer::Application, Layer::GuestBlock, Layer::Virtual];
 
@@ -72,10 +78,7 @@ fn monitor(bed: &Bed, cookie: &str) -> PathBuf {
 fn what_the_hypervisor_holds_back_is_in_its_layer_alone() {
     let bed = Bed::new();
     let state = guest::state();
-    let text = "baseline = 'none'\n[[matrix]]\nsides = ['qemu']\n\
-                disks = { targets = ['device'], drivers = ['virtio-blk'], caches = ['none'], aios = ['threads'] }\n\
-                workloads = ['rand-read-4k-d1']\n";
-    let planned = cells::planned(text, &bed.dir(), &state);
+    let planned = cells::planned(ONE_READ, &bed.dir(), &state);
     assert_eq!(planned.skipped(), []);
     let run = |told: &mut dyn FnMut(&Event<'_>)| {
         explained(&cells::measure_by(cells::one_round, &planned, &state, &bed.journal, told))
@@ -103,4 +106,28 @@ fn what_the_hypervisor_holds_back_is_in_its_layer_alone() {
     if others_too {
         skip("the host's disk is used by others, so its time is not told from the hypervisor's");
     }
+}
+
+/// Where the run asks for it, the guest's kernel counts how long requests are at its driver.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn the_guests_block_layer_is_told_from_virtual_io() {
+    let bed = Bed::new();
+    let state = guest::state();
+    let planned = cells::planned(&format!("layers = true\n{ONE_READ}"), &bed.dir(), &state);
+    assert_eq!(planned.skipped(), []);
+    // Seen again where the machine let the guest wait for its processor between two readings.
+    let cell = poll_for("both are parts of their own", || {
+        let cell = explained(&cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |_| {}));
+        assert_eq!(bed.journal.undo_all(), [""; 0]);
+        let is_alone = |layer: Layer| cell.waterfall.iter().flat_map(|w| &w.parts).any(|part| part.layers == [layer]);
+        let are = is_alone(Layer::GuestBlock) && is_alone(Layer::Virtual);
+        if are { Ok(cell) } else { Err(format!("{:?}", cell.untimed)) }
+    });
+    let whole = cell.waterfall.as_ref().unwrap();
+    let sum: f64 = whole.parts.iter().map(|part| part.seconds).sum();
+    assert!((sum / whole.total_seconds - 1.0).abs() < 1e-9, "{whole:?}");
+    // The way to QEMU and back takes time, and less than all of it.
+    let share = part(&cell, &[Layer::Virtual]) / whole.total_seconds;
+    assert!(0.0 < share && share < 1.0, "{whole:?}");
 }

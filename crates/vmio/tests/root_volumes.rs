@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::help::schema::fits;
+use crate::help::disk::tool;
 use crate::help::state_dir::{Ended, StateDir, signal};
 
 use std::fs;

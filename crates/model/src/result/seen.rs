@@ -216,6 +216,11 @@ pub const KERNEL: &str = "kernel-seconds";
 pub const LONGEST_WAIT: &str = "longest-wait";
 /// Figure of drives: the times of all requests, flushes included, added up.
 pub const REQUEST_SECONDS: &str = "request-seconds";
+/// Name of what counts requests at the driver of a guest's disk, from issue to completion: the probe, and what it
+/// watches.
+pub const BLOCK_EVENTS: &str = "block-events";
+/// Figure of block events: bytes of all requests.
+pub const MOVED: &str = "moved";
 /// Figure of components: CPU seconds by the samples in each.
 pub const SAMPLED: &str = "sampled-seconds";
 /// Figure of components: samples in each.

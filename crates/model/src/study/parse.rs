@@ -56,6 +56,7 @@ impl Reader<'_> {
             "title",
             "cites",
             "components",
+            "layers",
             "baseline",
             "guest",
             "size",
@@ -71,6 +72,7 @@ impl Reader<'_> {
         let title = self.string(top, "title", None);
         let cites = self.string(top, "cites", Some(""));
         let components = self.switch(top, "components", false);
+        let layers = self.switch(top, "layers", false);
         let guest = self.section(top, "guest").and_then(|s| self.guest(&s));
         let size = self.size(top, guest, disks);
         let repeat = self.section(top, "repeat").and_then(|s| self.repeat(&s, disks));
@@ -94,6 +96,7 @@ impl Reader<'_> {
             title: title?,
             cites: cites?,
             components: components?,
+            layers: layers?,
             baseline: baseline?,
             guest: guest?,
             size: size?,

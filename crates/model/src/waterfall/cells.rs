@@ -1,6 +1,7 @@
 //! The layers of each disk cell of a stored run. The times are those of probes around the same sample
-//! (docs/explain.md): the guest's and the host's counters of their disks, and the hypervisor's of its drive. All of them
-//! are sums over requests; divided by the application's requests they are the time of one (Little's law).
+//! (docs/explain.md): the guest's and the host's counters of their disks, the guest's events of its block layer, and
+//! the hypervisor's counters of its drive. All of them are sums over requests; divided by the application's requests
+//! they are the time of one (Little's law).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{Layer, Waterfall};
 use crate::figure::scalar;
 use crate::result::{
-    DeviceUse, DiskWork, ProbeResult, READ, REQUEST_SECONDS, REQUESTS, Sample, WRITTEN, Watched, WorkloadResult,
+    BLOCK_EVENTS, DeviceUse, DiskWork, MOVED, ProbeResult, READ, REQUEST_SECONDS, REQUESTS, Sample, WRITTEN, Watched,
+    WorkloadResult,
 };
 use crate::run::Run;
 
@@ -42,10 +44,14 @@ pub struct Times {
 pub enum Why {
     /// Nothing in a run times it.
     NoProbe,
+    /// The run did not ask for the probe that times it (`--layers`).
+    NotAsked,
     /// The probe that times it saw nothing in this run.
     NotSeen,
     /// The requests there have another size than the application's: one cannot be followed through.
     OtherSize,
+    /// Flushes are among the requests, and the probe does not time them.
+    Flushes,
     /// There were a quarter more requests than the application's: others used it, too.
     MoreRequests,
     /// The requests there take longer than the layer above waits: it does not wait for them (read-ahead, writing back),
@@ -148,10 +154,12 @@ pub fn of_run(run: &Run, submissions: &[Option<f64>]) -> Vec<CellLayers> {
         samples.entry(key).or_default().push((sample, submission));
     }
     let vcpus = run.environment.vcpus;
-    keys.into_iter().filter_map(|key| explained(&samples[&key], key.clone(), vcpus)).collect()
+    let asked = run.study.layers;
+    keys.into_iter().filter_map(|key| explained(&samples[&key], key.clone(), vcpus, asked)).collect()
 }
 
-fn explained(samples: &[(&Sample, Option<f64>)], key: String, vcpus: u32) -> Option<CellLayers> {
+/// `asked`: whether the run asked for the probe of the guest's driver.
+fn explained(samples: &[(&Sample, Option<f64>)], key: String, vcpus: u32, asked: bool) -> Option<CellLayers> {
     let (first, _) = samples.first()?;
     let in_guest = !first.cell.lead.side.shares_kernel();
     let layers = if in_guest { Layer::GUEST } else { Layer::NATIVE };
@@ -159,7 +167,7 @@ fn explained(samples: &[(&Sample, Option<f64>)], key: String, vcpus: u32) -> Opt
     for (sample, submission) in samples {
         let Some(latency) = sample.result.latency() else { continue };
         let total_seconds = latency.mean + submission.unwrap_or(0.0);
-        let (timed, lacks) = timed(sample, layers, total_seconds);
+        let (timed, lacks) = timed(sample, layers, total_seconds, asked);
         whole.push(Waterfall::of(layers, total_seconds, &timed));
         untimed.push((timed.len(), lacks));
     }
@@ -219,6 +227,11 @@ impl Counted {
         })
     }
 
+    fn of_driver(events: &ProbeResult) -> Option<Self> {
+        let figure = |name: &str| scalar(&events.figures, name);
+        Some(Self { requests: figure(REQUESTS)?, bytes: figure(MOVED)?, seconds: figure(REQUEST_SECONDS)? })
+    }
+
     /// Seconds that one request of the application is in this layer or below it, on average.
     fn of_one(&self, work: &DiskWork) -> Result<f64, Why> {
         if work.ios == 0 {
@@ -240,12 +253,23 @@ impl Counted {
     }
 }
 
-/// What each layer counted; `Err` where nothing in a run, or not in this one, counts there.
-fn counted(sample: &Sample, layer: Layer) -> Result<Counted, Why> {
+/// What each layer counted; `Err` where nothing in a run, or not in this one, counts there. `asked`: as in
+/// [`explained`].
+fn counted(sample: &Sample, layer: Layer, asked: bool) -> Result<Counted, Why> {
     let side = sample.cell.lead.side.to_string();
     let mut of_guest = sample.seen.iter().filter(|seen| seen.node == side);
     let found = match layer {
-        Layer::Application | Layer::Virtual | Layer::HostFiles | Layer::Device => return Err(Why::NoProbe),
+        Layer::Application | Layer::HostFiles | Layer::Device => return Err(Why::NoProbe),
+        Layer::Virtual => {
+            if !asked {
+                return Err(Why::NotAsked);
+            }
+            let many = FEW * sample.work().ios as f64;
+            if of_guest.clone().find_map(DeviceUse::of).is_some_and(|disk| disk.flush_ios as f64 > many) {
+                return Err(Why::Flushes);
+            }
+            of_guest.find(|seen| seen.probe == BLOCK_EVENTS).and_then(Counted::of_driver)
+        }
         Layer::GuestBlock => of_guest.find_map(DeviceUse::of).map(|disk| Counted::of_disk(&disk)),
         Layer::Hypervisor => {
             of_guest.find(|seen| matches!(seen.watched, Watched::Drive(_))).and_then(Counted::of_drive)
@@ -257,7 +281,7 @@ fn counted(sample: &Sample, layer: Layer) -> Result<Counted, Why> {
 
 /// The times of a request with all that is below, by layer; and the layers that are without. The application saw it
 /// take `total_seconds`.
-fn timed(sample: &Sample, layers: &[Layer], total_seconds: f64) -> (BTreeMap<Layer, f64>, Vec<Untimed>) {
+fn timed(sample: &Sample, layers: &[Layer], total_seconds: f64, asked: bool) -> (BTreeMap<Layer, f64>, Vec<Untimed>) {
     let work = sample.work();
     let (mut timed, mut untimed) = (BTreeMap::new(), Vec::new());
     let mut above = total_seconds;
@@ -265,7 +289,7 @@ fn timed(sample: &Sample, layers: &[Layer], total_seconds: f64) -> (BTreeMap<Lay
         let waited_for = |seconds: f64| {
             if seconds <= above + CLOCKS * total_seconds { Ok(seconds) } else { Err(Why::NotWaitedFor) }
         };
-        match counted(sample, layer).and_then(|counted| counted.of_one(&work)).and_then(waited_for) {
+        match counted(sample, layer, asked).and_then(|counted| counted.of_one(&work)).and_then(waited_for) {
             Ok(seconds) => {
                 timed.insert(layer, seconds);
                 above = seconds;
@@ -280,8 +304,9 @@ fn timed(sample: &Sample, layers: &[Layer], total_seconds: f64) -> (BTreeMap<Lay
 fn probe(layer: Layer) -> Option<&'static str> {
     match layer {
         Layer::GuestBlock | Layer::HostBlock => Some("diskstats"),
+        Layer::Virtual => Some(BLOCK_EVENTS),
         Layer::Hypervisor => Some("blockstats"),
-        Layer::Application | Layer::Virtual | Layer::HostFiles | Layer::Device => None,
+        Layer::Application | Layer::HostFiles | Layer::Device => None,
     }
 }
 

@@ -50,9 +50,23 @@ fn drive(reads: f64, seconds_each: f64) -> ProbeResult {
     ProbeResult { node: "qemu".into(), ..seen }
 }
 
+/// The guest's events of its block layer.
+fn driver(reads: f64, seconds_each: f64) -> ProbeResult {
+    let figures = [(REQUESTS, reads), (MOVED, reads * KIB4), (REQUEST_SECONDS, reads * seconds_each)];
+    let figures = figures.map(|(name, value)| Reading::scalar(name, value)).into();
+    let seen = ProbeResult::here(Watched::Other(BLOCK_EVENTS.into()), BLOCK_EVENTS, figures);
+    ProbeResult { node: "qemu".into(), ..seen }
+}
+
+/// Of a run that asked for the guest's events.
 fn explain(sample: Sample, submission: Option<f64>) -> CellLayers {
+    explain_of(sample, submission, true)
+}
+
+fn explain_of(sample: Sample, submission: Option<f64>, asked: bool) -> CellLayers {
     let mut run = Bench::new().run();
     run.environment.vcpus = 1;
+    run.study.layers = asked;
     run.samples = vec![sample];
     let mut all = of_run(&run, &[submission]);
     assert_eq!(all.len(), 1);
@@ -88,18 +102,69 @@ fn a_guests_request_is_split_where_probes_timed_it() {
     assert!((device.queue_depth - 0.3).abs() < 1e-9 && (device.idle_ratio.unwrap() - 0.6).abs() < 1e-9);
     assert_eq!(device.bound, Bound::Requests);
     let lacks: Vec<_> = cell.untimed.iter().map(|u| (u.layer, u.why)).collect();
-    assert_eq!(lacks, [(Layer::Virtual, Why::NoProbe), (Layer::Device, Why::NoProbe)]);
+    assert_eq!(lacks, [(Layer::Virtual, Why::NotSeen), (Layer::Device, Why::NoProbe)]);
+}
+
+#[test]
+fn the_guests_block_layer_and_virtual_io_are_told_apart_where_the_guest_counts_events() {
+    let seen = |events: Option<ProbeResult>, flushes: f64| {
+        let mut guest = disk("qemu", 1000, KIB4, 800e-6);
+        guest.figures.retain(|reading| reading.figure != "flushes");
+        guest.figures.push(Reading::scalar("flushes", flushes));
+        let mut read = sample(true);
+        let all = [Some(guest), events, Some(drive(1000.0, 500e-6)), Some(disk("", 0, 0.0, 0.0))];
+        read.seen = all.into_iter().flatten().collect();
+        read
+    };
+    let of_driver = || Some(driver(1000.0, 650e-6));
+    let cell = explain(seen(of_driver(), 0.0), None);
+    let apart = [
+        ("application", 200),
+        ("guest's block layer", 150),
+        ("virtual I/O", 150),
+        ("hypervisor", 500),
+        ("host's block layer + device", 0),
+    ];
+    assert_eq!(parts(&cell), named(&apart));
+    let lacks = |cell: &CellLayers| cell.untimed.iter().map(|u| (u.layer, u.why)).collect::<Vec<_>>();
+    assert_eq!(lacks(&cell), [(Layer::Device, Why::NoProbe)]);
+    let whole = cell.waterfall.unwrap();
+    assert!(whole.remainder_seconds() < 0.2 * whole.total_seconds, "{whole:?}");
+    // Without it both are one part, which is as long; the reason is told, with the probe.
+    let together = [
+        ("application", 200),
+        ("guest's block layer + virtual I/O", 300),
+        ("hypervisor", 500),
+        ("host's block layer + device", 0),
+    ];
+    let not_asked = explain_of(seen(None, 0.0), None, false);
+    let cases = [
+        (explain(seen(None, 0.0), None), Why::NotSeen),
+        (not_asked, Why::NotAsked),
+        (explain(seen(of_driver(), 51.0), None), Why::Flushes),
+        (explain(seen(Some(driver(1300.0, 650e-6)), 0.0), None), Why::MoreRequests),
+        (explain(seen(Some(driver(1000.0, 900e-6)), 0.0), None), Why::NotWaitedFor),
+    ];
+    for (cell, why) in cases {
+        assert_eq!(parts(&cell), named(&together), "{why:?}");
+        assert_eq!(lacks(&cell), [(Layer::Virtual, why), (Layer::Device, Why::NoProbe)]);
+        assert_eq!(cell.untimed[0].probe.as_deref(), Some(BLOCK_EVENTS));
+        let whole = cell.waterfall.unwrap();
+        let sum: f64 = whole.parts.iter().map(|part| part.seconds).sum();
+        assert!((sum - whole.total_seconds).abs() < 1e-12, "{whole:?}");
+    }
 }
 
 /// Whichever it is: it is among what each layer above it takes, too.
 #[test]
 fn what_is_planted_in_a_layer_is_told_of_its_part_alone() {
     const PLANTED: f64 = 2e-3;
-    /// Of the application, the guest's disk, the hypervisor's drive and the host's disk, with all below.
-    const QUICK: [f64; 4] = [1e-3, 800e-6, 500e-6, 300e-6];
-    let told = |[whole, guest, hypervisor, host]: [f64; 4]| {
+    /// Of the application, the guest's disk, its driver, the hypervisor's drive and the host's disk, with all below.
+    const QUICK: [f64; 5] = [1e-3, 800e-6, 650e-6, 500e-6, 300e-6];
+    let told = |[whole, guest, at_driver, hypervisor, host]: [f64; 5]| {
         let mut read = sample(true);
-        read.seen = vec![disk("qemu", 1000, KIB4, guest), drive(1000.0, hypervisor), disk("", 1000, KIB4, host)];
+        let of_guest = [disk("qemu", 1000, KIB4, guest), driver(1000.0, at_driver), drive(1000.0, hypervisor)];
+        read.seen = of_guest.into_iter().chain([disk("", 1000, KIB4, host)]).collect();
         let parts = explain(read, Some(whole - QUICK[0])).waterfall.unwrap().parts;
         parts.iter().map(|part| part.seconds).collect::<Vec<_>>()
     };

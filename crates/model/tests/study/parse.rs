@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vmio_model::study::Study;
 
-use super::{QUICK, SMALL, names, problems, shipped_names, study};
+use super::{QUICK, SMALL, names, problems, shipped_names, study, whole};
 
 #[test]
 fn workloads_of_a_family_are_known_by_their_names() {
@@ -46,6 +46,17 @@ fn every_problem_names_file_line_key_and_the_mend() {
             "bad.toml:22: matrix.sides: must be a list, not a string",
         ]
     );
+}
+
+/// What a run counts beside its cells is kept with its study.
+#[test]
+fn components_and_layers_are_asked_for() {
+    let asked = |study: &Study| (study.components, study.layers);
+    assert_eq!(asked(&study(SMALL)), (false, false));
+    assert_eq!(asked(&whole("components = true\n".to_owned(), SMALL)), (true, false));
+    assert_eq!(asked(&whole("layers = true\n".to_owned(), SMALL)), (false, true));
+    let wrong = problems(&format!("layers = 1\n{SMALL}"));
+    assert!(wrong[0].contains("layers: must be true or false"), "{wrong:?}");
 }
 
 /// In each table, also in those with parsers of their own.

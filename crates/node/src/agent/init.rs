@@ -18,7 +18,7 @@ use rustix::system::{RebootCommand, finit_module, reboot};
 
 use crate::Local;
 use crate::agent::stream;
-use crate::linux::block;
+use crate::linux::{block, histogram};
 
 /// Kernel modules to load in order, a line each: the absolute path, and its parameters after a blank.
 const MODULE_LIST: &str = "/etc/vmio-modules";
@@ -78,12 +78,25 @@ fn prepare() {
         });
         say(&format!("mount {kind} on {target}"), done);
     }
+    mount_tracefs();
     // There is no modprobe: the kernel must not look for it each time it misses a module.
     say("turn modprobe off", fs::write("/proc/sys/kernel/modprobe", "\n"));
     load_modules();
     mount_disks();
     say("bring up the loopback interface", loopback_up());
     say("name the ports", name_ports(Path::new("/dev/virtio-ports")));
+}
+
+/// For what counts events of the block layer. A kernel without tracing has no such directory.
+fn mount_tracefs() {
+    if !Path::new(histogram::TRACEFS).is_dir() {
+        return;
+    }
+    let done = match mount("tracefs", histogram::TRACEFS, "tracefs", MountFlags::empty(), None) {
+        Err(Errno::BUSY) => Ok(()),
+        other => other.map_err(io::Error::from),
+    };
+    say("mount tracefs", done);
 }
 
 fn say(what: &str, done: io::Result<()>) {

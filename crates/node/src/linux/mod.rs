@@ -23,6 +23,7 @@
 //! | counters of NFS mounts (`mountstats`) | [`nfs`] |
 //! | counters of energy (`/sys/class/powercap`) | [`powercap`] |
 //! | sensors of power and energy (`/sys/class/hwmon`) | [`hwmon`] |
+//! | histograms of events (`tracing/events/…/hist`) | [`histogram`] |
 //! | the numbers of devices | [`device`] |
 //! | the type bits of a mode | [`kind`] |
 //!
@@ -56,6 +57,7 @@ pub mod cgroup;
 pub mod conntrack;
 pub mod cpu;
 pub mod device;
+pub mod histogram;
 pub mod hwmon;
 pub mod journal;
 pub mod kallsyms;

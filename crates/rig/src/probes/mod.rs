@@ -1,5 +1,5 @@
 //! What is watched around a cell, on any machine: the disks below its targets, links, processors, the
-//! hypervisors of its guests. Nothing is changed on the machine.
+//! hypervisors of its guests. Nothing is changed on the machine but what counts there, which goes at the end.
 //!
 //! A [`Probe`] says what it sees of which [`ProbeSubject`], and by which [`ProbeMethod`]. Those that read files of
 //! `/proc` and `/sys` name them; one schedule a machine reads the files of all of them together
@@ -16,7 +16,7 @@ use std::time::Duration;
 use vmio_look::backing::Backing;
 use vmio_look::require::Requirement;
 use vmio_model::figure::{Figure, Reading};
-use vmio_model::result::Watched;
+use vmio_model::result::{BLOCK_EVENTS, Watched};
 use vmio_node::linux::hwmon::Sensor;
 use vmio_node::linux::powercap::Zone;
 use vmio_node::{Exec, FileSample, Node};
@@ -24,6 +24,7 @@ use vmio_node::{Exec, FileSample, Node};
 use crate::guests::{Hypervisor, Processes};
 use crate::redfish::Controller;
 
+pub mod block_events;
 pub mod blockstats;
 mod command;
 pub mod components;
@@ -64,6 +65,7 @@ pub const ALL: &[&dyn Probe] = &[
     &page_cache::PageCache,
     &blockstats::Blockstats,
     &dm_cache::DmCache,
+    &block_events::BlockEvents,
     &powercap::Powercap,
     &hwmon::Hwmon,
     &ipmi::Ipmi,
@@ -213,6 +215,8 @@ pub enum ProbeSubject {
     },
     /// A dm-cache on the machine, by the name of its device.
     DmCache(String),
+    /// The driver of a disk of the machine, by the disk's name.
+    Driver(String),
     /// The processors of the machine.
     Processors,
     /// The processes that are not vmio's own.
@@ -256,6 +260,7 @@ impl ProbeSubject {
             ProbeSubject::Storage { target, .. } => Watched::PageCache(target.clone()),
             ProbeSubject::Drive { target, .. } => Watched::Drive(target.clone()),
             ProbeSubject::DmCache(_) => Watched::Other(dm_cache::NAME.to_owned()),
+            ProbeSubject::Driver(_) => Watched::Other(BLOCK_EVENTS.to_owned()),
             ProbeSubject::Processors => Watched::Processors,
             ProbeSubject::Others { .. } => Watched::Others,
             ProbeSubject::Components(_) => Watched::Components,
@@ -314,6 +319,7 @@ mod tests {
             ProbeSubject::Storage { target: "sparse".into(), path: "/srv/sparse".into() },
             blockstats::tests::drive(&[]),
             ProbeSubject::DmCache("vmio-vdb".into()),
+            ProbeSubject::Driver("vdb".into()),
             ProbeSubject::Processors,
             ProbeSubject::Others { than: 7 },
             ProbeSubject::Components(Workers::of(7)),

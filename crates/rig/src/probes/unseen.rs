@@ -76,6 +76,12 @@ pub enum Unseen {
     HypervisorEnded { name: &'static str, pid: u32 },
     #[error("the container ended during the cell")]
     ContainerEnded,
+    #[error("the kernel's histogram of {0} could not be read to the end")]
+    NoHistogram(&'static str),
+    #[error("{issued} requests were issued to {disk} and {ended} ended, so how long they took is not known")]
+    NotPaired { disk: String, issued: u64, ended: u64 },
+    #[error("{0} has no number")]
+    NoDevice(String),
     #[error("the hypervisor does not count what is read of {0}")]
     NotCounted(String),
     #[error(transparent)]

@@ -18,7 +18,9 @@ use super::document::{
     self, Cell, Column, In, Kind, Layout, Long, Row, Span, Table, Text, heading, list, paragraph, say,
 };
 use super::format::{bytes, percent, three, time};
+use columns::{COLUMNS, columns_of, times_of};
 
+mod columns;
 mod guest;
 mod paths;
 
@@ -125,19 +127,6 @@ pub const UNSEEN: [Layer; 4] = [Layer::Application, Layer::GuestBlock, Layer::Vi
 /// Makes a table of cells, without this text in their names.
 type TableOf = fn(&[&CellLayers], Option<&str>) -> Table;
 
-/// The parts of the table: a column of layers each.
-const COLUMNS: [(&str, &[Layer]); 4] = [
-    ("program", &[Layer::Application]),
-    ("virtual\nI/O", &[Layer::GuestBlock, Layer::Virtual]),
-    ("hyper-\nvisor", &[Layer::Hypervisor]),
-    ("host and\ndevice", &[Layer::HostBlock, Layer::Device]),
-];
-
-/// Places of the columns whose layers a part has.
-fn columns_of(part: &Part) -> Vec<usize> {
-    (0..COLUMNS.len()).filter(|at| COLUMNS[*at].1.iter().any(|layer| part.layers.contains(layer))).collect()
-}
-
 /// A run as a document. With `verbose` a terminal shows all cells.
 pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
     let mut doc = document::Document::new(format!("Run {}: where the time of one request goes", of.run));
@@ -231,16 +220,14 @@ fn times_table(cells: &[&CellLayers], same: Option<&str>) -> Table {
     columns.extend(COLUMNS.map(|(head, _)| Column::new(head.replace('\n', " "), 8).narrow(head).gap(1)));
     let rows = cells.iter().map(|cell| {
         let mut texts = vec![Cell::from(DASH); COLUMNS.len() + 1];
-        let parts = cell.waterfall.iter().flat_map(|waterfall| &waterfall.parts);
         if let Some(waterfall) = &cell.waterfall {
             texts[0] = short(waterfall.total_seconds).into();
         }
-        for part in parts {
-            let places = columns_of(part);
+        for (places, seconds) in cell.waterfall.iter().flat_map(|waterfall| times_of(&waterfall.parts)) {
             let Some((last, others)) = places.split_last() else { continue };
             // What was not told apart stands in its last column.
             others.iter().for_each(|at| texts[at + 1] = Cell::from(JOINED));
-            texts[last + 1] = short(part.seconds).into();
+            texts[last + 1] = short(seconds).into();
         }
         Row { cells: texts, ..Row::new::<Cell>(named(cell, same), []) }
     });
@@ -292,7 +279,7 @@ fn short(seconds: f64) -> String {
 fn not_told(doc: &mut document::Document, cells: &[CellLayers]) {
     let mut lines: Vec<(Layer, Why, Option<String>, usize)> = Vec::new();
     for Untimed { layer, why, probe } in cells.iter().flat_map(|cell| &cell.untimed) {
-        if *why == Why::NoProbe {
+        if matches!(why, Why::NoProbe | Why::NotAsked) {
             continue;
         }
         match lines.iter_mut().find(|(l, w, ..)| l == layer && w == why) {
@@ -311,8 +298,10 @@ fn reason(why: Why, probe: Option<&str>) -> String {
     let probe = probe.unwrap_or("a probe");
     match why {
         Why::NoProbe => "nothing in a run times it".to_owned(),
+        Why::NotAsked => format!("the probe {probe} times it in a run with --layers"),
         Why::NotSeen => format!("the probe {probe} would time it, and saw nothing; a new run may have it"),
         Why::OtherSize => "requests have another size there".to_owned(),
+        Why::Flushes => format!("flushes are among the requests, and the probe {probe} does not time them"),
         Why::MoreRequests => "requests of others are among them".to_owned(),
         Why::NotWaitedFor => "requests take longer there than the layer above waits for them".to_owned(),
         Why::EndNotSeen => "requests are handed over by io_submit, and their end is no system call".to_owned(),

@@ -53,7 +53,7 @@ fn layer_of(rule: &str) -> Option<Layer> {
     BY_LAYER.iter().find(|(id, _)| *id == rule).map(|(_, layer)| *layer)
 }
 
-/// Whether this part is the layer's. No run times the guest's block layer and virtual I/O apart.
+/// Whether this part is the layer's. Only a run with `--layers` times the guest's block layer and virtual I/O apart.
 fn is_told(part: &Part, layer: Layer) -> bool {
     let alone = part.layers == [layer];
     (alone || layer == Layer::Virtual && part.layers == [Layer::GuestBlock, Layer::Virtual]) && part.seconds > 0.0

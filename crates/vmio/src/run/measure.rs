@@ -103,6 +103,10 @@ fn check_resumed(run: &Run, study: &Study, options: &RunOptions) -> Result<(), F
         let why = "this run began without --components, and sampling takes time of what is measured";
         return Err(Failure::new(Exit::Usage, why).help("start a new run: leave out --resume"));
     }
+    if options.layers && !study.layers {
+        let why = "this run began without --layers, and counting events takes time of what is measured";
+        return Err(Failure::new(Exit::Usage, why).help("start a new run: leave out --resume"));
+    }
     Ok(())
 }
 
@@ -122,6 +126,7 @@ fn with_options(mut study: Study, options: &RunOptions) -> Result<Study, Failure
         study.repeat.ask_for_steady_state();
     }
     study.components |= options.components;
+    study.layers |= options.layers;
     Ok(study)
 }
 

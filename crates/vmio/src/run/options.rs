@@ -85,6 +85,10 @@ pub struct RunOptions {
     /// kernel. Samples the processors about 1,000 times a second (docs/probes.md)
     #[arg(long)]
     pub components: bool,
+    /// Time requests at the driver of guests' disks too, so that `vmio explain` tells the guest's block layer from
+    /// virtual I/O. The guests' kernels count two events of each request (docs/probes.md)
+    #[arg(long)]
+    pub layers: bool,
     /// Print the plan and exit; nothing is changed
     #[arg(long)]
     pub dry_run: bool,
@@ -223,6 +227,7 @@ impl RunOptions {
             ("--power-command", self.power_command.is_some()),
             ("--components", self.components),
             ("--maven", self.maven.is_some()),
+            ("--layers", self.layers),
         ];
         if let Some((name, _)) = not_there.iter().find(|(_, given)| *given && self.is_afar()) {
             return refuse(format!("{name} concerns this host, and --on names another machine"), "leave it out");

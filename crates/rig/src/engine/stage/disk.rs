@@ -113,6 +113,7 @@ impl Stager<'_, '_> {
             }
             (Some((node, device)), _) => {
                 points.extend(in_guest(node.clone(), &actor.side.to_string(), device));
+                points.extend(self.at_driver(node.clone(), &actor.side, device));
                 (End { at: At::Path(device.clone()), ..self.end(actor)? }, None)
             }
             (None, attachment) => {
@@ -139,6 +140,7 @@ impl Stager<'_, '_> {
                 // long a request took cannot tell.
                 if attachment.is_some() {
                     points.extend(in_guest(running.guest.node(), &actor.side.to_string(), &path));
+                    points.extend(self.at_driver(running.guest.node(), &actor.side, &path));
                 }
                 let drive = running.guest.disks().and_then(|disks| disks.drive(id));
                 // Where it counts nothing, only what is to be warm has to say so.
@@ -192,6 +194,15 @@ impl Stager<'_, '_> {
         let disk = Some(OnDisk { traits, circumstances });
         let prepared = PreparedActor::of(actor, workload, stage, points);
         Ok(PreparedActor { disk, ports, card, inside, warm, misses, named, ..prepared })
+    }
+
+    /// The driver of a disk of a guest, where the study asks for it; never of a machine whose kernel is not the guest's
+    /// own.
+    fn at_driver(&self, node: Arc<dyn Node>, side: &Side, path: &Path) -> Option<ProbePoint> {
+        if !self.bed.study.layers || side.shares_kernel() {
+            return None;
+        }
+        Some(ProbePoint { node, name: side.to_string(), subject: ProbeSubject::Driver(block::name_at(path)?) })
     }
 
     /// Gives a guest other storage where the state that an actor needs cannot be had in place.

@@ -118,7 +118,7 @@ fn above(why: Why) -> String {
     match why {
         Why::NoProbe | Why::NotSeen => "its calls to the host are not seen, or not those of all requests".to_owned(),
         Why::MoreRequests => "it asks the host more often than the guest asks it".to_owned(),
-        Why::OtherSize | Why::NotWaitedFor | Why::EndNotSeen => super::reason(why, None),
+        Why::NotAsked | Why::OtherSize | Why::Flushes | Why::NotWaitedFor | Why::EndNotSeen => super::reason(why, None),
     }
 }
 
@@ -169,7 +169,7 @@ fn reason(why: Why) -> String {
     match why {
         Why::NoProbe | Why::NotSeen => "its requests were not seen at a disk of this host".to_owned(),
         Why::MoreRequests => "there are more requests or bytes at the disk".to_owned(),
-        Why::OtherSize | Why::NotWaitedFor | Why::EndNotSeen => super::reason(why, None),
+        Why::NotAsked | Why::OtherSize | Why::Flushes | Why::NotWaitedFor | Why::EndNotSeen => super::reason(why, None),
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Document<'a> {
     held: &'a CgroupPlan,
     /// Whether CPU time is told by component (`--components`).
     components: bool,
+    /// Whether guests count the events of their block layers (`--layers`).
+    layers: bool,
     /// The meters that the user names; `None` where none is named.
     meter: Option<Meter<'a>>,
     /// File of the kernel that guests boot, where the user names it.
@@ -155,6 +157,7 @@ pub fn json(plan: &Planned) -> Document<'_> {
         latency_unseen: plan.latency_unseen.as_ref().map(ToString::to_string),
         held: &plan.cgroups,
         components: plan.study.components,
+        layers: plan.study.layers,
         meter: meter(&plan.power),
         other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),
         skipped: plan.skipped(),

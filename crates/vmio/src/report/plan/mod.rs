@@ -104,6 +104,7 @@ impl<'a> PlanContext<'a> {
         self.root(&mut rows);
         self.power(&mut rows);
         self.components(&mut rows);
+        self.layers(&mut rows);
         others(self.plan, &mut rows);
         self.undone(&mut rows);
         self.left_out(&mut rows);
@@ -282,6 +283,13 @@ impl<'a> PlanContext<'a> {
     fn components(&self, rows: &mut Rows) {
         if self.plan.study.components {
             rows.put("components", "all processors are sampled about 1,000 times a second next to each cell");
+        }
+    }
+
+    /// Events of the guests' block layers.
+    fn layers(&self, rows: &mut Rows) {
+        if self.plan.study.layers {
+            rows.put("layers", "the guests' kernels count two events of each request to a disk");
         }
     }
 
