@@ -35,6 +35,7 @@ fn peers_are_measured_in_one_bed() {
         assert!(round.share_error < 1.0 && round.of_minimum > 0.0 && round.tcp_of_limit > 0.0, "{row:?}");
         assert!(round.restored_ms.len() == Times::SHORT.trials && round.busy > 0.0, "{row:?}");
         assert!(round.neighbours_ping_ms.iter().any(Option::is_some) && round.packet_ns > Some(0.0), "{row:?}");
+        assert!(round.bare_packet_ns > Some(0.0), "{row:?}");
     }
     let page = table::markdown(&results);
     assert!(page.contains("\n| vmio | ") && page.contains("\n| edt | not run: ") == lacks, "{page}");
