@@ -283,9 +283,9 @@ fn error(scale: Scale, got_bps: &[f64], who: &[usize]) -> f64 {
     errors.fold(0.0, f64::max) / capacity.bits() as f64
 }
 
-/// What a small packet takes from the guest to the receiver before a limiter is set and with it. No limit is met, and the
-/// wire is as fast as the machine, whatever the scale. Both are of one bed and one moment: from bed to bed it differs by
-/// more than some limiters take.
+/// What a small packet takes from the guest to the receiver before a limiter is set, and with it. No limit is met, and
+/// the wire is as fast as the machine, whatever the scale. Both are of one bed and one moment: beds differ by more than
+/// some limiters take.
 fn cost(limiter: &Limiter, times: &Times) -> Result<(f64, f64), String> {
     let bed = Bed::build(Scale::FAR, false);
     let answers = port(&bed.sink, ECHO);
