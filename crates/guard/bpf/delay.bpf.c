@@ -269,6 +269,9 @@ int leave(__u64 *ctx)
 		if (!packet || i >= packets)
 			return 0;
 		left(packet);
+		/* Most leave alone. */
+		if (i + 1 >= packets)
+			return 0;
 		packet = (__u64)BPF_CORE_READ((struct sk_buff *)packet, next);
 	}
 	return 0;

@@ -244,6 +244,49 @@ fn redirected_packets_keep_their_class_by_clsact() {
     led_through_an_ifb(AttachMode::Clsact);
 }
 
+/// Two interfaces whose entries would have the same place in the array of `classifier/by_index.rs`.
+#[test]
+#[ignore = "root"]
+fn interfaces_of_like_indexes_are_told_apart() {
+    apart(|| {
+        let mut host = test_host(2);
+        let (uplink, first) = (host.uplink.clone(), host.tenants[0].device.clone());
+        run(&["ip link del t2"]);
+        let second = Device { index: first.index + 4096, name: "t2".to_owned() };
+        plug(2, &host.tenants[1].namespace, &format!(" index {}", second.index));
+        htb::put(&mut host.netlink, &uplink, &tree(&three()), false).unwrap();
+        ready(&mut host, DEFAULT);
+        let mut classifier = Classifier::load().unwrap();
+        let web = tenant(&host);
+        let other = Tenant { class: classid(4), address: Some(host.tenants[1].address), ..web };
+        let is_in = |host: &mut TestHost, tenant: usize, class: u16| {
+            let before = packets(host, &uplink, class);
+            host.tenants[tenant].namespace.inside(|| send(30));
+            poll_until("30 packets in their class", || packets(host, &uplink, class) >= before + 30);
+        };
+        classifier.attach(&mut host.netlink, &first, &web).unwrap();
+        classifier.attach(&mut host.netlink, &second, &other).unwrap();
+        is_in(&mut host, 0, WEB);
+        is_in(&mut host, 1, 4);
+        // Both get another class, wherever their entries are.
+        classifier.set(&mut host.netlink, &first, &Tenant { class: other.class, ..web }).unwrap();
+        classifier.set(&mut host.netlink, &second, &Tenant { class: web.class, ..other }).unwrap();
+        is_in(&mut host, 0, 4);
+        is_in(&mut host, 1, WEB);
+        // The second goes on without the first, and the other way round.
+        assert!(classifier.detach(&mut host.netlink, &first).unwrap());
+        is_in(&mut host, 0, DEFAULT);
+        is_in(&mut host, 1, WEB);
+        classifier.set(&mut host.netlink, &second, &other).unwrap();
+        classifier.attach(&mut host.netlink, &first, &web).unwrap();
+        is_in(&mut host, 0, WEB);
+        is_in(&mut host, 1, 4);
+        assert!(classifier.detach(&mut host.netlink, &second).unwrap());
+        is_in(&mut host, 0, WEB);
+        is_in(&mut host, 1, DEFAULT);
+    });
+}
+
 /// What a TCP connection carries in a test.
 const SENT: usize = 8 << 20;
 

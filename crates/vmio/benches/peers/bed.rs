@@ -49,8 +49,10 @@ pub struct Guest {
     pub contract: Contract,
     /// Its interface's end on the host.
     pub device: String,
-    /// Its address.
+    /// Its IP address.
     pub address: String,
+    /// Its Ethernet address.
+    pub mac: String,
 }
 
 /// All of it. The host is the namespace of the thread that built it.
@@ -142,7 +144,7 @@ fn plug(number: u8, contract: Contract, wire: &Namespace) -> Guest {
         &format!("ip neigh replace 10.9.0.1 lladdr {ROUTER_MAC} dev g0 nud permanent"),
     ]);
     wire.run(&[&format!("ip neigh replace {address} lladdr {mac} dev u1 nud permanent")]);
-    Guest { namespace, contract, device, address }
+    Guest { namespace, contract, device, address, mac }
 }
 
 /// The queues of the thread's namespace with their counters, as `tc` has them in JSON.

@@ -93,6 +93,8 @@ pub struct Round {
     /// One small packet from the guest to the receiver, limits far away, in ns of the sender's time; `null` where the
     /// limiter is a stand-in.
     pub packet_ns: Option<f64>,
+    /// The same in the same bed just before the limiter was set.
+    pub bare_packet_ns: Option<f64>,
     /// Where what was offered went.
     pub excess: Excess,
 }

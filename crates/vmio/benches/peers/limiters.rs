@@ -63,19 +63,29 @@ pub const ALL: &[Limiter] = &[
         how: "HTB at the uplink by hand (tc-htb(8); LARTC HOWTO 9.5.5.1): a class a guest with `rate` = min, `ceil` = \
               max, `burst 15k`, u32 filters by source address. HTB's bare leaves, a fifo as long as the interface's \
               queue, as by default; that chapter puts SFQ there: `htb-sfq`",
-        set: |bed| htb(bed, None),
+        set: |bed| htb(bed, by_address, None),
         has_cost: true,
     },
     Limiter {
         name: "htb-sfq",
         how: "the same with `sfq perturb 10` as leaves (LARTC HOWTO 9.5.5.1)",
-        set: |bed| htb(bed, Some("sfq perturb 10")),
+        set: |bed| htb(bed, by_address, Some("sfq perturb 10")),
         has_cost: true,
     },
     Limiter {
         name: "htb-fq_codel",
         how: "the same with fq_codel as leaves (tc-fq_codel(8)), as it is by default",
-        set: |bed| htb(bed, Some("fq_codel")),
+        set: |bed| htb(bed, by_address, Some("fq_codel")),
+        has_cost: true,
+    },
+    Limiter {
+        name: "htb-classified",
+        how: "HTB as in `htb`, behind a classifier of stock tc parts that does for these guests what the guard's does: \
+              at each guest's interface (clsact, tc-u32(8)) only packets from its own Ethernet and IP address pass, in \
+              ARP too (of other packets the guard checks the Ethernet address alone), and all else is dropped before \
+              the bridge learns from it; at the uplink the interface by which a packet came in is its class (`indev`). \
+              What it counts are its classes' own counters; the guard counts at the interface, too",
+        set: |bed| Ok(Held { note: checked(bed)?, ..htb(bed, by_interface, None)? }),
         has_cost: true,
     },
     Limiter {
@@ -209,7 +219,18 @@ fn program(state: &Path, args: &[&str]) -> Command {
     command
 }
 
-fn htb(bed: &Bed, leaf: Option<&str>) -> Result<Held, String> {
+/// What a filter at the uplink knows a guest's packets by: its protocol and match.
+type Match = fn(&Guest) -> String;
+
+fn by_address(guest: &Guest) -> String {
+    format!("protocol ip u32 match ip src {}", guest.address)
+}
+
+fn by_interface(guest: &Guest) -> String {
+    format!("protocol all u32 match u32 0 0 indev {}", guest.device)
+}
+
+fn htb(bed: &Bed, matches: Match, leaf: Option<&str>) -> Result<Held, String> {
     let (uplink, burst) = (bed.scale.uplink_bps(), bed.scale.bytes(15 << 10));
     let mut lines = vec![
         "tc qdisc add dev u0 root handle 1: htb default 30".to_owned(),
@@ -221,12 +242,38 @@ fn htb(bed: &Bed, leaf: Option<&str>) -> Result<Held, String> {
         let rates = format!("rate {min}bit ceil {max}bit burst {burst}b");
         lines.push(format!("tc class add dev u0 parent 1:1 classid 1:{class} htb {rates}"));
         lines.extend(leaf.map(|leaf| format!("tc qdisc add dev u0 parent 1:{class} handle {class}: {leaf}")));
-        lines.push(format!(
-            "tc filter add dev u0 protocol ip parent 1:0 prio 1 u32 match ip src {} flowid 1:{class}",
-            guest.address
-        ));
+        lines.push(format!("tc filter add dev u0 parent 1:0 prio 1 {} flowid 1:{class}", matches(guest)));
     }
     all(&lines).map(|()| Held::default())
+}
+
+/// Drops at each guest's interface what is not from its addresses; returns what differs on this kernel.
+fn checked(bed: &Bed) -> Result<Option<String>, String> {
+    let mut note = None;
+    for guest in &bed.guests {
+        let Guest { device, mac, address, .. } = guest;
+        let ip = u32::from(address.parse::<Ipv4Addr>().map_err(|e| format!("{address}: {e}"))?);
+        // In ARP the sender's address begins at byte 14 (RFC 826), and u32 compares words of four bytes.
+        let sender = format!("match u16 {:#06x} 0xffff at 14 match u16 {:#06x} 0xffff at 16", ip >> 16, ip & 0xffff);
+        let filter = format!("tc filter add dev {device} ingress");
+        all(&[
+            format!("tc qdisc add dev {device} clsact"),
+            format!("{filter} protocol ip prio 1 u32 match ether src {mac} match ip src {address} flowid 1:1"),
+            format!("{filter} protocol arp prio 2 u32 match ether src {mac} {sender} flowid 1:1"),
+        ])?;
+        let rest = format!("{filter} protocol all prio 3 u32 match u32 0 0 flowid 1:1 action");
+        if !tried(&format!("{rest} drop")).0 {
+            note = Some("this kernel has no act_gact: what is dropped is led to an IFB whose queue is full".to_owned());
+            let ifb = format!("drop-{device}");
+            all(&[
+                format!("ip link add {ifb} type ifb"),
+                format!("ip link set {ifb} up"),
+                format!("tc qdisc add dev {ifb} root pfifo limit 0"),
+                format!("{rest} mirred egress redirect dev {ifb}"),
+            ])?;
+        }
+    }
+    Ok(note)
 }
 
 /// What limits at this device to so many bit/s, with this burst in bytes.

@@ -80,7 +80,8 @@ const FLOOD: u16 = 5000;
 pub fn measured(limiter: &Limiter, times: &Times, scale: Scale) -> Result<(Round, Option<String>), String> {
     let (mut round, note) = apart_with_bpffs(true, || limited(limiter, &times.longer(scale), scale))?;
     if limiter.has_cost {
-        round.packet_ns = Some(apart_with_bpffs(true, || cost(limiter, times))?);
+        let (bare, limited) = apart_with_bpffs(true, || cost(limiter, times))?;
+        (round.bare_packet_ns, round.packet_ns) = (Some(bare), Some(limited));
     }
     Ok((round, note))
 }
@@ -165,6 +166,7 @@ impl Measured<'_> {
             busy: all.busy,
             busy_us_per_packet: all.busy_us_per_packet,
             packet_ns: None,
+            bare_packet_ns: None,
             excess: all.excess,
         }
     }
@@ -281,15 +283,24 @@ fn error(scale: Scale, got_bps: &[f64], who: &[usize]) -> f64 {
     errors.fold(0.0, f64::max) / capacity.bits() as f64
 }
 
-/// What a small packet takes from the guest to the receiver, in ns of the sender's time: the path's work is done in its
-/// system call. No limit is met, and the wire is as fast as the machine, whatever the scale.
-fn cost(limiter: &Limiter, times: &Times) -> Result<f64, String> {
+/// What a small packet takes from the guest to the receiver before a limiter is set, and with it. No limit is met, and
+/// the wire is as fast as the machine, whatever the scale. Both are of one bed and one moment: beds differ by more than
+/// some limiters take.
+fn cost(limiter: &Limiter, times: &Times) -> Result<(f64, f64), String> {
     let bed = Bed::build(Scale::FAR, false);
-    let _held = (limiter.set)(&bed)?;
     let answers = port(&bed.sink, ECHO);
-    under(vec![load(|done| echo(&answers, done))], || ready(&bed));
+    let reached = || under(vec![load(|done| echo(&answers, done))], || ready(&bed));
+    reached();
     let (_unread, address) = unread(&bed.sink);
     let socket = socket(&bed.guests[0].namespace, address.port());
+    let bare = packet_ns(&socket, times)?;
+    let _held = (limiter.set)(&bed)?;
+    reached();
+    Ok((bare, packet_ns(&socket, times)?))
+}
+
+/// In ns of the sender's time: the path's work is done in its system call.
+fn packet_ns(socket: &UdpSocket, times: &Times) -> Result<f64, String> {
     let batch = || {
         let at = Instant::now();
         for _ in 0..times.packets {

@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use vmio_model::stats::median;
-
 use super::figures::{Results, Row, percentile};
 use super::load::FRAME_BITS;
 use super::scale::Scale;
@@ -54,7 +52,8 @@ by one that floods. The queue before the wire holds {} ms.
 - **processors busy, processor time**: of the whole machine, of `/proc/stat` (user, nice, system, irq, softirq; \
 sampled by the kernel at each tick), senders and receiver included, while all flood.
 - **added cost**: a small packet from the guest to the receiver, by the sender's clock, with limits for an uplink of \
-8 Gbit/s and no slow wire; less what it takes with `none` in the same round.
+8 Gbit/s and no slow wire; less what it takes in the same bed just before the limiter is set. With `none` that is the \
+difference of two equal measurements.
 - **arrives, waits, dropped**: senders are open loops that wait where their socket is full and give up what is due \
 meanwhile. **waits on the host**: in queues at the end, in time of the uplink.
 ",
@@ -119,14 +118,13 @@ pub fn markdown(results: &Results) -> String {
     );
     page += &elsewhere(results);
     let _ = writeln!(page, "| {} |\n|{}", COLUMNS.join(" | "), "---|".repeat(COLUMNS.len()));
-    let bare = results.limiters.iter().find(|row| row.name == "none");
     for row in &results.limiters {
         let cells: Vec<String> = match &row.not_run {
             Some(reason) => {
                 let rest = std::iter::repeat_n(String::new(), COLUMNS.len() - 2);
                 [row.name.clone(), format!("not run: {}", reason.replace('|', "/"))].into_iter().chain(rest).collect()
             }
-            None => cells(row, bare),
+            None => cells(row),
         };
         let _ = writeln!(page, "| {} |", cells.join(" | "));
     }
@@ -138,7 +136,7 @@ pub fn markdown(results: &Results) -> String {
     page
 }
 
-fn cells(row: &Row, bare: Option<&Row>) -> Vec<String> {
+fn cells(row: &Row) -> Vec<String> {
     let percent = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{:.1} %", value * 100.0));
     let number = |value: Option<f64>, unit: &str| value.map_or("–".to_owned(), |value| format!("{value:.2}{unit}"));
     let restored = row.pooled(|round| &round.restored_ms);
@@ -148,16 +146,11 @@ fn cells(row: &Row, bare: Option<&Row>) -> Vec<String> {
         (came, all) if came == all => pair(&restored, "never"),
         (came, all) => format!("{}; in {came} of {all} trials", pair(&restored, "never")),
     };
-    // Each round's own, so that what slows the whole machine is in both.
-    let added = row.rounds.iter().zip(bare.map(|bare| bare.rounds.as_slice()).unwrap_or_default());
-    let added: Vec<f64> = added.filter_map(|(round, bare)| Some(round.packet_ns? - bare.packet_ns?)).collect();
-    let added = median(&added);
-    let cost = match (row.name == "none", added) {
-        (true, _) => {
-            row.median(|round| round.packet_ns).map_or("–".to_owned(), |all| format!("0 (all of it: {all:.0} ns)"))
-        }
-        (false, Some(ns)) => format!("{ns:+.0} ns"),
-        (false, None) => "–".to_owned(),
+    let added = row.median(|round| Some(round.packet_ns? - round.bare_packet_ns?));
+    let cost = match (added, row.median(|round| round.packet_ns)) {
+        (Some(ns), Some(all)) if row.name == "none" => format!("{ns:+.0} ns (all of it: {all:.0} ns)"),
+        (Some(ns), _) => format!("{ns:+.0} ns"),
+        (None, _) => "–".to_owned(),
     };
     // A stand-in's time is not that of what it stands for.
     let is_itself = row.rounds.iter().any(|round| round.packet_ns.is_some());

@@ -28,11 +28,13 @@ use super::{Device, Error, Netlink, Result};
 use crate::undo_log::UndoLog;
 use attach::Attached;
 use buckets::Policed;
+use by_index::{ByIndex, TENANTS};
 use counters::Counters;
 use point::Point;
 
 mod attach;
 mod buckets;
+mod by_index;
 mod claims;
 mod counters;
 mod filters;
@@ -67,7 +69,7 @@ const REDIRECT: u32 = 2;
 const POLICED: u32 = 4;
 /// The bits of a classid that hold the number.
 const NUMBERS: u32 = 0x3fff;
-/// Bytes of `struct tenant`.
+/// Bytes of `struct tenant`, without its `index`.
 const TENANT: usize = 28;
 /// Bytes of `struct lead`.
 const LEAD: usize = 16;
@@ -330,7 +332,13 @@ impl Classifier {
     fn update_tenant(&self, device: &Device, slot: u32, tenant: &Tenant, mode: AttachMode) -> Result<()> {
         let number = tenant.class & NUMBERS;
         self.update(device, "led", &number.to_ne_bytes(), &tenant.encode_lead(slot))?;
-        self.update(device, "tenants", &device.index.to_ne_bytes(), &tenant.encode(slot, mode))
+        self.put(device, &TENANTS, &tenant.encode(slot, mode))
+    }
+
+    /// Sets an interface's entry.
+    fn put(&self, device: &Device, entries: &ByIndex, value: &[u8]) -> Result<()> {
+        let what = format!("tell the classifier about {device}");
+        loudly(&what, || entries.put(&self.object, device.index, value))
     }
 
     fn update(&self, device: &Device, name: &str, key: &[u8], value: &[u8]) -> Result<()> {
@@ -354,7 +362,7 @@ impl Classifier {
 
     fn forget(&self, index: u32) {
         // It may not exist.
-        let _ = map(&self.object, "tenants").delete(&index.to_ne_bytes());
+        let _ = TENANTS.remove(&self.object, index);
     }
 }
 

@@ -3,20 +3,21 @@
 
 use std::collections::BTreeMap;
 
-use libbpf_rs::{ErrorKind, MapCore, MapFlags};
+use libbpf_rs::{ErrorKind, MapCore};
 use vmio_model::policy::{Direction, Framing};
 
 use super::super::{Device, Error, Netlink, Result};
 use super::attach::{Attached, loudly};
+use super::by_index::{RECEIVERS, UPLINKS, at_uplink};
 use super::filters::{self, FilterOwner};
 use super::point::{AttachMode, INGRESS, Point};
 use super::{Classifier, counters, encode_framing, full, map};
 
 /// Addresses behind all uplinks together (`max_entries` of the map).
 pub(super) const MOST_ADDRESSES: usize = 65_536;
-/// Bytes of `struct leaver`.
+/// Bytes of `struct leaver`, without its `index`.
 pub(super) const LEAVER: usize = 28;
-/// Bytes of `struct receiver`.
+/// Bytes of `struct receiver`, without its `index`.
 pub(super) const RECEIVER: usize = 16;
 /// Where both structures have the mark that packets have passed.
 const TRAFFIC_MARK: std::ops::Range<usize> = 12..16;
@@ -82,12 +83,9 @@ pub(super) fn destination(uplink: u32, address: [u8; 6]) -> [u8; DESTINATION] {
     bytes
 }
 
-/// The map with the settings of a program at an uplink.
-fn map_name(direction: Direction) -> &'static str {
-    match direction {
-        Direction::GuestTx => "uplinks",
-        Direction::GuestRx => "receivers",
-    }
+/// Whether packets have passed since the mark was cleared; so if there is no telling.
+fn has_mark(value: &[u8]) -> bool {
+    value.get(TRAFFIC_MARK).is_none_or(|word| word.iter().any(|byte| *byte != 0))
 }
 
 impl Classifier {
@@ -117,7 +115,7 @@ impl Classifier {
             self.detach_uplink(netlink, device)?;
         }
         let slots = leave.queueless.map(|_| self.slots_at(device)).transpose()?;
-        self.update(device, "uplinks", &device.index.to_ne_bytes(), &leave.encode(slots))?;
+        self.put(device, &UPLINKS, &leave.encode(slots))?;
         if slots.is_none() {
             self.free_slots(device.index);
         }
@@ -153,8 +151,8 @@ impl Classifier {
 
     /// Whether packets passed an uplink since [`Classifier::clear_traffic_mark`]; true where that is unknown.
     pub fn has_traffic(&self, device: &Device, direction: Direction) -> bool {
-        let value = map(&self.object, map_name(direction)).lookup(&device.index.to_ne_bytes(), MapFlags::ANY);
-        value.ok().flatten().is_none_or(|value| value.get(TRAFFIC_MARK).is_none_or(|word| word.iter().any(|b| *b != 0)))
+        let entries = at_uplink(direction).find(&self.object, device.index).unwrap_or_default();
+        entries.is_empty() || entries.iter().any(|entry| has_mark(&entry.value))
     }
 
     /// Clears the mark that packets have passed. One that passes at the same time may be missed.
@@ -162,10 +160,12 @@ impl Classifier {
     /// # Errors
     /// When the kernel refuses.
     pub fn clear_traffic_mark(&self, device: &Device, direction: Direction) -> Result<()> {
-        let (name, key) = (map_name(direction), device.index.to_ne_bytes());
-        let Ok(Some(mut value)) = map(&self.object, name).lookup(&key, MapFlags::ANY) else { return Ok(()) };
-        value.get_mut(TRAFFIC_MARK).into_iter().flatten().for_each(|byte| *byte = 0);
-        self.update(device, name, &key, &value)
+        let Ok(entries) = at_uplink(direction).find(&self.object, device.index) else { return Ok(()) };
+        for mut entry in entries.into_iter().filter(|entry| has_mark(&entry.value)) {
+            entry.value.get_mut(TRAFFIC_MARK).into_iter().flatten().for_each(|byte| *byte = 0);
+            self.update(device, entry.map, &entry.key, &entry.value)?;
+        }
+        Ok(())
     }
 
     /// Detaches it from an uplink; `false` where it was not attached.
@@ -175,7 +175,7 @@ impl Classifier {
     pub fn detach_uplink(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
         let Some((device, attached)) = self.uplinks.remove(&(device.index, Point::Leaves)) else { return Ok(false) };
         // It may not exist.
-        let _ = map(&self.object, "uplinks").delete(&device.index.to_ne_bytes());
+        let _ = UPLINKS.remove(&self.object, device.index);
         self.free_slots(device.index);
         attached.detach(netlink, &device, (&self.bond, &self.log)).map(|()| true)
     }
@@ -246,7 +246,7 @@ impl Classifier {
         let attached = self.uplinks.remove(&(device.index, Point::Enters));
         let done = attached.map(|(at, attached)| attached.detach(netlink, &at, (&self.bond, &self.log))).transpose();
         // They may not exist; without the program they are unused.
-        let _ = map(&self.object, "receivers").delete(&device.index.to_ne_bytes());
+        let _ = RECEIVERS.remove(&self.object, device.index);
         for address in self.received.remove(&device.index).into_iter().flat_map(|receive| receive.classes.into_keys()) {
             let _ = map(&self.object, "destinations").delete(&destination(device.index, address));
         }
@@ -289,7 +289,7 @@ impl Classifier {
                 self.update(device, "destinations", &destination(device.index, *address), &class.to_ne_bytes())?;
             }
         }
-        self.update(device, "receivers", &device.index.to_ne_bytes(), &receive.encode(mode))?;
+        self.put(device, &RECEIVERS, &receive.encode(mode))?;
         for address in addresses.keys().filter(|address| !receive.classes.contains_key(*address)) {
             let key = destination(device.index, *address);
             loudly(&format!("tell the classifier about {device}"), || {
