@@ -217,7 +217,7 @@ impl Pool {
             (None, _) => drop(self.unlocked(name)?),
         }
         // Its record would be that of the volume here.
-        if matches!(reach, Reach::From { .. }) && self.volume(name).is_ok() {
+        if matches!(reach, Reach::From { .. }) && self.is_there(name)? {
             return Err(Error::Exists(name.clone()));
         }
         Ok(None)
