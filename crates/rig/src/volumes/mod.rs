@@ -8,6 +8,7 @@ mod files;
 mod hotplug;
 mod key;
 mod listen;
+mod lvm;
 mod remote;
 mod server;
 mod store;
@@ -25,6 +26,7 @@ pub use attachment::{Attachment, Holder, Reach, State};
 pub use hotplug::{Driver, Running, attach, check, detach, resize, serial};
 pub use key::{Key, Unfit};
 pub use listen::Listener;
+pub use lvm::{LvmError, lvm_pool};
 pub use remote::{Origin, attach_from, check_from, detach_from};
 pub use server::{Event, Server};
 
@@ -108,6 +110,8 @@ pub enum Error {
     TooLong { path: PathBuf },
     #[error("no space for {bytes} bytes in {}", path.display())]
     NoSpace { path: PathBuf, bytes: u64 },
+    #[error(transparent)]
+    Lvm(#[from] LvmError),
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
 }
@@ -115,18 +119,19 @@ pub enum Error {
 impl Error {
     /// Whether it is about what was asked for.
     pub fn is_usage(&self) -> bool {
-        use Error::{Clear, Detached, Exists, Missing, Name, Size, Smaller};
+        use Error::{Clear, Detached, Exists, Lvm, Missing, Name, Size, Smaller};
         let is_named = matches!(self, Name(_) | Exists(_) | Missing(_) | Detached(_) | Clear { .. });
-        is_named || matches!(self, Size(_) | Smaller { .. })
+        is_named || matches!(self, Size(_) | Smaller { .. }) || matches!(self, Lvm(why) if why.is_usage())
     }
 
     /// Whether something has to be done first.
     pub fn is_precondition(&self) -> bool {
-        use Error::{Afar, Attached, Elsewhere, InUse, Key, Mode, NoProgram, NotServed, OfHost, Owner};
+        use Error::{Afar, Attached, Elsewhere, InUse, Key, Lvm, Mode, NoProgram, NotServed, OfHost, Owner};
         use Error::{Served, Serving, Taken, TooLong};
         let is_first = matches!(self, Owner { .. } | Mode { .. } | Key { .. } | NoProgram | TooLong { .. });
         let is_taken = matches!(self, InUse(_) | Attached { .. } | Elsewhere { .. } | Taken { .. });
         let is_of_host = matches!(self, Served { .. } | OfHost { .. } | Afar { .. });
+        let is_first = is_first || matches!(self, Lvm(why) if why.is_precondition());
         is_first || is_taken || is_of_host || matches!(self, Serving { .. } | NotServed { .. })
     }
 }
@@ -284,6 +289,8 @@ fn file_error(what: &'static str, path: PathBuf, e: Errno) -> Error {
 
 #[cfg(test)]
 mod hotplug_tests;
+#[cfg(test)]
+mod lvm_tests;
 #[cfg(test)]
 mod remote_tests;
 #[cfg(test)]
