@@ -264,10 +264,12 @@ fn a_thick_volume_that_grew_half_is_nobodys_until_the_rest_is_zeros() {
     let holder = Holder::of("web1", std::process::id()).unwrap();
     assert!(matches!(pool.claim(&data, &holder), Err(Error::Lvm(LvmError::Growing(_)))));
     assert_eq!(pool.list().unwrap()[0].bytes, EXTENT);
+    assert!(!pool.has_changed(&data, EXTENT), "a server goes on with the earlier size");
     assert_eq!(pool.resize(&data, 2 * EXTENT).unwrap().bytes, 2 * EXTENT);
+    assert!(pool.has_changed(&data, EXTENT));
     assert!(bed.bytes("vmio-data").iter().all(|byte| *byte == 0));
     let claimed = pool.claim(&data, &holder).unwrap();
-    // Its server goes on with the earlier size meanwhile.
+    // The same while a guest has it.
     bed.fails_at(Some("lvchange --deltag"));
     assert!(pool.grow_attached(&data, &claimed, 3 * EXTENT).is_err());
     bed.fails_at(None);

@@ -234,7 +234,7 @@ impl Drop for Export {
 
 impl Pool {
     /// Whether a volume has another size than this one, and all of it may be read.
-    fn has_changed(&self, name: &Name, bytes: u64) -> bool {
+    pub(super) fn has_changed(&self, name: &Name, bytes: u64) -> bool {
         let is_other = self.store.size(name).is_some_and(|now| now != bytes);
         is_other && self.volume(name).is_ok_and(|(_, now)| now != bytes)
     }
