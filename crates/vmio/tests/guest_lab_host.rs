@@ -13,6 +13,8 @@ use state_dir::{StateDir, fixture, signal};
 use vmio::store::Store;
 use vmio_model::result::{Mark, RunState};
 use vmio_model::run::Run;
+use vmio_node::{Local, find_program};
+use vmio_testbed::skip;
 
 /// Who reaches a disk of another host's natively, as a result has it.
 const CLIENT: &str = "NBD over TCP, in this host's kernel";
@@ -226,6 +228,56 @@ fn long_a_flash_cache_of_the_hosts_own_tells_hits_from_misses() {
     }
     let cells: BTreeSet<String> = run.samples.iter().map(|sample| sample.cell.key()).collect();
     assert_eq!(cells.len(), 10, "{cells:?}");
+    state.is_clean();
+}
+
+/// Beside what this kernel may not have, device mapper: a program that serves, of this host's.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_volumes_of_lvm_are_kept_apart_and_outlive_their_server() {
+    let state = StateDir::with_lab();
+    let Some(server) = find_program(&Local::new(), "qemu-nbd") else {
+        return skip("no qemu-nbd here: apt install qemu-utils");
+    };
+    let script = fixture("lab-volumes.sh");
+    let with = ["--with", script.to_str().unwrap(), "--with", server.to_str().unwrap()];
+    // One that hangs is ended.
+    let bounded = ["--", "timeout", "600", "bash", "lab-volumes.sh"];
+    let ended = state.vmio(&[&["lab", "run"][..], &with, &bounded].concat()).with(0);
+    let told = ended.out.lines().filter_map(|line| line.split_once(' '));
+    let said: BTreeMap<&str, Vec<&str>> = told.fold(BTreeMap::new(), |mut said, (key, value)| {
+        said.entry(key).or_default().push(value.trim());
+        said
+    });
+    let wanted = [
+        ("made", "0"),
+        ("delete-served", "3"),
+        ("snapshot-served", "3"),
+        ("detached", "0"),
+        ("snapshot", "0"),
+        ("resized", "0"),
+        ("size", "25165824"),
+        ("hashes", "1"),
+        ("behind", "0"),
+        ("other-made", "0"),
+        ("other-deletes", "3"),
+        ("strange", "3"),
+        ("mounted", "3"),
+        ("thick-made", "0"),
+        ("thick-resized", "0"),
+        ("thick-size", "67108864"),
+        ("junk", "0"),
+        ("thick-snapshot", "2"),
+        ("killed", "1"),
+        ("listed-killed", "0"),
+        ("next", "0"),
+        ("left-big", "0"),
+        ("left", "pool vmio-own vmio-plain"),
+    ];
+    for (key, value) in wanted {
+        assert_eq!(said.get(key), Some(&vec![value]), "{key}\n{}\n{}", ended.out, ended.err);
+    }
+    assert_eq!((said.get("deleted"), said.get("never")), (Some(&vec!["0"; 4]), None), "{}\n{}", ended.out, ended.err);
     state.is_clean();
 }
 

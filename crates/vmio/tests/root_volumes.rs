@@ -2,8 +2,8 @@
 //! vmio, was killed, and one guest at a time has a volume.
 #![allow(clippy::unwrap_used)]
 
-use crate::help::schema::fits;
 use crate::help::disk::tool;
+use crate::help::schema::fits;
 use crate::help::state_dir::{Ended, StateDir, signal};
 
 use std::fs;

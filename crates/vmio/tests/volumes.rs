@@ -61,6 +61,18 @@ fn what_would_lose_data_or_lead_elsewhere_is_refused() {
     volume(&state, &["list"]).with(3).says(&["others may use it; help: chmod 700 it"]);
 }
 
+#[test]
+fn a_pool_of_lvm_is_made_by_its_first_volume_alone() {
+    let state = StateDir::new();
+    let listed = volume(&state, &["list", "--pool", "lvmthin:lab/pool", "--json"]).with(0);
+    fits("volume-list", &listed.out);
+    assert_eq!((&listed.json()["pool"], &listed.json()["volumes"]), (&json!("lvmthin:lab/pool"), &json!([])));
+    volume(&state, &["delete", "data", "--yes", "--pool", "lvm:lab"]).with(2).says(&["there is no pool lvm:lab"]);
+    volume(&state, &["create", "data", "1MiB", "--pool", "zfs:tank"]).with(2).says(&["zfs:tank is no pool of volumes"]);
+    volume(&state, &["create", "data", "1MiB", "--pool", "lvm:a b"]).with(2).says(&["no pool of volumes"]);
+    assert_eq!(state.files(), [""; 0], "nothing is made by looking");
+}
+
 /// What the page has people paste, as they paste it.
 #[test]
 fn the_policy_of_a_pool_is_one() {

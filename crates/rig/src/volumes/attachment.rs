@@ -82,7 +82,8 @@ impl Holder {
     }
 }
 
-fn machine_id() -> String {
+/// Of `/etc/machine-id`; empty where there is none.
+pub(super) fn machine_id() -> String {
     std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
 }
 
@@ -143,15 +144,22 @@ impl Pool {
     /// The record cannot be read.
     pub fn attachment(&self, name: &Name) -> Result<Option<Attachment>> {
         let file = record(name);
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = match openat(&self.directory, &file, flags, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
-            opened => opened.map_err(|e| self.failed("open", &file, e))?,
-        };
+        let Some(text) = self.read_file(&file)? else { return Ok(None) };
         let failed = |source| Error::File { what: "read", path: self.path.join(&file), source };
+        serde_json::from_slice(&text).map(Some).map_err(|e| failed(e.into()))
+    }
+
+    /// A small file of the pool's own; `None` where there is none.
+    pub(super) fn read_file(&self, file: &str) -> Result<Option<Vec<u8>>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = match openat(&self.directory, file, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened.map_err(|e| self.failed("open", file, e))?,
+        };
+        let failed = |source| Error::File { what: "read", path: self.path.join(file), source };
         let mut text = Vec::new();
         File::from(opened).take(MOST_BYTES).read_to_end(&mut text).map_err(failed)?;
-        serde_json::from_slice(&text).map(Some).map_err(|e| failed(e.into()))
+        Ok(Some(text))
     }
 
     /// All volumes that guests have.
@@ -186,11 +194,7 @@ impl Pool {
         if let Some(there) = self.claimed_as(name, holder, reach)? {
             return Ok(there);
         }
-        let mut random = [0_u8; 8];
-        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| self.failed("draw a random name in", "", e))?;
-        let export = HEXLOWER.encode(&random);
-        let attachment = Attachment { holder: holder.clone(), reach: reach.clone(), export };
+        let attachment = Attachment { holder: holder.clone(), reach: reach.clone(), export: self.random()? };
         if *reach == Reach::Here {
             self.socket(&attachment)?;
         }
@@ -217,7 +221,7 @@ impl Pool {
             (None, _) => drop(self.unlocked(name)?),
         }
         // Its record would be that of the volume here.
-        if matches!(reach, Reach::From { .. }) && self.volume(name).is_ok() {
+        if matches!(reach, Reach::From { .. }) && self.is_there(name)? {
             return Err(Error::Exists(name.clone()));
         }
         Ok(None)
@@ -239,13 +243,26 @@ impl Pool {
     fn write_record(&self, name: &Name, attachment: &Attachment) -> Result<()> {
         let failed = |source| Error::File { what: "write", path: self.path.join(record(name)), source };
         let text = serde_json::to_vec(attachment).map_err(|e| failed(e.into()))?;
+        self.write_file(&record(name), &text)
+    }
+
+    /// Writes a file of the pool's own, whole or not at all. Called under the lock.
+    pub(super) fn write_file(&self, file: &str, text: &[u8]) -> Result<()> {
+        let failed = |source| Error::File { what: "write", path: self.path.join(file), source };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(&self.directory, UNFINISHED, flags, Mode::RUSR | Mode::WUSR);
-        let mut file = File::from(opened.map_err(|e| self.failed("make", UNFINISHED, e))?);
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)?;
-        renameat(&self.directory, UNFINISHED, &self.directory, record(name))
-            .map_err(|e| self.failed("name", &record(name), e))?;
+        let mut written = File::from(opened.map_err(|e| self.failed("make", UNFINISHED, e))?);
+        written.write_all(text).and_then(|()| written.sync_all()).map_err(failed)?;
+        renameat(&self.directory, UNFINISHED, &self.directory, file).map_err(|e| self.failed("name", file, e))?;
         fsync(&self.directory).map_err(|e| self.failed("sync", "", e))
+    }
+
+    /// 64 random bits as hexadecimal digits.
+    pub(super) fn random(&self) -> Result<String> {
+        let mut random = [0_u8; 8];
+        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| self.failed("draw a random name in", "", e))?;
+        Ok(HEXLOWER.encode(&random))
     }
 
     /// Takes a volume from a guest that has let go of it or has ended, and waits until its server has ended.

@@ -162,7 +162,7 @@ pub fn resize(
     needs_server(pool)?;
     let (mut qmp, socket) = (guest.open(node)?, pool.socket(attachment)?);
     let volume = pool.grow_attached(name, attachment, bytes)?;
-    let seen = answers(&socket, name).and_then(|()| show_size(&mut qmp, &attachment.id(), bytes));
+    let seen = answers(&socket, name).and_then(|()| show_size(&mut qmp, &attachment.id(), volume.bytes));
     let unseen = |why| Error::Unseen { name: name.clone(), guest: guest.name.clone(), why: Box::new(why) };
     seen.map_err(unseen)?;
     Ok(volume)

@@ -1,24 +1,24 @@
-//! Volumes: disks that outlive their guests, a raw file each in a pool directory of this user's alone. The directory is
-//! resolved once; all that is done to its volumes goes by its descriptor. A volume takes its name only when its bytes
-//! are reserved and synced, so a crash leaves either the whole volume or none.
+//! Volumes: disks that outlive their guests. A pool is a directory of this user's alone, with the lock, the records of
+//! who has a volume and the sockets of servers, and a store, which keeps the bytes. The directory is resolved once; all
+//! that is done in it goes by its descriptor.
 
 mod attachment;
 mod copy;
+mod files;
 mod hotplug;
 mod key;
 mod listen;
+mod lvm;
 mod remote;
 mod server;
+mod store;
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{
-    AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, fallocate, fcntl_lock,
-    flock, fstat, fstatvfs, fsync, openat, renameat_with, unlinkat,
-};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, fcntl_lock, flock, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -26,17 +26,17 @@ pub use attachment::{Attachment, Holder, Reach, State};
 pub use hotplug::{Driver, Running, attach, check, detach, resize, serial};
 pub use key::{Key, Unfit};
 pub use listen::Listener;
+pub use lvm::{LvmError, lvm_pool};
 pub use remote::{Origin, attach_from, check_from, detach_from};
 pub use server::{Event, Server};
+
+use files::Files;
+use store::Store;
 
 /// Bits of a mode that let others in.
 const OTHERS: u32 = 0o077;
 /// Longest name of a volume.
 const MOST_CHARS: usize = 64;
-/// What is behind the name of a volume.
-const SUFFIX: &str = ".raw";
-/// A volume that is being made; no name of a volume starts with a dot.
-const UNFINISHED: &str = ".unfinished";
 /// Bytes of a volume are a multiple of this: the largest block of a disk.
 const BLOCK: u64 = 4096;
 
@@ -110,6 +110,8 @@ pub enum Error {
     TooLong { path: PathBuf },
     #[error("no space for {bytes} bytes in {}", path.display())]
     NoSpace { path: PathBuf, bytes: u64 },
+    #[error(transparent)]
+    Lvm(#[from] LvmError),
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
 }
@@ -117,18 +119,19 @@ pub enum Error {
 impl Error {
     /// Whether it is about what was asked for.
     pub fn is_usage(&self) -> bool {
-        use Error::{Clear, Detached, Exists, Missing, Name, Size, Smaller};
+        use Error::{Clear, Detached, Exists, Lvm, Missing, Name, Size, Smaller};
         let is_named = matches!(self, Name(_) | Exists(_) | Missing(_) | Detached(_) | Clear { .. });
-        is_named || matches!(self, Size(_) | Smaller { .. })
+        is_named || matches!(self, Size(_) | Smaller { .. }) || matches!(self, Lvm(why) if why.is_usage())
     }
 
     /// Whether something has to be done first.
     pub fn is_precondition(&self) -> bool {
-        use Error::{Afar, Attached, Elsewhere, InUse, Key, Mode, NoProgram, NotServed, OfHost, Owner};
+        use Error::{Afar, Attached, Elsewhere, InUse, Key, Lvm, Mode, NoProgram, NotServed, OfHost, Owner};
         use Error::{Served, Serving, Taken, TooLong};
         let is_first = matches!(self, Owner { .. } | Mode { .. } | Key { .. } | NoProgram | TooLong { .. });
         let is_taken = matches!(self, InUse(_) | Attached { .. } | Elsewhere { .. } | Taken { .. });
         let is_of_host = matches!(self, Served { .. } | OfHost { .. } | Afar { .. });
+        let is_first = is_first || matches!(self, Lvm(why) if why.is_precondition());
         is_first || is_taken || is_of_host || matches!(self, Serving { .. } | NotServed { .. })
     }
 }
@@ -154,12 +157,6 @@ impl std::fmt::Display for Name {
     }
 }
 
-impl Name {
-    fn file(&self) -> String {
-        format!("{}{SUFFIX}", self.0)
-    }
-}
-
 /// A volume as it lies in its pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
@@ -169,10 +166,11 @@ pub struct Volume {
     pub bytes: u64,
 }
 
-/// A directory of volumes.
+/// Volumes with their records.
 pub struct Pool {
     path: PathBuf,
     directory: OwnedFd,
+    store: Box<dyn Store>,
 }
 
 impl Pool {
@@ -191,94 +189,40 @@ impl Pool {
         if stat.st_mode & OTHERS != 0 {
             return Err(Error::Mode { path: path.into() });
         }
-        Ok(Pool { path: path.into(), directory })
+        let store = Box::new(Files::new(path, &directory)?);
+        Ok(Pool { path: path.into(), directory, store })
     }
 
-    /// Makes a volume of zeros, its bytes reserved.
+    /// Makes a volume of zeros.
     ///
     /// # Errors
     /// There is one of this name, no space, or no such size.
     pub fn create(&self, name: &Name, bytes: u64) -> Result<Volume> {
-        if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
-            return Err(Error::Size(bytes));
-        }
-        self.make(name, |file| self.reserve(file, FallocateFlags::empty(), bytes, bytes))?;
+        let bytes = self.store.fitted(bytes)?;
+        self.make(name, || self.store.create(name, bytes))?;
         Ok(Volume { name: name.clone(), bytes })
     }
 
-    /// A volume takes its name when `fill` is done and its bytes are synced.
-    fn make(&self, name: &Name, fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<()> {
+    /// Has a volume made, unless there is one of this name.
+    fn make(&self, name: &Name, made: impl FnOnce() -> Result<()>) -> Result<()> {
         let _changing = self.lock()?;
-        match self.volume(name) {
-            Ok(_) => return Err(Error::Exists(name.clone())),
-            Err(Error::Missing(_)) => {}
-            Err(e) => return Err(e),
+        if self.is_there(name)? {
+            return Err(Error::Exists(name.clone()));
         }
         // A guest may have one of this name from another host.
         if let Some(there) = self.attachment(name)? {
             self.refuse_held(name, &there)?;
             self.forget(name)?;
         }
-        // What a crash left of an earlier one goes first.
-        match unlinkat(&self.directory, UNFINISHED, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(e) => return Err(self.failed("remove", UNFINISHED, e)),
-        }
-        let made = self.write(name, fill);
-        if made.is_err() {
-            let _ = unlinkat(&self.directory, UNFINISHED, AtFlags::empty());
-        }
-        made
+        made()
     }
 
-    fn write(&self, name: &Name, fill: impl FnOnce(&OwnedFd) -> Result<()>) -> Result<()> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let file = openat(&self.directory, UNFINISHED, flags, mode).map_err(|e| self.failed("make", UNFINISHED, e))?;
-        fill(&file)?;
-        fsync(&file).map_err(|e| self.failed("sync", &name.file(), e))?;
-        let flags = RenameFlags::NOREPLACE;
-        match renameat_with(&self.directory, UNFINISHED, &self.directory, name.file(), flags) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return Err(Error::Exists(name.clone())),
-            Err(e) => return Err(self.failed("name", &name.file(), e)),
-        }
-        fsync(&self.directory).map_err(|e| self.failed("sync", "", e))
-    }
-
-    /// Reserves the first bytes of a file, of which so many are new.
-    fn reserve(&self, file: &OwnedFd, flags: FallocateFlags, bytes: u64, new: u64) -> Result<()> {
-        // Some file systems would take all that is left before they refuse.
-        let space = fstatvfs(file).map_err(|e| self.failed("see the space of", "", e))?;
-        // A tmpfs without a limit has no size.
-        if space.f_blocks > 0 && space.f_bavail.saturating_mul(space.f_frsize) < new {
-            return Err(Error::NoSpace { path: self.path.clone(), bytes: new });
-        }
-        fallocate(file, flags, 0, bytes).map_err(|e| match e {
-            Errno::NOSPC | Errno::FBIG | Errno::DQUOT => Error::NoSpace { path: self.path.clone(), bytes: new },
-            e => self.failed("reserve", "", e),
-        })
-    }
-
-    /// Its volumes, by name. Files that are none are left out.
+    /// Its volumes, by name.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// They cannot be read.
     pub fn list(&self) -> Result<Vec<Volume>> {
-        let mut volumes = Vec::new();
-        for entry in Dir::read_from(&self.directory).map_err(|e| self.failed("read", "", e))? {
-            let entry = entry.map_err(|e| self.failed("read", "", e))?;
-            let stem = entry.file_name().to_str().ok().and_then(|file| file.strip_suffix(SUFFIX));
-            let Some(name) = stem.and_then(|stem| stem.parse::<Name>().ok()) else { continue };
-            match self.volume(&name) {
-                Ok((_, bytes)) => volumes.push(Volume { name, bytes }),
-                // It was deleted meanwhile.
-                Err(Error::Missing(_)) => {}
-                Err(e) => return Err(e),
-            }
-        }
-        volumes.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(volumes)
+        self.store.list()
     }
 
     /// Deletes a volume that no program uses.
@@ -287,14 +231,13 @@ impl Pool {
     /// There is none, or it is in use.
     pub fn delete(&self, name: &Name) -> Result<()> {
         let _changing = self.lock()?;
-        let _unused = self.unused(name)?;
+        let (unused, _) = self.unused(name)?;
         // That of a guest that has ended.
         self.forget(name)?;
-        unlinkat(&self.directory, name.file(), AtFlags::empty()).map_err(|e| self.failed("delete", &name.file(), e))?;
-        fsync(&self.directory).map_err(|e| self.failed("sync", "", e))
+        self.store.delete(name, unused)
     }
 
-    /// The file of a volume that no guest has and no program uses, and its size.
+    /// A volume that no guest has and no program uses, and its size.
     fn unused(&self, name: &Name) -> Result<(OwnedFd, u64)> {
         if let Some(attachment) = self.attachment(name)? {
             self.refuse_held(name, &attachment)?;
@@ -302,31 +245,28 @@ impl Pool {
         self.unlocked(name)
     }
 
-    /// The file of a volume that no program uses, and its size. As long as it is open none can begin to: QEMU and its
-    /// servers lock an image that they have open (unless told `locking=off`), and the lock that is taken here conflicts
-    /// with theirs.
+    /// A volume that no program uses, and its size. As long as it is open none can begin to: QEMU and its servers lock
+    /// an image that they have open (unless told `locking=off`), and the lock that is taken here conflicts with theirs.
     fn unlocked(&self, name: &Name) -> Result<(OwnedFd, u64)> {
         let (file, bytes) = self.volume(name)?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok((file, bytes)),
             Err(Errno::AGAIN | Errno::ACCESS) => Err(Error::InUse(name.clone())),
-            Err(e) => Err(self.failed("lock", &name.file(), e)),
+            Err(e) => Err(file_error("lock", self.store.path(name), e)),
         }
     }
 
-    /// The file of a volume and its size.
+    /// A volume, open for writing, and its size.
     fn volume(&self, name: &Name) -> Result<(OwnedFd, u64)> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = openat(&self.directory, name.file(), flags, Mode::empty()).map_err(|e| match e {
-            // Of these the latter are a link and a directory.
-            Errno::NOENT | Errno::LOOP | Errno::ISDIR => Error::Missing(name.clone()),
-            e => self.failed("open", &name.file(), e),
-        })?;
-        let stat = fstat(&file).map_err(|e| self.failed("read", &name.file(), e))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Error::Missing(name.clone()));
+        self.store.open(name)
+    }
+
+    fn is_there(&self, name: &Name) -> Result<bool> {
+        match self.volume(name) {
+            Ok(_) | Err(Error::InUse(_)) => Ok(true),
+            Err(Error::Missing(_)) => Ok(false),
+            Err(e) => Err(e),
         }
-        Ok((file, stat.st_size.cast_unsigned()))
     }
 
     /// Held by who changes which volumes there are.
@@ -339,12 +279,18 @@ impl Pool {
     }
 
     fn failed(&self, what: &'static str, file: &str, e: Errno) -> Error {
-        Error::File { what, path: self.path.join(file), source: e.into() }
+        file_error(what, self.path.join(file), e)
     }
+}
+
+fn file_error(what: &'static str, path: PathBuf, e: Errno) -> Error {
+    Error::File { what, path, source: e.into() }
 }
 
 #[cfg(test)]
 mod hotplug_tests;
+#[cfg(test)]
+mod lvm_tests;
 #[cfg(test)]
 mod remote_tests;
 #[cfg(test)]

@@ -159,7 +159,7 @@ impl Export {
         name: &Name,
     ) -> Result<bool, String> {
         // What its guest asks for waits for the next one.
-        if self.process.is_some() && pool.volume(name).is_ok_and(|(_, bytes)| bytes != self.bytes) {
+        if self.process.is_some() && pool.has_changed(name, self.bytes) {
             self.end();
             (self.tried, self.wait) = (None, Duration::ZERO);
         }
@@ -183,8 +183,7 @@ impl Export {
             // Now it is the server's to lock.
             drop(unlocked);
             let command = Exec { keep_bytes: KEPT_BYTES, ..Exec::new(program.display().to_string()) };
-            let file = pool.path.join(name.file());
-            let args = arguments(&self.listen, &file.to_string_lossy());
+            let args = arguments(&self.listen, &pool.store.path(name).to_string_lossy());
             node.spawn(&command.args(args)).map(|process| (process, bytes)).map_err(|e| e.to_string())
         });
         match started {
@@ -230,6 +229,14 @@ impl Drop for Export {
         if let Some(socket) = &self.socket {
             let _ = std::fs::remove_file(socket);
         }
+    }
+}
+
+impl Pool {
+    /// Whether a volume has another size than this one, and all of it may be read.
+    pub(super) fn has_changed(&self, name: &Name, bytes: u64) -> bool {
+        let is_other = self.store.size(name).is_some_and(|now| now != bytes);
+        is_other && self.volume(name).is_ok_and(|(_, now)| now != bytes)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `vmio volume`: disks that outlive their guests, in a pool directory.
+//! `vmio volume`: disks that outlive their guests, in a pool: a directory, or what LVM has.
 
 mod attach;
 mod policy;
@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::units::{self, UnitError};
 use vmio_model::sanitize;
+use vmio_rig::disks::places;
 use vmio_rig::volumes::{self, Attachment, Error, Name, Pool, Reach, State};
 
 use crate::context::{Context, Outcome};
@@ -32,8 +33,8 @@ use crate::term;
                               a copy of it, under another name
   vmio volume list            the volumes of the pool")]
 pub struct Args {
-    /// Directory of the volumes [default: volumes in the state directory]
-    #[arg(long, global = true, value_name = "DIR")]
+    /// Where the volumes are: a directory, lvm:VG or lvmthin:VG/POOL [default: volumes in the state directory]
+    #[arg(long, global = true, value_name = "POOL")]
     pool: Option<PathBuf>,
     #[command(subcommand)]
     verb: Verb,
@@ -98,7 +99,7 @@ enum Verb {
 pub struct Listed<'a> {
     /// Version of this document.
     pub schema_version: &'static str,
-    /// The pool's directory.
+    /// The pool: its directory, or what LVM has it in.
     pub pool: &'a Path,
     /// Its volumes, by name.
     pub volumes: Vec<Row>,
@@ -111,7 +112,7 @@ pub struct Listed<'a> {
 pub struct Changed<'a> {
     /// Version of this document.
     pub schema_version: &'static str,
-    /// The pool's directory.
+    /// The pool: its directory, or what LVM has it in.
     pub pool: &'a Path,
     /// The volume as it is now.
     pub volume: Row,
@@ -151,48 +152,80 @@ fn size(text: &str) -> Result<u64, UnitError> {
     units::bytes(text)
 }
 
+/// The pool that is meant.
+pub struct Chosen {
+    /// As people name it.
+    name: PathBuf,
+    /// The directory of its records, and of its volumes where LVM has them not.
+    dir: PathBuf,
+    /// Where LVM has them.
+    lvm: Option<places::Pool>,
+}
+
+impl Chosen {
+    fn of(named: Option<&Path>, state: &Path) -> anyhow::Result<Self> {
+        let named = named.map_or_else(|| state.join("volumes"), Path::to_owned);
+        // A directory with such a name is written ./lvm:VG.
+        let is_kind = |text: &&str| {
+            let prefix = text.split_once(':').map(|(prefix, _)| prefix);
+            places::ALL.iter().any(|kind| Some(kind.prefix()) == prefix && !kind.prefix().is_empty())
+        };
+        if let Some(text) = named.to_str().filter(is_kind) {
+            let lvm = volumes::lvm_pool(text).map_err(|why| failed("the pool cannot be used", why))?;
+            // No name of LVM's has a colon.
+            let dir = state.join(format!("volumes-{}", text.replace('/', ":")));
+            return Ok(Chosen { name: named, dir, lvm: Some(lvm) });
+        }
+        let dir = std::path::absolute(&named)
+            .with_context(|| Failure::new(Exit::Usage, format!("{} is no directory", named.display())))?;
+        Ok(Chosen { name: dir.clone(), dir, lvm: None })
+    }
+}
+
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let named = args.pool.clone().unwrap_or_else(|| context.paths.state.join("volumes"));
-    let dir = std::path::absolute(&named)
-        .with_context(|| Failure::new(Exit::Usage, format!("{} is no directory", named.display())))?;
+    let chosen = Chosen::of(args.pool.as_deref(), &context.paths.state)?;
     match &args.verb {
         Verb::Create { name, size } => {
-            vmio_node::private_dir(&dir)?;
+            vmio_node::private_dir(&chosen.dir)?;
             let failed = |why| failed(&format!("volume {name} was not made"), why);
-            let pool = open(&dir)?;
+            let pool = open(&chosen)?;
             pool.create(name, *size).map_err(failed)?;
-            changed("made", name, &pool, &dir, context)
+            changed("made", name, &pool, &chosen, context)
         }
-        Verb::List => list(&dir, context),
-        Verb::Serve(args) => serve::serve(args, &dir, context),
-        Verb::Policy(args) => policy::policy(args, &dir),
-        Verb::Attach(args) => attach::attach(args, &dir, context),
-        Verb::Detach { name } => attach::detach(name, &dir, context),
+        Verb::List => list(&chosen, context),
+        Verb::Serve(args) => serve::serve(args, &chosen, context),
+        Verb::Policy(args) => policy::policy(args, &chosen),
+        Verb::Attach(args) => attach::attach(args, &chosen, context),
+        Verb::Detach { name } => attach::detach(name, &chosen, context),
         Verb::Snapshot { name, new } => {
             let failed = |why| failed(&format!("volume {name} was not copied"), why);
-            let pool = open(&dir)?;
+            let pool = open(&chosen)?;
             pool.snapshot(name, new).map_err(failed)?;
-            changed("made", new, &pool, &dir, context)
+            changed("made", new, &pool, &chosen, context)
         }
-        Verb::Resize { name, size } => attach::resize(name, *size, &dir, context),
-        Verb::Delete { name, yes } => delete(name, *yes, &dir),
+        Verb::Resize { name, size } => attach::resize(name, *size, &chosen, context),
+        Verb::Delete { name, yes } => delete(name, *yes, &chosen),
     }
 }
 
 /// The pool there, by a path without links.
-fn open(dir: &Path) -> anyhow::Result<Pool> {
-    if !dir.is_dir() {
-        let what = format!("there is no pool {}", dir.display());
+fn open(chosen: &Chosen) -> anyhow::Result<Pool> {
+    if !chosen.dir.is_dir() {
+        let what = format!("there is no pool {}", chosen.name.display());
         return Err(Failure::new(Exit::Usage, what).help("`vmio volume create NAME SIZE` makes it").into());
     }
-    let dir = vmio_node::trusted_dir(dir)?;
-    Pool::open(&dir).map_err(|why| failed(&format!("the pool {} cannot be used", dir.display()), why))
+    let dir = vmio_node::trusted_dir(&chosen.dir)?;
+    let opened = match &chosen.lvm {
+        Some(lvm) => Pool::open_lvm(&dir, lvm),
+        None => Pool::open(&dir),
+    };
+    opened.map_err(|why| failed(&format!("the pool {} cannot be used", chosen.name.display()), why))
 }
 
 /// The volumes, each with who has it, and those of other hosts.
-fn rows(pool: &Pool, dir: &Path) -> anyhow::Result<(Vec<Row>, Vec<Remote>)> {
-    let failed = |why| failed(&format!("the volumes in {} cannot be listed", dir.display()), why);
+fn rows(pool: &Pool, chosen: &Chosen) -> anyhow::Result<(Vec<Row>, Vec<Remote>)> {
+    let failed = |why| failed(&format!("the volumes in {} cannot be listed", chosen.name.display()), why);
     let mut held: BTreeMap<Name, Attachment> = pool.attached().map_err(failed)?.into_iter().collect();
     held.retain(|_, there| matches!(there.reach, Reach::To { .. }) || there.holder.state() != State::Ended);
     let own = pool.list().map_err(failed)?.into_iter();
@@ -228,14 +261,14 @@ fn line(row: &Row, width: usize) -> String {
     format!("{line}\n")
 }
 
-fn list(dir: &Path, context: &Context) -> Outcome {
-    let (rows, remote) = if dir.exists() { rows(&open(dir)?, dir)? } else { (Vec::new(), Vec::new()) };
+fn list(chosen: &Chosen, context: &Context) -> Outcome {
+    let (rows, remote) = if chosen.dir.exists() { rows(&open(chosen)?, chosen)? } else { (Vec::new(), Vec::new()) };
     if context.json {
-        term::json(&Listed { schema_version: "1.1", pool: dir, volumes: rows, remote })?;
+        term::json(&Listed { schema_version: "1.1", pool: &chosen.name, volumes: rows, remote })?;
         return Ok(Exit::Done);
     }
     if rows.is_empty() && remote.is_empty() {
-        term::note(&format!("no volumes in {}", dir.display()));
+        term::note(&format!("no volumes in {}", chosen.name.display()));
     }
     let names = rows.iter().map(|row| &row.name).chain(remote.iter().map(|remote| &remote.name));
     let width = names.map(String::len).max().unwrap_or(0);
@@ -249,30 +282,30 @@ fn list(dir: &Path, context: &Context) -> Outcome {
 }
 
 /// Tells what was done with a volume of another host; as JSON, which of them guests have now.
-fn told(what: &str, dir: &Path, context: &Context) -> Outcome {
+fn told(what: &str, chosen: &Chosen, context: &Context) -> Outcome {
     if context.json {
-        return list(dir, context);
+        return list(chosen, context);
     }
     term::print(&format!("{what}\n"))?;
     Ok(Exit::Done)
 }
 
 /// Tells what a volume is now.
-fn changed(verb: &str, name: &Name, pool: &Pool, dir: &Path, context: &Context) -> Outcome {
+fn changed(verb: &str, name: &Name, pool: &Pool, chosen: &Chosen, context: &Context) -> Outcome {
     let is_it = |row: &Row| row.name == name.to_string();
-    let Some(volume) = rows(pool, dir)?.0.into_iter().find(is_it) else {
+    let Some(volume) = rows(pool, chosen)?.0.into_iter().find(is_it) else {
         return Err(failed(&format!("volume {name} is gone"), Error::Missing(name.clone())));
     };
     if context.json {
-        term::json(&Changed { schema_version: "1.1", pool: dir, volume })?;
+        term::json(&Changed { schema_version: "1.1", pool: &chosen.name, volume })?;
     } else {
         term::print(&format!("{verb} {}", line(&volume, 0)))?;
     }
     Ok(Exit::Done)
 }
 
-fn delete(name: &Name, yes: bool, dir: &Path) -> Outcome {
-    let pool = open(dir)?;
+fn delete(name: &Name, yes: bool, chosen: &Chosen) -> Outcome {
+    let pool = open(chosen)?;
     match yes.then_some(true).or_else(|| term::confirm(&format!("delete volume {name} and all that is on it?"))) {
         Some(true) => {}
         Some(false) => {

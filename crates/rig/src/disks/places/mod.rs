@@ -30,7 +30,7 @@ pub mod vfio;
 mod zfs;
 
 pub use health::Health;
-pub use pool::{Pool, dm_device};
+pub use pool::{Pool, dm_device, dm_name};
 pub use vfio::PassedThrough;
 
 /// All kinds, in the order in which they are shown. The first is meant where no prefix is given.

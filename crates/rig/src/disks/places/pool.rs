@@ -219,10 +219,14 @@ impl fmt::Display for Pool {
     }
 }
 
-/// Device node of a logical volume. LVM doubles hyphens in the names of its device-mapper devices
-/// (libdm, `dm_build_dm_name`).
+/// Name of a logical volume's device-mapper device, in which LVM doubles hyphens (libdm, `dm_build_dm_name`).
+pub fn dm_name(vg: &str, lv: &str) -> String {
+    format!("{}-{}", vg.replace('-', "--"), lv.replace('-', "--"))
+}
+
+/// Device node of a logical volume.
 pub fn dm_device(node: &dyn Node, vg: &str, lv: &str) -> Option<String> {
-    let name = format!("{}-{}", vg.replace('-', "--"), lv.replace('-', "--"));
+    let name = dm_name(vg, lv);
     let names = block::whole(node.reader()).ok()?;
     let is = |kernel: &&String| {
         let device = block::Device::whole(node.reader(), kernel);

@@ -1,7 +1,7 @@
 //! `vmio volume attach`, `detach` and `resize`: a volume as a disk of a guest that runs.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use vmio_look::HostView;
 use vmio_model::facts::Guest;
@@ -10,7 +10,7 @@ use vmio_model::sanitize;
 use vmio_node::Local;
 use vmio_rig::volumes::{self, Driver, Error, Holder, Key, Name, Origin, Reach, Running, State};
 
-use super::{changed, failed, open, told};
+use super::{Chosen, changed, failed, open, told};
 use crate::cmd::explain;
 use crate::cmd::scan::pick;
 use crate::context::{Context, Outcome};
@@ -50,12 +50,12 @@ fn server(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Gives a volume to a guest.
-pub fn attach(args: &Attach, dir: &Path, context: &Context) -> Outcome {
+pub fn attach(args: &Attach, chosen: &Chosen, context: &Context) -> Outcome {
     if args.from.is_some() {
         // It holds the records of what other hosts have lent.
-        vmio_node::private_dir(dir)?;
+        vmio_node::private_dir(&chosen.dir)?;
     }
-    let (pool, local) = (open(dir)?, Local::new());
+    let (pool, local) = (open(chosen)?, Local::new());
     let failed = |why| failed(&format!("volume {} was not attached to {}", args.name, args.guest), why);
     let guest = named(&args.guest, &local)?;
     let key = args.tls_key.as_deref().map(Key::open).transpose().map_err(failed)?;
@@ -63,10 +63,10 @@ pub fn attach(args: &Attach, dir: &Path, context: &Context) -> Outcome {
     if args.dry_run {
         if let Some(origin) = &origin {
             volumes::check_from(&local, &pool, &args.name, &guest, origin).map_err(failed)?;
-            return told(&format!("can be attached: {} of {}", args.name, origin.at), dir, context);
+            return told(&format!("can be attached: {} of {}", args.name, origin.at), chosen, context);
         }
         volumes::check(&local, &pool, &args.name, &guest).map_err(failed)?;
-        return changed("can be attached:", &args.name, &pool, dir, context);
+        return changed("can be attached:", &args.name, &pool, chosen, context);
     }
     let driver = Driver::ALL.iter().find(|(name, _)| *name == args.driver).map_or(Driver::VirtioBlk, |(_, d)| *d);
     let as_what = (driver, args.bus.as_deref());
@@ -74,15 +74,15 @@ pub fn attach(args: &Attach, dir: &Path, context: &Context) -> Outcome {
         let attached = volumes::attach_from(&local, &pool, &args.name, &guest, as_what, origin).map_err(failed)?;
         let (name, serial) = (&args.name, volumes::serial(&args.name, &attached));
         let what = format!("attached {name} of {} to {}, serial {serial}", origin.at, guest.name);
-        return told(&what, dir, context);
+        return told(&what, chosen, context);
     }
     volumes::attach(&local, &pool, &args.name, &guest, as_what).map_err(failed)?;
-    changed("attached", &args.name, &pool, dir, context)
+    changed("attached", &args.name, &pool, chosen, context)
 }
 
 /// Takes a volume from the guest that has it.
-pub fn detach(name: &Name, dir: &Path, context: &Context) -> Outcome {
-    let (pool, local) = (open(dir)?, Local::new());
+pub fn detach(name: &Name, chosen: &Chosen, context: &Context) -> Outcome {
+    let (pool, local) = (open(chosen)?, Local::new());
     let failed = |why| failed(&format!("volume {name} was not detached"), why);
     let none = || failed(Error::Detached(name.clone()));
     let attachment = pool.attachment(name).map_err(failed)?.ok_or_else(none)?;
@@ -92,15 +92,15 @@ pub fn detach(name: &Name, dir: &Path, context: &Context) -> Outcome {
     };
     if let Reach::From { at } = attachment.reach {
         volumes::detach_from(&local, &pool, name, &attachment, guest.as_ref()).map_err(failed)?;
-        return told(&format!("detached {name} of {at}, which keeps it for this host"), dir, context);
+        return told(&format!("detached {name} of {at}, which keeps it for this host"), chosen, context);
     }
     volumes::detach(&local, &pool, name, &attachment, guest.as_ref()).map_err(failed)?;
-    changed("detached", name, &pool, dir, context)
+    changed("detached", name, &pool, chosen, context)
 }
 
 /// Makes a volume larger, whether a guest has it or not.
-pub fn resize(name: &Name, bytes: u64, dir: &Path, context: &Context) -> Outcome {
-    let (pool, local) = (open(dir)?, Local::new());
+pub fn resize(name: &Name, bytes: u64, chosen: &Chosen, context: &Context) -> Outcome {
+    let (pool, local) = (open(chosen)?, Local::new());
     let failed = |why| failed(&format!("volume {name} was not resized"), why);
     let there = pool.attachment(name).map_err(failed)?.filter(|there| there.holder.state() == State::Runs);
     match there.as_ref().map(|there| (there, &there.reach)) {
@@ -115,7 +115,7 @@ pub fn resize(name: &Name, bytes: u64, dir: &Path, context: &Context) -> Outcome
             pool.resize(name, bytes).map_err(failed)?;
         }
     }
-    changed("resized", name, &pool, dir, context)
+    changed("resized", name, &pool, chosen, context)
 }
 
 /// The guest that the word names.

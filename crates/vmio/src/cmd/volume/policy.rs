@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::flow::{MOST_FLOWS, REST};
@@ -11,7 +10,7 @@ use vmio_model::policy::units;
 use vmio_model::rate::BitRate;
 use vmio_rig::volumes::Reach;
 
-use super::{failed, open};
+use super::{Chosen, failed, open};
 use crate::context::Outcome;
 use crate::term;
 
@@ -37,9 +36,9 @@ fn netns(text: &str) -> Result<String, String> {
 }
 
 /// Prints the class, with a flow class for each volume that another host may have.
-pub fn policy(args: &Policy, dir: &Path) -> Outcome {
-    let pool = open(dir)?;
-    let failed = |why| failed(&format!("the volumes in {} cannot be listed", dir.display()), why);
+pub fn policy(args: &Policy, chosen: &Chosen) -> Outcome {
+    let pool = open(chosen)?;
+    let failed = |why| failed(&format!("the volumes in {} cannot be listed", chosen.name.display()), why);
     let refused = |why: String| Failure::new(Exit::Precondition, why);
     let mut volumes = BTreeMap::new();
     for (name, there) in pool.attached().map_err(failed)? {
@@ -55,7 +54,7 @@ pub fn policy(args: &Policy, dir: &Path) -> Outcome {
     }
     if volumes.is_empty() {
         let help = "serve one: vmio volume serve NAME --listen ADDRESS:PORT --tls-key FILE";
-        return Err(refused(format!("no volume in {} is for another host", dir.display())).help(help).into());
+        return Err(refused(format!("no volume in {} is for another host", chosen.name.display())).help(help).into());
     }
     if volumes.len() > MOST_FLOWS {
         let why = format!("{} volumes are for other hosts, and a class has at most {MOST_FLOWS}", volumes.len());

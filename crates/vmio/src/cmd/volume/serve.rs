@@ -13,6 +13,7 @@ use vmio_model::failure::Exit;
 use vmio_node::{Journal, Local};
 use vmio_rig::volumes::{Error, Key, Listener, Name, Pool, Server};
 
+use super::Chosen;
 use crate::context::{Context, Outcome};
 use crate::term;
 
@@ -39,11 +40,11 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Serves until a signal comes.
-pub fn serve(args: &Serve, dir: &Path, context: &Context) -> Outcome {
-    let refused = |why| super::failed(&format!("the volumes in {} are not served", dir.display()), why);
+pub fn serve(args: &Serve, chosen: &Chosen, context: &Context) -> Outcome {
+    let refused = |why| super::failed(&format!("the volumes in {} are not served", chosen.name.display()), why);
     let key = args.tls_key.as_deref().map(Key::open).transpose().map_err(refused)?;
-    vmio_node::private_dir(dir)?;
-    let pool = super::open(dir)?;
+    vmio_node::private_dir(&chosen.dir)?;
+    let pool = super::open(chosen)?;
     // First, since a vmio that was killed may have left servers.
     let journals = context.recovered_journals()?;
     let journal = Arc::new(Journal::open(&journals, &format!("volume-serve-{}", std::process::id()))?);
@@ -55,7 +56,7 @@ pub fn serve(args: &Serve, dir: &Path, context: &Context) -> Outcome {
     let node = Local::owned(Arc::clone(&journal));
     let served = match (&args.name, args.listen) {
         (Some(name), Some(at)) => listen(&node, &pool, (name, at, key.as_ref()), &ended),
-        _ => run(&node, &pool, dir, &ended),
+        _ => run(&node, &pool, &chosen.name, &ended),
     };
     drop(node);
     journal.close().iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
@@ -64,9 +65,9 @@ pub fn serve(args: &Serve, dir: &Path, context: &Context) -> Outcome {
     Ok(Exit::Done)
 }
 
-fn run(node: &Local, pool: &Pool, dir: &Path, ended: &AtomicBool) -> Result<(), Error> {
+fn run(node: &Local, pool: &Pool, name: &Path, ended: &AtomicBool) -> Result<(), Error> {
     let mut server = Server::start(node, pool)?;
-    term::note(&format!("the volumes in {} are served to guests of this host; Ctrl-C ends it", dir.display()));
+    term::note(&format!("the volumes in {} are served to guests of this host; Ctrl-C ends it", name.display()));
     let mut warned = String::new();
     while !ended.load(Ordering::Relaxed) {
         match server.tick() {
