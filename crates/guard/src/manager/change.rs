@@ -49,7 +49,7 @@ impl Manager {
             }
             return Err(error.into());
         }
-        self.refused = None;
+        (self.refused, self.still_pools) = (None, None);
         let before = std::mem::replace(&mut self.read, next);
         self.revision += 1;
         self.limit_groups();
@@ -92,6 +92,7 @@ impl Manager {
         if let Some(Waiting { before, .. }) = self.waiting.take() {
             self.read = before;
         }
+        self.still_pools = None;
         self.revision += 1;
         self.limit_groups();
         if files_unconfirmed { Ok(()) } else { Ok(self.unconfirmed.strike(())?) }
