@@ -58,6 +58,7 @@ pub struct Manager {
     daemon: Option<Daemon>,
     read: Read,
     revision: u64,
+    changes: u64,
     waiting: Option<Waiting>,
     /// The unconfirmed change before whose policy it started.
     began_before: Option<Unconfirmed>,
@@ -151,6 +152,7 @@ impl Manager {
             daemon: Some(daemon),
             read,
             revision: 1,
+            changes: 0,
             waiting: None,
             began_before,
             found,
@@ -190,13 +192,18 @@ impl Manager {
     /// # Errors
     /// When the plane cannot hold it, or fails.
     pub fn set_interfaces(&mut self, discovery: Discovery) -> Result<(), ManagerError> {
+        // As nearly always, and there may be thousands.
+        if discovery.interfaces == self.found && self.trouble.is_none() {
+            return Ok(());
+        }
         let before = self.limited();
         // The guard is being stopped.
         let Some(daemon) = &self.daemon else { return Ok(()) };
         let done = daemon.set_interfaces(discovery.interfaces.clone())?;
         self.trouble = done.as_ref().err().map(ToString::to_string);
         done?;
-        (self.found, self.still_pools) = (discovery.interfaces, None);
+        self.found = discovery.interfaces;
+        self.changed();
         self.limit_groups();
         if let Some(reported_at) = discovery.reported_at.filter(|_| !self.limited().is_subset(&before)) {
             self.appeared_in_all += 1;
@@ -294,6 +301,17 @@ impl Manager {
     /// The last ten minutes of a member; `None` where none are kept of it.
     pub fn history(&self, pool: &PoolKey, member: &str) -> Option<MemberHistory> {
         self.history.of(pool, member)
+    }
+
+    /// The policy or the interfaces are others.
+    fn changed(&mut self) {
+        self.changes += 1;
+        self.still_pools = None;
+    }
+
+    /// Number of changes of the policy or the interfaces since the start: while it is the same, [`Manager::classes`] are.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Number of policy changes since the start.

@@ -49,8 +49,9 @@ impl Manager {
             }
             return Err(error.into());
         }
-        (self.refused, self.still_pools) = (None, None);
+        self.refused = None;
         let before = std::mem::replace(&mut self.read, next);
+        self.changed();
         self.revision += 1;
         self.limit_groups();
         let sure = self.waiting.take().map_or(before, |waiting| waiting.before);
@@ -92,7 +93,7 @@ impl Manager {
         if let Some(Waiting { before, .. }) = self.waiting.take() {
             self.read = before;
         }
-        self.still_pools = None;
+        self.changed();
         self.revision += 1;
         self.limit_groups();
         if files_unconfirmed { Ok(()) } else { Ok(self.unconfirmed.strike(())?) }

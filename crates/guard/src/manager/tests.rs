@@ -261,8 +261,13 @@ fn pools_are_written_anew_after_traffic_and_changes_alone() {
     manager.set(&set("10Mbit"), None).unwrap();
     assert!(is_anew(&mut manager));
     settle(&mut manager);
-    manager.set_interfaces(Discovery { interfaces: vec![tap(1), tap(2)], reported_at: None }).unwrap();
+    let found = || Discovery { interfaces: vec![tap(1), tap(2)], reported_at: None };
+    manager.set_interfaces(found()).unwrap();
     assert!(is_anew(&mut manager));
+    settle(&mut manager);
+    let changes = manager.changes();
+    manager.set_interfaces(found()).unwrap();
+    assert!(!is_anew(&mut manager) && manager.changes() == changes, "that is nothing new");
 }
 
 #[test]
