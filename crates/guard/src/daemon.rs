@@ -36,8 +36,10 @@ const WAITING: usize = 64;
 /// State of the thread.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Status {
-    /// Each pool that is in force.
-    pub pools: Vec<PoolStatus>,
+    /// Each pool that is in force; `None` where they are as they were and were not wanted then.
+    pub pools: Option<Vec<PoolStatus>>,
+    /// Whether they stay so as long as [`Daemon::count`] gives none.
+    pub still: bool,
     /// What each interface in a pool may claim to be, by the name of the member.
     pub identities: Arc<BTreeMap<String, Identity>>,
     /// Notes: interfaces that two entries match or that cannot be limited, and the plane's own.
@@ -91,7 +93,8 @@ impl Times {
 enum Request {
     Reload(Box<Policy>, SyncSender<Result<(), CoreError>>),
     SetInterfaces(Vec<DiscoveredInterface>, SyncSender<Result<(), CoreError>>),
-    Status(SyncSender<Status>),
+    /// Whether the pools are wanted also where they are as they were.
+    Status(bool, SyncSender<Status>),
     Count(SyncSender<Option<Vec<PoolStatus>>>),
     /// Ends the thread; whether the limits are taken off.
     Stop(bool),
@@ -161,7 +164,16 @@ impl Daemon {
     /// # Errors
     /// When the thread is gone.
     pub fn status(&self) -> Result<Status, Gone> {
-        self.ask(Request::Status)
+        self.ask(|tell| Request::Status(true, tell))
+    }
+
+    /// The same, without the pools where they are as they were at the last call of either, if they were `still` then
+    /// and [`Daemon::count`] has given none since.
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub fn status_unless_still(&self) -> Result<Status, Gone> {
+        self.ask(|tell| Request::Status(false, tell))
     }
 
     /// Counters of each pool; `None` where they did not change since the last call and nothing waits.
@@ -231,6 +243,25 @@ impl<P: Plane> LoopThread<P> {
         period.max(IDLE).max(self.status.tick_time.saturating_mul(IDLE_FACTOR).min(LONGEST_IDLE))
     }
 
+    /// Whether the pools stay as they are until something passes or is changed.
+    fn is_still(&mut self) -> bool {
+        // The loop may change limits for a while after the last packet.
+        self.core.is_settled() && self.core.is_still()
+    }
+
+    /// Its state; with the pools `always`, or where they may be different from what they were.
+    fn answer(&mut self, always: bool) -> Status {
+        let pools = if !always && self.is_still() { Ok(None) } else { self.core.status().map(Some) };
+        // What has passed meanwhile is not in them.
+        let still = pools.is_ok() && self.is_still();
+        let (notes, last) = (self.core.notes(), self.status.clone());
+        let trouble = last.trouble.clone().or_else(|| self.failed.as_ref().map(ToString::to_string));
+        match pools {
+            Ok(pools) => Status { pools, still, identities: self.core.identities(), notes, trouble, ..last },
+            Err(e) => Status { pools: Some(Vec::new()), notes, trouble: Some(e.to_string()), ..last },
+        }
+    }
+
     fn run(mut self, period: Duration, requests: &Receiver<Request>) -> Result<(), CoreError> {
         let mut ticked = Instant::now();
         let mut last_look = Instant::now();
@@ -279,15 +310,8 @@ impl<P: Plane> LoopThread<P> {
                 Ok(Request::SetInterfaces(interfaces, tell)) => {
                     let _ = tell.send(self.core.set_interfaces(interfaces));
                 }
-                Ok(Request::Status(tell)) => {
-                    let pools = self.core.status();
-                    let (notes, last) = (self.core.notes(), self.status.clone());
-                    let trouble = last.trouble.clone().or_else(|| self.failed.as_ref().map(ToString::to_string));
-                    let status = match pools {
-                        Ok(pools) => Status { pools, identities: self.core.identities(), notes, trouble, ..last },
-                        Err(e) => Status { notes, trouble: Some(e.to_string()), ..last },
-                    };
-                    let _ = tell.send(status);
+                Ok(Request::Status(always, tell)) => {
+                    let _ = tell.send(self.answer(always));
                 }
                 Ok(Request::Count(tell)) => {
                     // The status has the error.

@@ -336,6 +336,11 @@ impl Demand {
         Some(self.arriving.get(pool)?.full)
     }
 
+    /// Whether [`Demand::rest`] changes nothing but the time.
+    pub fn is_rested(&self) -> bool {
+        self.rested
+    }
+
     /// Adds a look with unchanged members and counters and empty queues; returns the breaches that begin and end.
     pub fn rest(&mut self, at: Instant) -> Vec<Breach> {
         let time = self.at.map_or(Duration::ZERO, |before| at.saturating_duration_since(before));

@@ -3,7 +3,7 @@
 //! control loop, which has a thread of its own ([`crate::daemon`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use vmio_model::control::Allocator;
 use vmio_model::policy::assign::{Interface, assign};
@@ -28,16 +28,18 @@ mod error;
 mod key;
 mod read;
 mod set;
+mod status;
 mod told;
 mod unconfirmed;
 
-use document::Status;
 pub use error::{FilesError, ManagerError, Senseless};
 pub use key::Key;
 pub use read::Texts;
 use read::{Read, read};
 pub use set::Change;
 use set::SetOver;
+pub use status::StatusText;
+use status::StillPools;
 use told::Told;
 pub use told::{PoolChange, PoolState};
 pub use unconfirmed::Unconfirmed;
@@ -56,6 +58,7 @@ pub struct Manager {
     daemon: Option<Daemon>,
     read: Read,
     revision: u64,
+    changes: u64,
     waiting: Option<Waiting>,
     /// The unconfirmed change before whose policy it started.
     began_before: Option<Unconfirmed>,
@@ -82,6 +85,8 @@ pub struct Manager {
     refused_for_link: bool,
     /// Of the plane that only observes.
     survey: Option<Survey>,
+    /// The pools as they were shown last, while they stay so.
+    still_pools: Option<StillPools>,
 }
 
 struct TextsBox(Box<dyn Texts>);
@@ -147,6 +152,7 @@ impl Manager {
             daemon: Some(daemon),
             read,
             revision: 1,
+            changes: 0,
             waiting: None,
             began_before,
             found,
@@ -168,6 +174,7 @@ impl Manager {
             refused: None,
             refused_for_link: false,
             survey: (plane_name == observe::NAME).then(Survey::default),
+            still_pools: None,
         })
     }
 
@@ -185,6 +192,10 @@ impl Manager {
     /// # Errors
     /// When the plane cannot hold it, or fails.
     pub fn set_interfaces(&mut self, discovery: Discovery) -> Result<(), ManagerError> {
+        // As nearly always, and there may be thousands.
+        if discovery.interfaces == self.found && self.trouble.is_none() {
+            return Ok(());
+        }
         let before = self.limited();
         // The guard is being stopped.
         let Some(daemon) = &self.daemon else { return Ok(()) };
@@ -192,6 +203,7 @@ impl Manager {
         self.trouble = done.as_ref().err().map(ToString::to_string);
         done?;
         self.found = discovery.interfaces;
+        self.changed();
         self.limit_groups();
         if let Some(reported_at) = discovery.reported_at.filter(|_| !self.limited().is_subset(&before)) {
             self.appeared_in_all += 1;
@@ -260,6 +272,9 @@ impl Manager {
             self.limit_groups();
         }
         let now = Instant::now();
+        if counted.is_some() || !self.demand.is_rested() {
+            self.still_pools = None;
+        }
         let Some(pools) = counted else {
             self.history.rest(now);
             let breaches = self.demand.rest(now);
@@ -288,49 +303,15 @@ impl Manager {
         self.history.of(pool, member)
     }
 
-    /// Status document.
-    ///
-    /// # Errors
-    /// When the loop has ended.
-    pub fn status(&self) -> Result<Status, ManagerError> {
-        let mut status = self.daemon()?.status()?;
-        let pools = std::mem::take(&mut status.pools);
-        let left = self.waiting.as_ref().map(Waiting::left);
-        let files = self.read.files.iter().map(|(name, _)| name.clone()).collect();
-        let changed = self.texts.0.files().is_ok_and(|files| files != self.read.files);
-        Ok(document::status(document::StatusParts {
-            plane: self.plane,
-            allocator: self.allocator,
-            started: self.started.duration_since(UNIX_EPOCH).unwrap_or_default(),
-            revision: self.revision,
-            files,
-            files_differ: changed,
-            over: &self.read.over,
-            confirm: left,
-            warnings: &self.read.loaded.warnings,
-            policy: &self.read.loaded.policy,
-            loops: &status,
-            pools,
-            demand: &self.demand,
-            found: &self.found,
-            appeared: &self.appeared,
-            appeared_in_all: self.appeared_in_all,
-            appeared_time: self.appeared_time,
-            trouble: self.trouble.as_deref().or(status.trouble.as_deref()),
-            refused: self.refused.as_deref(),
-            groups: self.groups.as_ref().map(Groups::status).unwrap_or_default(),
-            groups_put_right: self.groups_put_right,
-            group_notes: &self.group_notes,
-            memory: &self.memory,
-            observed: self.survey.as_ref().map(|survey| survey.document(&self.read.loaded.policy)),
-            uplinks_down: self.uplinks_down(),
-        }))
+    /// The policy or the interfaces are others.
+    fn changed(&mut self) {
+        self.changes += 1;
+        self.still_pools = None;
     }
 
-    /// Uplinks that are set down now; none where the kernel cannot be asked.
-    fn uplinks_down(&self) -> Vec<String> {
-        let asks = self.plane == linux::ENTRY.abilities.plane;
-        if asks { linux::down(&self.uplinks()).unwrap_or_default() } else { Vec::new() }
+    /// Number of changes of the policy or the interfaces since the start: while it is the same, [`Manager::classes`] are.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Number of policy changes since the start.

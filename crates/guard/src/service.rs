@@ -192,9 +192,11 @@ impl Service {
         let mover = Mover::start(&manager, memory).map_err(|e| system(("start a thread".into(), e)))?;
         let server =
             Server::start(listeners, Arc::clone(&manager), ask).map_err(|e| system(("start the server".into(), e)))?;
-        let seated = api::lock(&manager).classes();
+        let locked = api::lock(&manager);
+        let (seated, changes) = (locked.classes(), locked.changes());
+        drop(locked);
         let interfaces = seated.len();
-        let mut main_loop = MainLoop { manager, seated, gathered: None, trouble: None, revision: 1 };
+        let mut main_loop = MainLoop { manager, seated, gathered: None, trouble: None, revision: 1, changes };
         let manager = api::lock(&main_loop.manager);
         let (uplinks, status, began_before) = (manager.uplinks().len(), manager.status()?, manager.began_before());
         drop(manager);
@@ -266,6 +268,8 @@ struct MainLoop {
     gathered: Option<Gathered>,
     trouble: Option<String>,
     revision: u64,
+    /// Those of the policy and the interfaces that were looked at.
+    changes: u64,
 }
 
 /// Changes of interfaces that are not reported yet.
@@ -339,6 +343,10 @@ impl MainLoop {
     /// Reports a new revision, and gathers the interfaces that came and went.
     fn tell_changes(&mut self, tell: &mut impl FnMut(Event)) {
         let manager = api::lock(&self.manager);
+        let known = std::mem::replace(&mut self.changes, manager.changes());
+        if self.changes == known {
+            return;
+        }
         let (now, revision) = (manager.classes(), manager.revision());
         drop(manager);
         if revision != self.revision {

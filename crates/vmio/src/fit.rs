@@ -42,6 +42,10 @@ pub fn plain(text: &str) -> Cow<'_, str> {
 
 /// Columns of a text without escape sequences on a terminal; a hidden character has that of its replacement.
 pub fn columns(text: &str) -> usize {
+    // As nearly all are, and a table may have thousands of rows.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return text.len();
+    }
     plain(text).width()
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
@@ -23,8 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::desired::PoolKey;
-use crate::manager::document::Status;
-use crate::manager::{Change, Manager, ManagerError, Senseless};
+use crate::manager::{Change, Manager, ManagerError, Senseless, StatusText};
 use crate::metrics;
 use vmio_model::policy::Direction;
 use vmio_model::problem::Problem;
@@ -32,8 +32,10 @@ use vmio_model::problem::Problem;
 pub mod client;
 mod listen;
 mod page;
+mod parts;
 
 pub use listen::{Listeners, SocketFile, Token};
+use parts::Parts;
 
 /// Largest body of a request.
 const BODY: usize = 64 << 10;
@@ -151,8 +153,9 @@ async fn with<T: Send + 'static>(
 }
 
 async fn status(State(asked): State<Asked>) -> Result<Response, Response> {
-    let json = written(asked, |status| serde_json::to_vec(status).unwrap_or_default()).await?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
+    let StatusText { parts, made_of } = with(asked, Manager::status_text).await?;
+    tokio::task::spawn_blocking(move || drop(made_of));
+    Ok(([(header::CONTENT_TYPE, "application/json")], Body::new(Parts::from(parts))).into_response())
 }
 
 async fn history(
@@ -173,21 +176,16 @@ async fn history(
 }
 
 async fn metrics(State(asked): State<Asked>) -> Result<Response, Response> {
-    let text = written(asked, |status| metrics::text(status).into_bytes()).await?;
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
-}
-
-/// Formats the status in a blocking thread, since that takes a while for thousands of members.
-async fn written(asked: Asked, write: fn(&Status) -> Vec<u8>) -> Result<Vec<u8>, Response> {
     let status = with(asked, |manager| manager.status()).await?;
+    // In a blocking thread, since that takes a while for thousands of members.
     let written = tokio::task::spawn_blocking(move || {
-        let written = write(&status);
-        // To free thousands of members takes a while, too, and the answer need not wait for it.
+        let written = metrics::text(&status);
+        // To free them takes a while, too, and the answer need not wait for it.
         tokio::task::spawn_blocking(move || drop(status));
         written
     });
-    let written = written.await;
-    written.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    let text = written.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
 async fn apply(State(asked): State<Asked>, Json(apply): Json<Apply>) -> Result<StatusCode, Response> {

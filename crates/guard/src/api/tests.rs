@@ -124,6 +124,15 @@ fn tcp_needs_the_token() {
 }
 
 #[test]
+fn the_status_is_one_document() {
+    let answer = Served::new().unix(&get("/v1/status", ""));
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+    let status: crate::manager::document::Status = serde_json::from_str(body).unwrap();
+    assert_eq!(status.pools[0].members[1].name, "tap1");
+}
+
+#[test]
 fn the_last_seconds_of_a_member() {
     let served = Served::new();
     lock(&served.manager).count().unwrap();

@@ -18,12 +18,7 @@ impl<P: Plane> Core<P> {
     /// # Errors
     /// When the plane fails.
     pub fn count(&mut self) -> Result<Option<Vec<PoolStatus>>, CoreError> {
-        let plane = &mut self.plane;
-        // Traffic of a card's virtual functions passes no queue here.
-        let still = |pool: &DesiredPool| {
-            pool.cards.is_empty() && plane.observe(Scope::Counts(&pool.key)).is_ok_and(|observed| observed.still)
-        };
-        if !self.active && self.desired.pools.iter().all(still) {
+        if self.is_still() {
             self.defaults.clear();
             return Ok(None);
         }
@@ -31,6 +26,18 @@ impl<P: Plane> Core<P> {
         self.active = false;
         self.purge_default(&all)?;
         Ok(Some(all))
+    }
+
+    /// Whether nothing passed and nothing was changed since the last [`Core::count`].
+    pub fn is_still(&mut self) -> bool {
+        let plane = &mut self.plane;
+        // Traffic of a card's virtual functions passes no queue here.
+        let still = |pool: &DesiredPool| {
+            pool.cards.is_empty() && plane.observe(Scope::Counts(&pool.key)).is_ok_and(|observed| observed.still)
+        };
+        // Seen once, it is remembered: the plane tells it no second time.
+        self.active = self.active || !self.desired.pools.iter().all(still);
+        !self.active
     }
 
     /// Drops what has waited in `default` since the last call. Packets that a guest sent before its class was in force

@@ -17,7 +17,7 @@ fn start(text: &str) -> Result<Daemon, StartError> {
 }
 
 fn names(daemon: &Daemon) -> Vec<String> {
-    daemon.status().unwrap().pools[0].members.iter().map(|m| m.name.clone()).collect()
+    daemon.status().unwrap().pools.unwrap()[0].members.iter().map(|m| m.name.clone()).collect()
 }
 
 #[test]
@@ -31,7 +31,8 @@ fn requests_while_the_loop_runs() {
     assert!(matches!(refused, CoreError::Refused(_)), "{refused}");
     daemon.reload(policy(&POLICY.replace("40Mbit", "30Mbit"))).unwrap().unwrap();
     let status = daemon.status().unwrap();
-    assert_eq!(status.pools[0].members[1].min_effective_bps, BitRate::new(30_000_000));
+    let members = &status.pools.as_ref().unwrap()[0].members;
+    assert_eq!(members[1].min_effective_bps, BitRate::new(30_000_000));
     // Of this policy nothing is left to the loop; of the next one there is.
     let ticks = status.ticks;
     daemon.reload(policy(&POLICY.replace("min = \"40Mbit\"", HARD))).unwrap().unwrap();

@@ -51,6 +51,7 @@ impl Manager {
         }
         self.refused = None;
         let before = std::mem::replace(&mut self.read, next);
+        self.changed();
         self.revision += 1;
         self.limit_groups();
         let sure = self.waiting.take().map_or(before, |waiting| waiting.before);
@@ -92,6 +93,7 @@ impl Manager {
         if let Some(Waiting { before, .. }) = self.waiting.take() {
             self.read = before;
         }
+        self.changed();
         self.revision += 1;
         self.limit_groups();
         if files_unconfirmed { Ok(()) } else { Ok(self.unconfirmed.strike(())?) }

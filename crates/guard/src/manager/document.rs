@@ -14,6 +14,7 @@ use vmio_model::problem::Problem;
 use crate::core::PoolStatus;
 use crate::daemon;
 use crate::demand::Demand;
+use crate::desired::Identity;
 use crate::groups::{GuestStatus, State};
 use crate::interface::DiscoveredInterface;
 use crate::memory;
@@ -189,10 +190,8 @@ pub(super) struct StatusParts<'a> {
     pub warnings: &'a [Problem],
     pub policy: &'a Policy,
     pub loops: &'a daemon::Status,
-    /// Those of `loops`: their names are moved, since there may be thousands.
-    pub pools: Vec<PoolStatus>,
-    pub demand: &'a Demand,
-    pub found: &'a [DiscoveredInterface],
+    pub pools: Vec<PoolDocument>,
+    pub local_note: Option<String>,
     pub appeared: &'a [Duration],
     pub appeared_in_all: u64,
     pub appeared_time: Duration,
@@ -206,6 +205,23 @@ pub(super) struct StatusParts<'a> {
     pub uplinks_down: Vec<String>,
 }
 
+/// The pools that were read: their names are moved, since there may be thousands.
+pub(super) fn pools(
+    read: Vec<PoolStatus>,
+    policy: &Policy,
+    demand: &Demand,
+    found: &[DiscoveredInterface],
+    identities: &BTreeMap<String, Identity>,
+) -> Vec<PoolDocument> {
+    let of_members = Known { guests: guests(found), identities };
+    read.into_iter().map(|pool| PoolDocument::of(pool, policy, demand, &of_members)).collect()
+}
+
+/// The note on what their members send beside the uplink.
+pub(super) fn note(read: &[PoolStatus], policy: &Policy) -> Option<String> {
+    local_note(&local::exceeded(read, policy))
+}
+
 pub(super) fn status(known: StatusParts<'_>) -> Status {
     let StatusParts { policy, loops, .. } = known;
     let mut appeared = known.appeared.to_vec();
@@ -215,8 +231,7 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
         let rank = (appeared.len() * part).div_ceil(100).max(1) - 1;
         appeared.get(rank).map(Duration::as_secs_f64)
     };
-    let note = local_note(&local::exceeded(&known.pools, policy));
-    let of_members = Known { guests: guests(known.found), identities: &loops.identities };
+    let notes = loops.notes.iter().chain(known.group_notes).chain(&known.memory.notes);
     Status {
         schema_version: SCHEMA_VERSION.to_owned(),
         vmio_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -252,11 +267,11 @@ pub(super) fn status(known: StatusParts<'_>) -> Status {
             p99_seconds: quantile(99),
             seconds_total: known.appeared_time.as_secs_f64(),
         },
-        pools: known.pools.into_iter().map(|pool| PoolDocument::of(pool, policy, known.demand, &of_members)).collect(),
+        pools: known.pools,
         guests: known.groups.iter().map(guest).collect(),
         memory: known.memory.guests.iter().map(MemoryDocument::of).collect(),
         memory_moves_total: known.memory.moves,
-        notes: loops.notes.iter().chain(known.group_notes).chain(&known.memory.notes).cloned().chain(note).collect(),
+        notes: notes.cloned().chain(known.local_note).collect(),
         uplinks_down: known.uplinks_down,
         trouble: known.trouble.map(str::to_owned),
         observed: known.observed,

@@ -30,10 +30,14 @@ impl Texts for Files {
 }
 
 fn start_with(files: &Files, log: &UndoLog) -> Result<Manager, ManagerError> {
+    start_on(Fake::new(Abilities::HTB), files, log)
+}
+
+fn start_on(plane: Fake, files: &Files, log: &UndoLog) -> Result<Manager, ManagerError> {
     Manager::start(Start {
         texts: Box::new(files.clone()),
         log: log.clone(),
-        plane: Box::new(|| Ok(Box::new(Fake::new(Abilities::HTB)))),
+        plane: Box::new(move || Ok(Box::new(plane))),
         plane_name: "fake",
         allocator: Allocator::Exact,
         groups: None,
@@ -221,6 +225,49 @@ fn status_names_guests_and_what_they_may_claim() {
     let words = (settings.spoofing.as_deref(), settings.local.as_deref(), settings.router);
     assert_eq!(words, (Some("warn"), Some("count"), Some(false)));
     assert!(members[0].settings.is_none());
+}
+
+/// The text is that of the document at each time.
+#[test]
+fn pools_are_written_anew_after_traffic_and_changes_alone() {
+    let (files, log, plane) =
+        (Files(Arc::new(Mutex::new(POLICY.into())), Arc::default()), UndoLog::memory(), Fake::new(Abilities::HTB));
+    let still = Arc::clone(&plane.still);
+    let mut manager = start_on(plane, &files, &log).unwrap();
+    let is_anew = |manager: &mut Manager| {
+        let StatusText { parts, made_of } = manager.status_text().unwrap();
+        let text: String = parts.iter().map(|part| std::str::from_utf8(part).unwrap()).collect();
+        assert_eq!(text, serde_json::to_string(&manager.status().unwrap()).unwrap());
+        !made_of.is_empty()
+    };
+    still.store(true, Ordering::Relaxed);
+    assert!(is_anew(&mut manager) && is_anew(&mut manager), "it was put in force, and not counted since");
+    // At the second count nothing has passed for a second, at the third one that is nothing new.
+    for anew_after_count in [true, true, false] {
+        manager.count().unwrap();
+        assert_eq!(is_anew(&mut manager), anew_after_count);
+        assert!(!is_anew(&mut manager));
+    }
+    still.store(false, Ordering::Relaxed);
+    assert!(is_anew(&mut manager));
+    still.store(true, Ordering::Relaxed);
+    assert!(is_anew(&mut manager), "what passed is not in what was written then");
+    let settle = |manager: &mut Manager| {
+        manager.count().unwrap();
+        is_anew(manager);
+        assert!(!is_anew(manager));
+    };
+    settle(&mut manager);
+    manager.set(&set("10Mbit"), None).unwrap();
+    assert!(is_anew(&mut manager));
+    settle(&mut manager);
+    let found = || Discovery { interfaces: vec![tap(1), tap(2)], reported_at: None };
+    manager.set_interfaces(found()).unwrap();
+    assert!(is_anew(&mut manager));
+    settle(&mut manager);
+    let changes = manager.changes();
+    manager.set_interfaces(found()).unwrap();
+    assert!(!is_anew(&mut manager) && manager.changes() == changes, "that is nothing new");
 }
 
 #[test]

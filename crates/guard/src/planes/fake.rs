@@ -1,6 +1,8 @@
 //! A plane in memory for tests: changes are in force at once, and a test sets its counters and failures.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use vmio_model::control::AppliedLimits;
 use vmio_model::policy::Abilities;
@@ -40,13 +42,15 @@ pub struct Fake {
     pub earlier: bool,
     /// Number of changes so far.
     pub changes: usize,
+    /// Whether counters are told to be as they were.
+    pub still: Arc<AtomicBool>,
 }
 
 impl Fake {
     /// A plane with nothing in force.
     pub fn new(abilities: Abilities) -> Fake {
-        let (pools, counts) = Default::default();
-        Fake { abilities, pools, counts, good: None, stays_broken: false, earlier: false, changes: 0 }
+        let (pools, counts, still) = Default::default();
+        Fake { abilities, pools, counts, good: None, stays_broken: false, earlier: false, changes: 0, still }
     }
 
     /// The change after this many fails, once or, with `stays_broken`, with all that follow.
@@ -131,7 +135,8 @@ impl Plane for Fake {
         };
         let in_force = self.pools.get(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
         let counts = self.counts.get(pool).cloned().unwrap_or_else(|| vec![Count::default(); in_force.members.len()]);
-        Ok(Observation { counts: counts.into(), ..Observation::default() })
+        let still = self.still.load(Ordering::Relaxed);
+        Ok(Observation { still, counts: counts.into(), ..Observation::default() })
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {

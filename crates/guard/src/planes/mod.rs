@@ -121,7 +121,7 @@ pub struct Observation {
     pub undisturbed: bool,
     /// [`Scope::Plane`]: notes on how limits are enforced, and on what could not be determined while removing them.
     pub notes: Vec<String>,
-    /// [`Scope::Counts`]: the counters are the same as last time, and nothing waits.
+    /// [`Scope::Counts`]: the counters are the same as last time, nothing waits, and excess waits where it did.
     pub still: bool,
     /// [`Scope::Counts`]: counters of the members, in their order.
     pub counts: Arc<[Count]>,

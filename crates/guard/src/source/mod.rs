@@ -277,7 +277,7 @@ impl Pace {
     fn looked(&mut self, took: Duration, found: Option<&Vec<DiscoveredInterface>>, pending: bool) {
         let same = !pending && found.is_some_and(|found| *found == self.last);
         self.same = if same { self.same.saturating_add(1) } else { 0 };
-        if let Some(found) = found {
+        if let Some(found) = found.filter(|_| !same) {
             self.last.clone_from(found);
         }
         self.at = Some(Instant::now());

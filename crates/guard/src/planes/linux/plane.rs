@@ -115,7 +115,7 @@ struct InstalledPool {
     tallies: BTreeMap<u16, Tally>,
     /// Whether these were counted by the programs last, and not by its classes.
     by_programs: bool,
-    /// The last counters; None since it was reconciled.
+    /// The last counters; None since it was changed.
     counted: Option<Counted>,
 }
 
@@ -180,8 +180,8 @@ impl Linux {
         changes += capping;
         let before = self.pools.remove(&pool.key);
         let had_none = before.as_ref().is_some_and(|installed| installed.queueless);
-        let (mut tenants, mut tallies, by_programs, staged, mut local) =
-            before.map_or_else(Default::default, |i| (i.tenants, i.tallies, i.by_programs, i.stage, i.local));
+        let (mut tenants, mut tallies, by_programs, staged, mut local, counted) = before
+            .map_or_else(Default::default, |i| (i.tenants, i.tallies, i.by_programs, i.stage, i.local, i.counted));
         let put = match &stage {
             Some(stage) => stage::numbers(flows)
                 .and_then(|numbers| self.put(&uplink, &stage.at_uplink, &numbers, Cause::Policy, takeover)),
@@ -236,7 +236,7 @@ impl Linux {
             by_programs,
             order,
             tenants,
-            counted: None,
+            counted: counted.filter(|_| done.is_ok() && changes == 0),
         };
         let counts_otherwise = installed.by_programs != installed.queueless;
         self.pools.insert(pool.key.clone(), installed);
@@ -317,8 +317,7 @@ impl Plane for Linux {
         changes += self.cards(desired)?;
         self.taps.hold(desired)?;
         self.measure(desired);
-        // What others limit is only told.
-        let _ = self.look_for_others(desired);
+        self.look_for_others(desired);
         self.unsure.end();
         if desired.pools.is_empty() {
             self.past.log.end()?;

@@ -12,7 +12,7 @@ const FIGURE: usize = 12;
 /// `None` where it fits, or does not say which columns matter least in a terminal of the usual width.
 pub fn narrowed(table: &Table, width: usize) -> Option<Table> {
     let highest = table.columns.iter().map(|of| of.rank).max().unwrap_or(0);
-    if needed(table) <= width || (highest == 0 && width >= WIDTH) {
+    if (highest == 0 && width >= WIDTH) || needed(table) <= width {
         return None;
     }
     let mut table = table.clone();

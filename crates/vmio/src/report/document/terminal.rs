@@ -278,21 +278,22 @@ impl PlacedCell {
 
     /// The cell in `width` columns, with its gap.
     fn put(&self, width: usize) -> String {
-        let (gap, fill) = (" ".repeat(self.gap), " ".repeat(width.saturating_sub(fit::columns(&self.plain))));
-        if self.right { gap + &fill + &self.styled } else { gap + &self.styled + &fill }
+        let (gap, fill) = (self.gap, width.saturating_sub(fit::columns(&self.plain)));
+        let (before, after) = if self.right { (gap + fill, 0) } else { (gap, fill) };
+        format!("{:before$}{}{:after$}", "", self.styled, "")
     }
 }
 
 /// The cells that are on the line of their row.
 fn placed(table: &Table, cells: &[Cell], style: Style) -> Vec<PlacedCell> {
-    let (mut all, mut at) = (Vec::new(), 0);
+    let (mut all, mut at, none) = (Vec::new(), 0, Cell::default());
     while let Some(column) = table.columns.get(at) {
-        let cell = cells.get(at).cloned().unwrap_or_default();
+        let cell = cells.get(at).unwrap_or(&none);
         let span = cell.span.max(1);
         if column.shown.has(In::TERMINAL) && !column.below {
             let width = table.columns[at..].iter().take(span).map(|of| of.width).sum();
             let styled = cell.narrow.is_none().then(|| styled(&cell.text, style));
-            let plain = cell.narrow.unwrap_or_else(|| cell.text.plain());
+            let plain = cell.narrow.clone().unwrap_or_else(|| cell.text.plain());
             all.push(PlacedCell { width, ..PlacedCell::of(column, plain, styled) });
         }
         at += span;

@@ -61,6 +61,8 @@ pub(super) struct Taps {
     /// Taps of the last request; `None` before there was one.
     wanted_before: Option<WantedTaps>,
     states: Arc<Mutex<TapStates>>,
+    /// Whether one of them is another one since that was asked last.
+    news: Arc<AtomicBool>,
     /// Whether a doubt waits for the thread.
     doubted: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
@@ -71,8 +73,8 @@ pub(super) struct Taps {
 impl Taps {
     /// For a network namespace; changes nothing.
     pub(super) fn new(log: UndoLog, namespace: u64) -> Taps {
-        let (wanted_before, states, doubted, ended) = Default::default();
-        Taps { log, namespace, wanted_before, states, doubted, ended, thread: None }
+        let (wanted_before, states, news, doubted, ended) = Default::default();
+        Taps { log, namespace, wanted_before, states, news, doubted, ended, thread: None }
     }
 
     /// Requests the limits of the desired state, and that all other taps are put back. Does not wait.
@@ -115,6 +117,11 @@ impl Taps {
         states.unwrap_or_else(|| Err(Arc::new(NotHeld::NotYet)))
     }
 
+    /// Whether the state of a tap is another one since this was asked last.
+    pub(super) fn has_news(&self) -> bool {
+        self.news.swap(false, Ordering::AcqRel)
+    }
+
     /// Puts all taps back, also those of earlier guards in the ledger.
     pub(super) fn undo(&mut self) -> Result<(), PlaneError> {
         self.wanted_before = None;
@@ -143,10 +150,10 @@ impl Taps {
             // Sent before the thread starts: without a request it would put back everything in the ledger.
             send.send(what).map_err(|_| PlaneError::ThreadEnded)?;
             self.doubted = Arc::default();
-            let (states, doubted, ended) =
-                (Arc::clone(&self.states), Arc::clone(&self.doubted), Arc::clone(&self.ended));
+            let (states, news) = (Arc::clone(&self.states), Arc::clone(&self.news));
+            let (doubted, ended) = (Arc::clone(&self.doubted), Arc::clone(&self.ended));
             let (wanted, looks) = Default::default();
-            let mut tap_thread = TapThread { held, wanted, looks, states, doubted, ended };
+            let mut tap_thread = TapThread { held, wanted, looks, states, news, doubted, ended };
             let thread = thread::Builder::new().name("guard-taps".into()).spawn(move || tap_thread.run(&requests));
             self.thread = Some((send, thread.map_err(PlaneError::NoThread)?));
             return Ok(());
@@ -197,6 +204,7 @@ struct TapThread {
     /// By index.
     looks: BTreeMap<u32, Looks>,
     states: Arc<Mutex<TapStates>>,
+    news: Arc<AtomicBool>,
     doubted: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
 }
@@ -237,9 +245,14 @@ impl TapThread {
                 // A process that sets its buffer back must not make the checks of all taps more frequent.
                 failed |= !matches!(in_force, Ok(_) | Err(NotHeld::SetBack));
                 let looks = self.looks.get(&index).copied().unwrap_or_default();
-                let now = in_force.as_ref().ok().copied();
+                let now = in_force.as_ref().copied().map_err(ToString::to_string);
                 let before = lock(&self.states).insert(index, in_force.map_err(Arc::new));
-                changed |= looks.is_set_back() || before.and_then(Result::ok) != now;
+                let before = before.map(|state| state.map_err(|why| why.to_string()));
+                let in_force_before = before.as_ref().and_then(|state| state.as_ref().ok());
+                changed |= looks.is_set_back() || in_force_before != now.as_ref().ok();
+                if before != Some(now) {
+                    self.news.store(true, Ordering::Release);
+                }
             }
             pace.looked(began, Instant::now(), failed, changed);
         }
@@ -344,9 +357,9 @@ mod tests {
 
     #[test]
     fn put_back_tries_every_entry() {
-        let (wanted, looks, states, doubted, ended) = Default::default();
+        let (wanted, looks, states, news, doubted, ended) = Default::default();
         let held = Entries::read(&UndoLog::memory(), 1).unwrap();
-        let tap_thread = TapThread { held, wanted, looks, states, doubted, ended };
+        let tap_thread = TapThread { held, wanted, looks, states, news, doubted, ended };
         for bytes in [5000, 6000, 7000] {
             let (process, interface) = (Process { pid: 2, start_ticks: 3 }, "tap4".to_owned());
             tap_thread

@@ -52,6 +52,9 @@ impl Linux {
         };
         // What differs from a pool that is wanted as before, others have changed.
         let as_before = known.wanted.as_ref() == Some(pool);
+        if !as_before {
+            self.forget(&pool.key);
+        }
         let changed = match &done {
             Ok(changes) if as_before => changes.saturating_sub(self.followed),
             _ => 0,

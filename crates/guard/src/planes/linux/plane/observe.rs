@@ -29,6 +29,7 @@ impl Linux {
         let installed = self.installed(pool)?;
         let counts = installed.counted.as_ref().map(|counted| Arc::clone(&counted.counts)).unwrap_or_default();
         let backlog = installed.stage.as_ref().map(|stage| stage.backlog);
+        let still = still && !self.taps.has_news();
         Ok(Observation { still, counts, backlog, interruptions, ..Observation::default() })
     }
 
@@ -65,7 +66,7 @@ impl Linux {
         let last = installed.counted.take();
         let before = last.as_ref().map(|last| Arc::clone(&last.counts)).unwrap_or_default();
         if before.is_empty() {
-            // It was reconciled, and a reused number starts at zero.
+            // It was changed, and a reused number starts at zero.
             let there: BTreeSet<u16> = installed.order.iter().copied().collect();
             installed.tallies.retain(|number, _| there.contains(number));
         }
@@ -104,8 +105,9 @@ impl Linux {
         Ok(())
     }
 
-    /// After a read that failed: the mark is cleared, so that what was counted last would be taken for valid.
-    fn forget(&mut self, pool: &PoolKey) {
+    /// After a read that failed: the mark is cleared, so that what was counted last would be taken for valid. And of a
+    /// pool that is wanted otherwise: its members may be others.
+    pub(super) fn forget(&mut self, pool: &PoolKey) {
         if let Some(installed) = self.pools.get_mut(pool) {
             installed.counted = None;
         }

@@ -71,8 +71,17 @@ fn may_limit(link: &Link) -> bool {
 }
 
 impl Linux {
-    /// Reads the limits of others, where there may be some.
-    pub(super) fn look_for_others(&mut self, desired: &Desired) -> Result<(), Error> {
+    /// Reads the limits of others, where there may be some. Where they are not as before, pools are not either.
+    pub(super) fn look_for_others(&mut self, desired: &Desired) {
+        let before = self.others.limits.clone();
+        // They are only told.
+        let _ = self.read_others(desired);
+        if self.others.limits != before {
+            self.pools.values_mut().for_each(|installed| installed.counted = None);
+        }
+    }
+
+    fn read_others(&mut self, desired: &Desired) -> Result<(), Error> {
         let seats = |received: bool| {
             let pools = desired.pools.iter().filter(move |p| !received || p.key.direction == Direction::GuestRx);
             pools.flat_map(|pool| &pool.seats).filter_map(|seat| seat.interface.as_ref())

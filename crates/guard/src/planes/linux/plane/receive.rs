@@ -29,6 +29,7 @@ impl Linux {
         let at = ifb::make(&mut self.netlink, &ifb::name("rx", &uplink), &what, ifb::QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
         self.count_before(pool, &hierarchy, &numbers);
+        let counted = self.pools.get_mut(&pool.key).and_then(|installed| installed.counted.take());
         // Recorded before the rest, so that it can be removed after a failure.
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
         let installed = InstalledPool {
@@ -65,7 +66,11 @@ impl Linux {
         let classifier = self.past.loaded(&mut self.classifier)?;
         self.followed += usize::from(classifier.receives_otherwise(&uplink, &receive));
         let led = classifier.attach_receive(&mut self.netlink, &uplink, &receive)?;
-        Ok(made + applied.steps.len() + policed + usize::from(led))
+        let changes = made + applied.steps.len() + policed + usize::from(led);
+        if changes == 0 {
+            self.installed(&pool.key)?.counted = counted;
+        }
+        Ok(changes)
     }
 
     /// Removes the program and the IFB, if they exist.

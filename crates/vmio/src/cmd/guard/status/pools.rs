@@ -108,8 +108,8 @@ fn heading(pool: &PoolDocument) -> Block {
 fn table(pool: &PoolDocument, (unit, factor): (&str, BitRate), verbose: bool, width: usize) -> Table {
     let names: Vec<String> = pool.members.iter().map(shown).collect();
     let flows = pool.members.iter().flat_map(|member| &member.flows).map(|flow| format!("  {}", flow.name));
-    let labels: Vec<String> = names.iter().cloned().chain(flows).collect();
-    let name_width = fit::widest(labels.iter().map(String::as_str), NAME, unit.len());
+    let flows: Vec<String> = flows.collect();
+    let name_width = fit::widest(names.iter().chain(&flows).map(String::as_str), NAME, unit.len());
     let class_width = fit::widest(pool.members.iter().map(|m| m.class.as_str()), CLASS, 5);
     let figures = ["rate", "min", "max", "limit"].map(|head| Column::new(head, FIGURE).gap(1));
     let columns = [Column::new("class", class_width).left().gap(1), Column::new("prio", 4).gap(1)]
@@ -237,17 +237,18 @@ fn excess(pool: &PoolDocument, verbose: bool) -> Option<String> {
 
 /// What never reaches the uplink, and whether maxima hold for it; most of it first.
 fn local(pool: &PoolDocument) -> Option<String> {
-    let of = |member: &MemberDocument| Some((member.local.as_ref()?.rate_bps?, shown(member)));
     let part = |limited: bool, word: &str| {
-        let counted = |m: &&MemberDocument| m.local.as_ref().is_some_and(|local| local.limited == limited);
-        let mut rates: Vec<(BitRate, String)> = pool.members.iter().filter(counted).filter_map(of).collect();
-        if rates.is_empty() {
+        let rate = |m: &MemberDocument| m.local.as_ref().filter(|local| local.limited == limited)?.rate_bps;
+        let counted: Vec<(BitRate, &MemberDocument)> =
+            pool.members.iter().filter_map(|member| Some((rate(member)?, member))).collect();
+        if counted.is_empty() {
             return None;
         }
-        rates.sort();
-        rates.reverse();
-        let sum: BitRate = rates.iter().map(|(rate, _)| *rate).sum();
-        let most = rates.into_iter().take(3).filter(|(rate, _)| *rate > BitRate::ZERO);
+        let sum: BitRate = counted.iter().map(|(rate, _)| *rate).sum();
+        let some = counted.into_iter().filter(|(rate, _)| *rate > BitRate::ZERO);
+        let mut most: Vec<(BitRate, String)> = some.map(|(rate, member)| (rate, shown(member))).collect();
+        most.sort();
+        let most = most.into_iter().rev().take(3);
         let names: Vec<String> = most.map(|(rate, name)| format!("{name} {}", format::rate(rate))).collect();
         let names = if names.is_empty() { String::new() } else { format!(", of which {}", names.join(", ")) };
         Some(format!("{} {word}{names}", format::rate(sum)))
