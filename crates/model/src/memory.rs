@@ -195,8 +195,13 @@ impl Balance {
         resumed
     }
 
+    /// Knows of a guest that nobody has moved yet, and that has this.
+    pub fn adopt(&mut self, name: &str, bytes: u64) {
+        self.held.insert(name.to_owned(), Held::of(bytes, Duration::ZERO));
+    }
+
     /// Knows of a guest, unless it does already, that it had that before the first move: one that was not seen at a
-    /// check is forgotten.
+    /// check is forgotten. Since it may have been moved meanwhile, nothing is taken from it for a while.
     pub fn hold(&mut self, name: &str, base_bytes: u64) {
         let new = || Held { settled_bytes: None, ..Held::of(base_bytes, Duration::ZERO) };
         self.held.entry(name.to_owned()).or_insert_with(new);

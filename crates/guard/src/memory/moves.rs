@@ -54,6 +54,8 @@ impl<H: Host> Memory<H> {
                 let polling_seconds = self.host.polling_seconds(&balloon)?;
                 let before = Before { balloon, bytes, polling_seconds, to_bytes: bytes };
                 self.entries.record(before.clone()).map_err(|e| format!("it cannot be recorded: {e}"))?;
+                // Else it would be one that an earlier guard may have moved just now.
+                self.balance.adopt(&key(found.pid), bytes);
                 before
             }
         };

@@ -80,6 +80,26 @@ fn what_is_unused_goes_to_whom_it_helps_and_comes_back() {
     assert!(host.guests.borrow().values().all(|guest| guest.polling_seconds == 0));
 }
 
+/// The first check has drivers report, the second is the first that knows; from then on it is a minute.
+#[test]
+fn a_guest_that_was_never_moved_does_not_rest_first() {
+    let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
+    let policy = policy(MOVED, MOVED);
+    let mut memory = Memory::over(host.clone(), &log, true).unwrap();
+    run(&mut memory, &host, &policy, &mut now, 7);
+    assert!(host.aims.borrow().is_empty());
+    run(&mut memory, &host, &policy, &mut now, 1);
+    assert_eq!(*host.aims.borrow(), [(GIVER, (2048 - 128) * MIB)]);
+    run(&mut memory, &host, &policy, &mut now, 1);
+    assert_eq!(host.aims.borrow().last(), Some(&(READER, (1024 + 128) * MIB)));
+    // One that the next guard finds in the ledger may have been moved just before: it rests.
+    drop(memory);
+    let mut memory = Memory::over(host.clone(), &log, true).unwrap();
+    let rest = vmio_model::memory::REST.as_secs() / STEP.as_secs();
+    run(&mut memory, &host, &policy, &mut now, usize::try_from(rest).unwrap());
+    assert_eq!(host.aims.borrow().iter().filter(|(pid, _)| *pid == GIVER).count(), 1);
+}
+
 #[test]
 fn without_the_policys_word_nothing_is_changed_and_all_is_told() {
     let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
