@@ -18,6 +18,7 @@
 
 mod contract;
 mod guest;
+mod held;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 pub use contract::{Contract, Refusal, check};
 pub use guest::{Guest, Report};
+use held::Held;
 
 pub use crate::policy::memory::LEAST_BYTES;
 
@@ -97,75 +99,6 @@ pub struct Balance {
     checked: Option<Duration>,
 }
 
-/// A guest between two checks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Held {
-    /// What it had before the first move, or less that somebody else has set since.
-    base_bytes: u64,
-    /// What it had when its last move was over; `None` where another one moved it.
-    settled_bytes: Option<u64>,
-    /// Where it is on its way to, and until when.
-    aim: Option<(u64, Duration)>,
-    /// It did not get there in time.
-    stuck: bool,
-    idle_since: Option<Duration>,
-    reads_since: Option<Duration>,
-    /// Nothing is taken from it before.
-    rests_until: Duration,
-}
-
-impl Held {
-    fn of(bytes: u64, rests_until: Duration) -> Self {
-        let (idle_since, reads_since) = (None, None);
-        let settled_bytes = Some(bytes);
-        Self { base_bytes: bytes, settled_bytes, aim: None, stuck: false, idle_since, reads_since, rests_until }
-    }
-
-    /// Takes note of what is seen of it.
-    fn note(&mut self, guest: &Guest, now: Duration, passed: Option<Duration>) {
-        self.stuck = false;
-        match self.aim {
-            Some((bytes, until)) if guest.actual_bytes == bytes || now >= until => {
-                self.stuck = guest.actual_bytes != bytes;
-                (self.settled_bytes, self.aim) = (Some(guest.actual_bytes), None);
-                if self.stuck {
-                    self.rests_until = self.rests_until.max(now + REST);
-                }
-            }
-            Some(_) => {}
-            None => match self.settled_bytes {
-                Some(settled) if settled == guest.actual_bytes => {}
-                // Somebody else has set it, or the guest says so: it is let go, or has no more than that from now on.
-                Some(_) => {
-                    let most = if guest.contract.is_some() { self.base_bytes } else { u64::MAX };
-                    let own = Self::of(guest.actual_bytes.min(most), now + REST);
-                    *self = Self { settled_bytes: Some(guest.actual_bytes), ..own };
-                }
-                None => (self.settled_bytes, self.rests_until) = (Some(guest.actual_bytes), now + REST),
-            },
-        }
-        let since = |before: Option<Duration>, so: bool| so.then(|| before.unwrap_or(now));
-        self.idle_since = since(self.idle_since, guest.is_idle(passed));
-        self.reads_since = since(self.reads_since, guest.lacks_cache(passed));
-    }
-
-    /// What it has or is on its way to.
-    fn has_bytes(&self, guest: &Guest) -> u64 {
-        self.aim.map_or(guest.actual_bytes, |(bytes, _)| bytes)
-    }
-
-    /// The contract that holds, in whole pages: one that has left the policy gets back what it had.
-    fn contract(&self, guest: &Guest) -> Contract {
-        let own = guest.contract.unwrap_or(Contract { min_bytes: self.base_bytes, max_bytes: self.base_bytes });
-        let max_bytes = own.max_bytes - own.max_bytes % PAGE_BYTES;
-        Contract { min_bytes: own.min_bytes.next_multiple_of(PAGE_BYTES), max_bytes }
-    }
-
-    fn is_over(since: Option<Duration>, now: Duration) -> bool {
-        since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE)
-    }
-}
-
 /// The moves of a check, and what the host can still give.
 struct Moves {
     spare_bytes: u64,
@@ -200,8 +133,8 @@ impl Balance {
         self.held.insert(name.to_owned(), Held::of(bytes, Duration::ZERO));
     }
 
-    /// Knows of a guest, unless it does already, that it had that before the first move: one that was not seen at a
-    /// check is forgotten. Since it may have been moved meanwhile, nothing is taken from it for a while.
+    /// Knows of a guest, unless it does already, that it had that before the first move: one that was not seen for a
+    /// while is forgotten. Since it may have been moved meanwhile, nothing is taken from it for a while.
     pub fn hold(&mut self, name: &str, base_bytes: u64) {
         let new = || Held { settled_bytes: None, ..Held::of(base_bytes, Duration::ZERO) };
         self.held.entry(name.to_owned()).or_insert_with(new);
@@ -234,13 +167,13 @@ impl Balance {
             self.held.entry(name.clone()).or_insert_with(|| Held::of(guest.actual_bytes, Duration::ZERO));
         }
         self.held.retain(|name, held| {
-            let Some(guest) = guests.get(name) else { return false };
+            let Some(guest) = guests.get(name) else { return held.is_recent(now) };
             held.note(guest, now, passed);
             guest.contract.is_some() || held.aim.is_some() || guest.actual_bytes != held.base_bytes
         });
         let mut moves = Moves { spare_bytes: self.spare(host, guests), all: BTreeMap::new() };
         let owed = self.give_back(&mut moves, guests, passed);
-        let wanted = self.give(&mut moves, now, guests);
+        let wanted = self.give(&mut moves, (now, passed), guests);
         self.take(&mut moves, now, guests, (owed || host.swaps, wanted));
         moves.all.into_values().collect()
     }
@@ -306,10 +239,16 @@ impl Balance {
 
     /// Gives memory to guests whose reads the host's page cache answers, those with most of them first. Whether one
     /// would get more if there were more.
-    fn give(&self, moves: &mut Moves, now: Duration, guests: &BTreeMap<String, Guest>) -> bool {
+    fn give(
+        &self,
+        moves: &mut Moves,
+        (now, passed): (Duration, Option<Duration>),
+        guests: &BTreeMap<String, Guest>,
+    ) -> bool {
         let ready = |(name, held): (&String, &Held)| {
             let free = held.aim.is_none() && !moves.all.contains_key(name) && Held::is_over(held.reads_since, now);
-            let guest = guests.get(name).filter(|_| free)?;
+            // What it has free at times is no reason to begin anew: its page cache may just have been dropped.
+            let guest = guests.get(name).filter(|guest| free && guest.lacks_cache(passed))?;
             let most = held.contract(guest).max_bytes.min(guest.whole_bytes);
             let room = most.saturating_sub(guest.actual_bytes).min(guest.host_cached_bytes).min(STEP_BYTES);
             (room >= LEAST_MOVE_BYTES).then(|| (guest.hit_bytes(), name.clone(), guest, room))

@@ -101,6 +101,20 @@ fn a_guest_that_was_never_moved_does_not_rest_first() {
 }
 
 #[test]
+fn a_monitor_that_is_in_use_once_does_not_begin_the_minute_anew() {
+    for pid in [GIVER, READER] {
+        let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
+        let policy = policy(MOVED, MOVED);
+        let mut memory = Memory::over(host.clone(), &log, true).unwrap();
+        for (busy, times) in [(false, 3), (true, 1), (false, 4)] {
+            host.change(pid, |guest| guest.is_busy = busy);
+            run(&mut memory, &host, &policy, &mut now, times);
+        }
+        assert_eq!(*host.aims.borrow(), [(GIVER, (2048 - 128) * MIB)], "{pid}");
+    }
+}
+
+#[test]
 fn without_the_policys_word_nothing_is_changed_and_all_is_told() {
     let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
     for pid in [GIVER, READER] {
@@ -147,7 +161,8 @@ fn what_a_guest_had_is_known_though_it_was_not_seen_for_a_while() {
     let moved = host.actual_mib(GIVER);
     for busy in [true, false, true, false] {
         host.change(GIVER, |guest| guest.is_busy = busy);
-        run(&mut memory, &host, &policy, &mut now, 2);
+        // For more than a minute.
+        run(&mut memory, &host, &policy, &mut now, 7);
         let status = &memory.status().guests[0];
         assert_eq!((status.before_bytes, status.why_not.is_some()), (Some(2048 * MIB), busy));
     }

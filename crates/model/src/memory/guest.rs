@@ -86,11 +86,15 @@ impl Guest {
         self.reads.filter(most).map_or(0, |reads| reads.asked_bytes.saturating_sub(reads.storage_bytes))
     }
 
-    /// Whether its reads miss its own page cache and hit the host's, and it has nothing free for a larger one.
-    pub(super) fn lacks_cache(&self, passed: Option<Duration>) -> bool {
+    /// Whether the host's page cache answers so many of its reads that a larger cache of its own would pay.
+    pub(super) fn reads_host_cache(&self, passed: Option<Duration>) -> bool {
         let hits = self.hit_bytes();
-        let uses_all = self.report.is_some() && !self.is_idle(passed);
-        uses_all && hits > 0 && hits as f64 >= HITS_PER_SECOND * seconds(passed)
+        hits > 0 && hits as f64 >= HITS_PER_SECOND * seconds(passed)
+    }
+
+    /// Whether that is so, and it has nothing free for a larger cache now.
+    pub(super) fn lacks_cache(&self, passed: Option<Duration>) -> bool {
+        self.reads_host_cache(passed) && self.report.is_some() && !self.is_idle(passed)
     }
 }
 
