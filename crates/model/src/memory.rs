@@ -19,6 +19,7 @@
 mod contract;
 mod guest;
 mod held;
+mod stays;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +28,8 @@ use std::time::Duration;
 
 pub use contract::{Contract, Refusal, check};
 pub use guest::{Guest, Report};
-use held::Held;
+use held::{Held, lowered};
+pub use stays::Stays;
 
 pub use crate::policy::memory::LEAST_BYTES;
 
@@ -97,6 +99,8 @@ pub struct Balance {
     held: BTreeMap<String, Held>,
     /// When the last check was.
     checked: Option<Duration>,
+    /// Why guests were not moved at that.
+    stays: BTreeMap<String, Stays>,
 }
 
 /// The moves of a check, and what the host can still give.
@@ -175,7 +179,17 @@ impl Balance {
         let owed = self.give_back(&mut moves, guests, passed);
         let wanted = self.give(&mut moves, (now, passed), guests);
         self.take(&mut moves, now, guests, (owed || host.swaps, wanted));
+        let stay = self.held.iter().filter(|(name, _)| !moves.all.contains_key(*name));
+        let why = |(name, held): (&String, &Held)| {
+            Some((name.clone(), held.stays(guests.get(name)?, (now, passed), moves.spare_bytes)))
+        };
+        self.stays = stay.filter_map(why).collect();
         moves.all.into_values().collect()
+    }
+
+    /// Why a guest was not moved at the last check; `None` where it was, or is not known.
+    pub fn stays(&self, name: &str) -> Option<Stays> {
+        self.stays.get(name).copied()
     }
 
     /// Moves that bring guests back to what they had, those down first; what a guest works in now stays with it.
@@ -219,10 +233,7 @@ impl Balance {
             if held.stuck {
                 moves.put(name, guest, guest.actual_bytes, Why::Stopped);
             }
-            let Contract { min_bytes: min, max_bytes: max } = held.contract(guest);
-            let (has, base) = (held.has_bytes(guest), held.base_bytes.min(max));
-            let back = if has < base && guest.needs_more(passed) { base } else { 0 };
-            let due = min.max(back).min(guest.whole_bytes);
+            let (has, (due, why)) = (held.has_bytes(guest), held.due(guest, passed));
             if due <= has {
                 continue;
             }
@@ -231,7 +242,7 @@ impl Balance {
             let to = from + moves.take(due.saturating_sub(from));
             owed |= to < due;
             if to > has {
-                moves.put(name, guest, to, if back > min { Why::Returned } else { Why::Minimum });
+                moves.put(name, guest, to, why);
             }
         }
         owed
@@ -246,12 +257,9 @@ impl Balance {
         guests: &BTreeMap<String, Guest>,
     ) -> bool {
         let ready = |(name, held): (&String, &Held)| {
-            let free = held.aim.is_none() && !moves.all.contains_key(name) && Held::is_over(held.reads_since, now);
-            // What it has free at times is no reason to begin anew: its page cache may just have been dropped.
-            let guest = guests.get(name).filter(|guest| free && guest.lacks_cache(passed))?;
-            let most = held.contract(guest).max_bytes.min(guest.whole_bytes);
-            let room = most.saturating_sub(guest.actual_bytes).min(guest.host_cached_bytes).min(STEP_BYTES);
-            (room >= LEAST_MOVE_BYTES).then(|| (guest.hit_bytes(), name.clone(), guest, room))
+            let guest = guests.get(name).filter(|_| held.aim.is_none() && !moves.all.contains_key(name))?;
+            let room = held.room(guest, now, passed)?.ok()?;
+            Some((guest.hit_bytes(), name.clone(), guest, room))
         };
         let mut ready: Vec<_> = self.held.iter().filter_map(ready).collect();
         ready.sort_by(|(a, first, ..), (b, second, ..)| b.cmp(a).then_with(|| first.cmp(second)));
@@ -272,22 +280,20 @@ impl Balance {
     fn take(&self, moves: &mut Moves, now: Duration, guests: &BTreeMap<String, Guest>, (short, wanted): (bool, bool)) {
         for (name, held) in self.held.iter().filter(|(_, held)| held.aim.is_none() && !held.stuck) {
             let Some(guest) = guests.get(name).filter(|_| !moves.all.contains_key(name)) else { continue };
-            let (Some(works_in), Some(used)) = (guest.works_in_bytes(), guest.used_bytes()) else { continue };
+            let Some(works_in) = guest.works_in_bytes() else { continue };
             let contract = held.contract(guest);
             let lent = held.base_bytes.max(contract.min_bytes);
-            let rests = now < held.rests_until;
             let (floor, why) = if guest.actual_bytes > contract.max_bytes {
                 (contract.max_bytes.max(works_in), Why::Maximum)
             } else if short && guest.actual_bytes > lent {
                 (lent.max(works_in), Why::Needed)
-            } else if (short || wanted) && !rests && Held::is_over(held.idle_since, now) {
-                (contract.min_bytes.max(used), Why::Idle)
+            } else if short || wanted {
+                let Ok(keeps) = held.keeps(guest, now) else { continue };
+                (keeps, Why::Idle)
             } else {
                 continue;
             };
-            let least = floor.max(LEAST_BYTES).max(guest.actual_bytes.saturating_sub(STEP_BYTES));
-            let to = least.next_multiple_of(PAGE_BYTES);
-            if to.saturating_add(LEAST_MOVE_BYTES) <= guest.actual_bytes {
+            if let Some(to) = lowered(guest, floor) {
                 moves.put(name, guest, to, why);
             }
         }

@@ -88,8 +88,12 @@ fn a_guest_that_was_never_moved_does_not_rest_first() {
     let mut memory = Memory::over(host.clone(), &log, true).unwrap();
     run(&mut memory, &host, &policy, &mut now, 7);
     assert!(host.aims.borrow().is_empty());
+    let stay = |memory: &Memory<Fake>| [0, 1].map(|at: usize| memory.status().guests[at].stays);
+    let (unused, reads) = (Stays::UnusedTooShort { wait: STEP }, Stays::ReadsTooShort { wait: STEP });
+    assert_eq!(stay(&memory), [Some(unused), Some(reads)]);
     run(&mut memory, &host, &policy, &mut now, 1);
     assert_eq!(*host.aims.borrow(), [(GIVER, (2048 - 128) * MIB)]);
+    assert_eq!(stay(&memory), [None, Some(Stays::NoSpare { spare_bytes: 0, room_bytes: 128 * MIB })]);
     run(&mut memory, &host, &policy, &mut now, 1);
     assert_eq!(host.aims.borrow().last(), Some(&(READER, (1024 + 128) * MIB)));
     // One that the next guard finds in the ledger may have been moved just before: it rests.
@@ -193,6 +197,9 @@ fn minima_that_the_host_does_not_have_move_nobody() {
     run(&mut memory, &host, &policy(much, much), &mut now, 12);
     let notes = &memory.status().notes;
     assert!(notes.iter().any(|note| note.contains("minima add up to")), "{notes:?}");
+    let guests = &memory.status().guests;
+    let is_told = |guest: &GuestStatus| guest.why_not.as_deref().is_some_and(|why| why.contains("minima add up to"));
+    assert!(guests.len() == 2 && guests.iter().all(is_told), "{guests:?}");
     assert!(host.aims.borrow().is_empty());
 }
 

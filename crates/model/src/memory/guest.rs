@@ -68,9 +68,14 @@ impl Guest {
         Some(self.actual_bytes.saturating_sub(available))
     }
 
-    /// Whether it leaves so much unused that a step of it is not missed.
+    /// What it has free at least, where it leaves so much unused that a step of it is not missed.
+    pub(super) fn idle_bytes(&self) -> u64 {
+        2 * self.margin_bytes() + STEP_BYTES
+    }
+
+    /// Whether it leaves that unused.
     pub(super) fn is_idle(&self, passed: Option<Duration>) -> bool {
-        self.used_bytes().is_some_and(|used| self.actual_bytes - used >= STEP_BYTES) && !self.needs_more(passed)
+        self.report.is_some_and(|report| report.free_bytes >= self.idle_bytes()) && !self.needs_more(passed)
     }
 
     /// Whether it needs more than it has, as far as it tells.
@@ -90,11 +95,6 @@ impl Guest {
     pub(super) fn reads_host_cache(&self, passed: Option<Duration>) -> bool {
         let hits = self.hit_bytes();
         hits > 0 && hits as f64 >= HITS_PER_SECOND * seconds(passed)
-    }
-
-    /// Whether that is so, and it has nothing free for a larger cache now.
-    pub(super) fn lacks_cache(&self, passed: Option<Duration>) -> bool {
-        self.reads_host_cache(passed) && self.report.is_some() && !self.is_idle(passed)
     }
 }
 

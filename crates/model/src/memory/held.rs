@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Contract, Guest, PAGE_BYTES, PATIENCE, REST};
+use super::{Contract, Guest, LEAST_BYTES, LEAST_MOVE_BYTES, PAGE_BYTES, PATIENCE, REST, STEP_BYTES, Stays, Why};
 
 /// A guest between two checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +87,81 @@ impl Held {
         Contract { min_bytes: own.min_bytes.next_multiple_of(PAGE_BYTES), max_bytes }
     }
 
-    pub(super) fn is_over(since: Option<Duration>, now: Duration) -> bool {
-        since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE)
+    /// What it is to have at least, and why: its minimum; what it had, where it needs that.
+    pub(super) fn due(&self, guest: &Guest, passed: Option<Duration>) -> (u64, Why) {
+        let Contract { min_bytes: min, max_bytes: max } = self.contract(guest);
+        let base = self.base_bytes.min(max);
+        let back = if self.has_bytes(guest) < base && guest.needs_more(passed) { base } else { 0 };
+        (min.max(back).min(guest.whole_bytes), if back > min { Why::Returned } else { Why::Minimum })
     }
+
+    /// How much it is given for its reads, where the host has that; `None` where they do not hit the host's cache.
+    ///
+    /// # Errors
+    /// Why nothing.
+    pub(super) fn room(&self, guest: &Guest, now: Duration, passed: Option<Duration>) -> Option<Result<u64, Stays>> {
+        let since = self.reads_since.filter(|_| guest.reads_host_cache(passed))?;
+        let most = self.contract(guest).max_bytes.min(guest.whole_bytes).saturating_sub(guest.actual_bytes);
+        let room = most.min(guest.host_cached_bytes).min(STEP_BYTES);
+        let wait = wait(since, now);
+        Some(match guest.report {
+            None => Err(Stays::Silent),
+            Some(_) if most < LEAST_MOVE_BYTES => Err(Stays::HasMost),
+            Some(_) if room < LEAST_MOVE_BYTES => Err(Stays::LittleCached { bytes: guest.host_cached_bytes }),
+            // At times that is no reason to begin anew: its page cache may just have been dropped.
+            Some(report) if guest.is_idle(passed) => Err(Stays::HasFree { free_bytes: report.free_bytes }),
+            Some(_) if !wait.is_zero() => Err(Stays::ReadsTooShort { wait }),
+            Some(_) => Ok(room),
+        })
+    }
+
+    /// What it keeps of what it has, where it leaves some unused.
+    ///
+    /// # Errors
+    /// Why nothing is taken.
+    pub(super) fn keeps(&self, guest: &Guest, now: Duration) -> Result<u64, Stays> {
+        let (Some(report), Some(used)) = (guest.report, guest.used_bytes()) else { return Err(Stays::Silent) };
+        let (free_bytes, least_bytes) = (report.free_bytes, guest.idle_bytes());
+        match self.idle_since {
+            None if free_bytes < least_bytes => Err(Stays::UsesAll { free_bytes, least_bytes }),
+            None => Err(Stays::ReadsBack),
+            Some(since) => match wait(since, now).max(self.rests_until.saturating_sub(now)) {
+                wait if wait.is_zero() => Ok(self.contract(guest).min_bytes.max(used)),
+                wait => Err(Stays::UnusedTooShort { wait }),
+            },
+        }
+    }
+
+    /// Why it stays as it is, where it does; the host can give so much.
+    pub(super) fn stays(&self, guest: &Guest, (now, passed): (Duration, Option<Duration>), spare_bytes: u64) -> Stays {
+        if let Some((to_bytes, _)) = self.aim {
+            return Stays::OnItsWay { to_bytes };
+        }
+        let (due, _) = self.due(guest, passed);
+        if due > guest.actual_bytes {
+            return Stays::Owed { bytes: due - guest.actual_bytes };
+        }
+        match self.room(guest, now, passed) {
+            Some(Ok(room_bytes)) => return Stays::NoSpare { spare_bytes, room_bytes },
+            Some(Err(why)) => return why,
+            None => {}
+        }
+        match self.keeps(guest, now) {
+            Ok(floor) if lowered(guest, floor).is_some() => Stays::Unwanted,
+            Ok(_) => Stays::HasLeast,
+            Err(why) => why,
+        }
+    }
+}
+
+/// Where a guest is brought that is to have that: by a step at most, and not for little.
+pub(super) fn lowered(guest: &Guest, floor: u64) -> Option<u64> {
+    let least = floor.max(LEAST_BYTES).max(guest.actual_bytes.saturating_sub(STEP_BYTES));
+    let to = least.next_multiple_of(PAGE_BYTES);
+    (to.saturating_add(LEAST_MOVE_BYTES) <= guest.actual_bytes).then_some(to)
+}
+
+/// How much longer something has to be so.
+fn wait(since: Duration, now: Duration) -> Duration {
+    PATIENCE.saturating_sub(now.saturating_sub(since))
 }

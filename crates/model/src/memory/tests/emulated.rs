@@ -5,6 +5,8 @@ use super::{MIB, TICK};
 use crate::facts::CachedReads;
 use crate::memory::*;
 
+type Seen = BTreeMap<String, Guest>;
+
 const GIVER: usize = 0;
 const READER: usize = 1;
 /// Name, what each is started with, what its balloon leaves it at first, and its minimum, in MiB.
@@ -44,23 +46,27 @@ fn seen(guest: usize, has_mib: u64, counted: bool, dropped: bool) -> Guest {
     }
 }
 
-/// Five minutes: the moves with their check, and what each guest has then, in MiB. At some checks the reader has just
-/// dropped its page cache, at others its monitor does not answer.
+/// What is seen at a check, where guests have so much. The reader may just have dropped its page cache; its monitor may
+/// answer at neither this check nor the one before.
+fn look(check: u32, has: &[u64; 3], is_dropped: bool, is_silent: impl Fn(u32) -> bool) -> (Host, Seen) {
+    let most = GUESTS.iter().enumerate().map(|(i, (.., has, _))| resident_mib(i, *has).max(*has));
+    let total_mib = (most.sum::<u64>() + SPARE_MIB) * HOST_KEEPS / (HOST_KEEPS - 1);
+    let resident = has.iter().enumerate().map(|(i, has)| resident_mib(i, *has));
+    let available_bytes = (total_mib - resident.sum::<u64>()) * MIB;
+    let answers = |i: &usize| *i != READER || !is_silent(check);
+    // Reads are counted from one check to the next.
+    let counted = |i: usize| check > 1 && (i != READER || !is_silent(check - 1));
+    let guest = |i: usize| (GUESTS[i].0.to_owned(), seen(i, has[i], counted(i), is_dropped));
+    let host = Host { total_bytes: total_mib * MIB, available_bytes, swaps: false };
+    (host, (0..3).filter(answers).map(guest).collect())
+}
+
+/// Five minutes: the moves with their check, and what each guest has then, in MiB.
 fn course(is_dropped: impl Fn(u32) -> bool, is_silent: impl Fn(u32) -> bool) -> (Vec<(u32, Move)>, [u64; 3]) {
     let mut has = GUESTS.map(|(_, _, has, _)| has);
-    let each = |has: &[u64; 3], of: fn(usize, u64) -> u64| (0..3).map(|i| of(i, has[i])).sum::<u64>();
-    let total_mib = (each(&has, |i, has| has.max(resident_mib(i, has))) + SPARE_MIB) * HOST_KEEPS / (HOST_KEEPS - 1);
     let (mut balance, mut moves) = (Balance::default(), Vec::new());
     for check in 1..=30 {
-        let available_bytes = (total_mib - each(&has, resident_mib)) * MIB;
-        let host = Host { total_bytes: total_mib * MIB, available_bytes, swaps: false };
-        let answers = |i: &usize| *i != READER || !is_silent(check);
-        // Reads are counted from one check to the next.
-        let counted = |i: usize| check > 1 && (i != READER || !is_silent(check - 1));
-        let guests: BTreeMap<String, Guest> = (0..3)
-            .filter(answers)
-            .map(|i| (GUESTS[i].0.to_owned(), seen(i, has[i], counted(i), is_dropped(check))))
-            .collect();
+        let (host, guests) = look(check, &has, is_dropped(check), &is_silent);
         for planned in balance.check(TICK * check, &host, &guests) {
             let i = GUESTS.iter().position(|(name, ..)| *name == planned.guest).unwrap();
             has[i] = planned.to_bytes / MIB;
@@ -94,4 +100,70 @@ fn a_monitor_that_does_not_answer_at_times_keeps_nobody_from_memory() {
     let expected = [(10, "gold", 512, Why::Idle), (11, "silver", 512, Why::Reads)];
     let (moves, _) = course(|_| false, |check| check.is_multiple_of(4));
     assert_eq!(first_two(&moves), expected, "{moves:?}");
+}
+
+#[test]
+fn each_guest_that_stays_has_its_reason() {
+    let has = GUESTS.map(|(_, _, has, _)| has);
+    let mut balance = Balance::default();
+    let mut reasons = |check: u32, change: &dyn Fn(&mut Host, &mut Seen)| {
+        let (mut host, mut guests) = look(check, &has, check == 3, |_| false);
+        change(&mut host, &mut guests);
+        balance.due(TICK * check, &host, &guests);
+        GUESTS.map(|(name, ..)| balance.stays(name))
+    };
+    let of = |guests: &mut Seen, i: usize, change: fn(&mut Guest)| change(guests.get_mut(GUESTS[i].0).unwrap());
+    let uses_all = Some(Stays::UsesAll { free_bytes: 156 * MIB, least_bytes: 256 * MIB });
+    let unused = |seconds: u64| Some(Stays::UnusedTooShort { wait: Duration::from_secs(seconds) });
+    let reads = |seconds: u64| Some(Stays::ReadsTooShort { wait: Duration::from_secs(seconds) });
+    // Before it is known what the reader reads.
+    let full = Some(Stays::UsesAll { free_bytes: KEPT_MIB * MIB, least_bytes: 256 * MIB });
+    assert_eq!(reasons(1, &|_, _| {}), [unused(60), full, uses_all]);
+    assert_eq!(reasons(2, &|_, _| {}), [unused(50), reads(60), uses_all]);
+    assert_eq!(reasons(3, &|_, _| {}), [unused(40), Some(Stays::HasFree { free_bytes: 284 * MIB }), uses_all]);
+    let silent = reasons(4, &|_, guests| (0..3).for_each(|i| of(guests, i, |guest| guest.report = None)));
+    assert_eq!(silent, [Some(Stays::Silent); 3]);
+    let hardly = reasons(5, &|_, guests| of(guests, READER, |guest| guest.host_cached_bytes = MIB));
+    assert_eq!(hardly, [unused(60), Some(Stays::LittleCached { bytes: MIB }), uses_all]);
+    let most = reasons(6, &|_, guests| of(guests, READER, |guest| guest.whole_bytes = guest.actual_bytes));
+    assert_eq!(most, [unused(50), Some(Stays::HasMost), uses_all]);
+    let faults = reasons(7, &|_, guests| {
+        of(guests, GIVER, |guest| guest.report = guest.report.map(|report| Report { major_faults: 100, ..report }));
+    });
+    assert_eq!(faults, [Some(Stays::ReadsBack), reads(10), uses_all]);
+    // The reader's minute is over, the giver's begins.
+    let [giver, reader, other] = reasons(8, &|_, _| {});
+    assert_eq!((giver, other), (unused(60), uses_all));
+    let lacks = |spare_bytes: u64| spare_bytes > 90 * MIB && spare_bytes < STEP_BYTES;
+    let is_short = |stays: Stays| match stays {
+        Stays::NoSpare { spare_bytes, room_bytes } => lacks(spare_bytes) && room_bytes == STEP_BYTES,
+        _ => false,
+    };
+    assert!(reader.is_some_and(is_short), "{reader:?}");
+    let poor = reasons(9, &|host, guests| {
+        host.swaps = true;
+        of(guests, READER, |guest| guest.contract = guest.contract.map(|own| Contract { min_bytes: 512 * MIB, ..own }));
+    });
+    assert_eq!(poor[READER], Some(Stays::Owed { bytes: 128 * MIB }));
+    // Nobody wants what is unused for a minute by then.
+    let quiet = |_: &mut Host, guests: &mut Seen| of(guests, READER, |guest| guest.host_cached_bytes = 0);
+    let last: Vec<_> = (10..=14).map(|check| reasons(check, &quiet)[GIVER]).collect();
+    assert_eq!(last[3..], [unused(10), Some(Stays::Unwanted)]);
+}
+
+#[test]
+fn who_is_moved_has_no_reason_and_then_is_on_its_way() {
+    let has = GUESTS.map(|(_, _, has, _)| has);
+    let mut balance = Balance::default();
+    for check in 1..=9 {
+        let (host, guests) = look(check, &has, false, |_| false);
+        let moves = balance.check(TICK * check, &host, &guests);
+        assert_eq!(moves.iter().any(|planned| planned.guest == "gold"), check == 8, "{moves:?}");
+        let on_its_way = Some(Stays::OnItsWay { to_bytes: 512 * MIB });
+        match check {
+            8 => assert_eq!(balance.stays("gold"), None),
+            9 => assert_eq!(balance.stays("gold"), on_its_way),
+            _ => assert!(balance.stays("gold").is_some()),
+        }
+    }
 }
