@@ -100,9 +100,10 @@ pub struct Status {
     pub notes: Vec<String>,
 }
 
-/// Counters of a guest at the last check.
+/// Counters of a guest at the last check that its monitor answered.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
+    at: Duration,
     reads: Option<CachedReads>,
     major_faults: Option<u64>,
     swapped_in_bytes: Option<u64>,
@@ -228,7 +229,9 @@ impl<H: Host> Memory<H> {
         };
         let all: Vec<GuestStatus> = wanted.into_iter().map(of).collect();
         self.status.guests = all;
-        self.counted = seen.into_values().map(|found| (found.pid, counts(&found))).collect();
+        let before = std::mem::take(&mut self.counted);
+        let counted = |found: Seen| (found.pid, counts(&found, before.get(&found.pid), now));
+        self.counted = seen.into_values().map(counted).collect();
     }
 
     /// The guests of which the policy says something, and those that the ledger has something of, by process.
@@ -357,9 +360,16 @@ fn contract(one: &Wanted, found: &Seen) -> Option<Contract> {
     Some(Contract { min_bytes, max_bytes: max_bytes.unwrap_or(found.whole_bytes).max(min_bytes) })
 }
 
-fn counts(found: &Seen) -> Counted {
+/// What is counted of a guest, to be compared at the next check: what was counted `before`, where its monitor did not
+/// answer once.
+fn counts(found: &Seen, before: Option<&Counted>, now: Duration) -> Counted {
+    let is_kept = |before: &&Counted| found.why_not.is_some() && now.saturating_sub(before.at) < memory::PATIENCE;
+    if let Some(before) = before.filter(is_kept) {
+        return *before;
+    }
     let told = found.told;
     Counted {
+        at: now,
         reads: found.reads,
         major_faults: told.and_then(|told| told.major_faults),
         swapped_in_bytes: told.and_then(|told| told.swapped_in_bytes),

@@ -110,10 +110,13 @@ fn a_monitor_that_is_in_use_once_does_not_begin_the_minute_anew() {
         let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
         let policy = policy(MOVED, MOVED);
         let mut memory = Memory::over(host.clone(), &log, true).unwrap();
-        for (busy, times) in [(false, 3), (true, 1), (false, 4)] {
+        for (busy, times) in [(false, 3), (true, 1), (false, 1)] {
             host.change(pid, |guest| guest.is_busy = busy);
             run(&mut memory, &host, &policy, &mut now, times);
         }
+        // Since it was last told.
+        assert_eq!(memory.status().guests[1].hits_percent, Some(100));
+        run(&mut memory, &host, &policy, &mut now, 3);
         assert_eq!(*host.aims.borrow(), [(GIVER, (2048 - 128) * MIB)], "{pid}");
     }
 }
