@@ -18,6 +18,8 @@
 
 mod contract;
 mod guest;
+mod held;
+mod stays;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +28,8 @@ use std::time::Duration;
 
 pub use contract::{Contract, Refusal, check};
 pub use guest::{Guest, Report};
+use held::{Held, lowered};
+pub use stays::Stays;
 
 pub use crate::policy::memory::LEAST_BYTES;
 
@@ -95,75 +99,8 @@ pub struct Balance {
     held: BTreeMap<String, Held>,
     /// When the last check was.
     checked: Option<Duration>,
-}
-
-/// A guest between two checks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Held {
-    /// What it had before the first move, or less that somebody else has set since.
-    base_bytes: u64,
-    /// What it had when its last move was over; `None` where another one moved it.
-    settled_bytes: Option<u64>,
-    /// Where it is on its way to, and until when.
-    aim: Option<(u64, Duration)>,
-    /// It did not get there in time.
-    stuck: bool,
-    idle_since: Option<Duration>,
-    reads_since: Option<Duration>,
-    /// Nothing is taken from it before.
-    rests_until: Duration,
-}
-
-impl Held {
-    fn of(bytes: u64, rests_until: Duration) -> Self {
-        let (idle_since, reads_since) = (None, None);
-        let settled_bytes = Some(bytes);
-        Self { base_bytes: bytes, settled_bytes, aim: None, stuck: false, idle_since, reads_since, rests_until }
-    }
-
-    /// Takes note of what is seen of it.
-    fn note(&mut self, guest: &Guest, now: Duration, passed: Option<Duration>) {
-        self.stuck = false;
-        match self.aim {
-            Some((bytes, until)) if guest.actual_bytes == bytes || now >= until => {
-                self.stuck = guest.actual_bytes != bytes;
-                (self.settled_bytes, self.aim) = (Some(guest.actual_bytes), None);
-                if self.stuck {
-                    self.rests_until = self.rests_until.max(now + REST);
-                }
-            }
-            Some(_) => {}
-            None => match self.settled_bytes {
-                Some(settled) if settled == guest.actual_bytes => {}
-                // Somebody else has set it, or the guest says so: it is let go, or has no more than that from now on.
-                Some(_) => {
-                    let most = if guest.contract.is_some() { self.base_bytes } else { u64::MAX };
-                    let own = Self::of(guest.actual_bytes.min(most), now + REST);
-                    *self = Self { settled_bytes: Some(guest.actual_bytes), ..own };
-                }
-                None => (self.settled_bytes, self.rests_until) = (Some(guest.actual_bytes), now + REST),
-            },
-        }
-        let since = |before: Option<Duration>, so: bool| so.then(|| before.unwrap_or(now));
-        self.idle_since = since(self.idle_since, guest.is_idle(passed));
-        self.reads_since = since(self.reads_since, guest.lacks_cache(passed));
-    }
-
-    /// What it has or is on its way to.
-    fn has_bytes(&self, guest: &Guest) -> u64 {
-        self.aim.map_or(guest.actual_bytes, |(bytes, _)| bytes)
-    }
-
-    /// The contract that holds, in whole pages: one that has left the policy gets back what it had.
-    fn contract(&self, guest: &Guest) -> Contract {
-        let own = guest.contract.unwrap_or(Contract { min_bytes: self.base_bytes, max_bytes: self.base_bytes });
-        let max_bytes = own.max_bytes - own.max_bytes % PAGE_BYTES;
-        Contract { min_bytes: own.min_bytes.next_multiple_of(PAGE_BYTES), max_bytes }
-    }
-
-    fn is_over(since: Option<Duration>, now: Duration) -> bool {
-        since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE)
-    }
+    /// Why guests were not moved at that.
+    stays: BTreeMap<String, Stays>,
 }
 
 /// The moves of a check, and what the host can still give.
@@ -195,8 +132,13 @@ impl Balance {
         resumed
     }
 
-    /// Knows of a guest, unless it does already, that it had that before the first move: one that was not seen at a
-    /// check is forgotten.
+    /// Knows of a guest that nobody has moved yet, and that has this.
+    pub fn adopt(&mut self, name: &str, bytes: u64) {
+        self.held.insert(name.to_owned(), Held::of(bytes, Duration::ZERO));
+    }
+
+    /// Knows of a guest, unless it does already, that it had that before the first move: one that was not seen for a
+    /// while is forgotten. Since it may have been moved meanwhile, nothing is taken from it for a while.
     pub fn hold(&mut self, name: &str, base_bytes: u64) {
         let new = || Held { settled_bytes: None, ..Held::of(base_bytes, Duration::ZERO) };
         self.held.entry(name.to_owned()).or_insert_with(new);
@@ -229,15 +171,25 @@ impl Balance {
             self.held.entry(name.clone()).or_insert_with(|| Held::of(guest.actual_bytes, Duration::ZERO));
         }
         self.held.retain(|name, held| {
-            let Some(guest) = guests.get(name) else { return false };
+            let Some(guest) = guests.get(name) else { return held.is_recent(now) };
             held.note(guest, now, passed);
             guest.contract.is_some() || held.aim.is_some() || guest.actual_bytes != held.base_bytes
         });
         let mut moves = Moves { spare_bytes: self.spare(host, guests), all: BTreeMap::new() };
         let owed = self.give_back(&mut moves, guests, passed);
-        let wanted = self.give(&mut moves, now, guests);
+        let wanted = self.give(&mut moves, (now, passed), guests);
         self.take(&mut moves, now, guests, (owed || host.swaps, wanted));
+        let stay = self.held.iter().filter(|(name, _)| !moves.all.contains_key(*name));
+        let why = |(name, held): (&String, &Held)| {
+            Some((name.clone(), held.stays(guests.get(name)?, (now, passed), moves.spare_bytes)))
+        };
+        self.stays = stay.filter_map(why).collect();
         moves.all.into_values().collect()
+    }
+
+    /// Why a guest was not moved at the last check; `None` where it was, or is not known.
+    pub fn stays(&self, name: &str) -> Option<Stays> {
+        self.stays.get(name).copied()
     }
 
     /// Moves that bring guests back to what they had, those down first; what a guest works in now stays with it.
@@ -281,10 +233,7 @@ impl Balance {
             if held.stuck {
                 moves.put(name, guest, guest.actual_bytes, Why::Stopped);
             }
-            let Contract { min_bytes: min, max_bytes: max } = held.contract(guest);
-            let (has, base) = (held.has_bytes(guest), held.base_bytes.min(max));
-            let back = if has < base && guest.needs_more(passed) { base } else { 0 };
-            let due = min.max(back).min(guest.whole_bytes);
+            let (has, (due, why)) = (held.has_bytes(guest), held.due(guest, passed));
             if due <= has {
                 continue;
             }
@@ -293,7 +242,7 @@ impl Balance {
             let to = from + moves.take(due.saturating_sub(from));
             owed |= to < due;
             if to > has {
-                moves.put(name, guest, to, if back > min { Why::Returned } else { Why::Minimum });
+                moves.put(name, guest, to, why);
             }
         }
         owed
@@ -301,13 +250,16 @@ impl Balance {
 
     /// Gives memory to guests whose reads the host's page cache answers, those with most of them first. Whether one
     /// would get more if there were more.
-    fn give(&self, moves: &mut Moves, now: Duration, guests: &BTreeMap<String, Guest>) -> bool {
+    fn give(
+        &self,
+        moves: &mut Moves,
+        (now, passed): (Duration, Option<Duration>),
+        guests: &BTreeMap<String, Guest>,
+    ) -> bool {
         let ready = |(name, held): (&String, &Held)| {
-            let free = held.aim.is_none() && !moves.all.contains_key(name) && Held::is_over(held.reads_since, now);
-            let guest = guests.get(name).filter(|_| free)?;
-            let most = held.contract(guest).max_bytes.min(guest.whole_bytes);
-            let room = most.saturating_sub(guest.actual_bytes).min(guest.host_cached_bytes).min(STEP_BYTES);
-            (room >= LEAST_MOVE_BYTES).then(|| (guest.hit_bytes(), name.clone(), guest, room))
+            let guest = guests.get(name).filter(|_| held.aim.is_none() && !moves.all.contains_key(name))?;
+            let room = held.room(guest, now, passed)?.ok()?;
+            Some((guest.hit_bytes(), name.clone(), guest, room))
         };
         let mut ready: Vec<_> = self.held.iter().filter_map(ready).collect();
         ready.sort_by(|(a, first, ..), (b, second, ..)| b.cmp(a).then_with(|| first.cmp(second)));
@@ -328,22 +280,20 @@ impl Balance {
     fn take(&self, moves: &mut Moves, now: Duration, guests: &BTreeMap<String, Guest>, (short, wanted): (bool, bool)) {
         for (name, held) in self.held.iter().filter(|(_, held)| held.aim.is_none() && !held.stuck) {
             let Some(guest) = guests.get(name).filter(|_| !moves.all.contains_key(name)) else { continue };
-            let (Some(works_in), Some(used)) = (guest.works_in_bytes(), guest.used_bytes()) else { continue };
+            let Some(works_in) = guest.works_in_bytes() else { continue };
             let contract = held.contract(guest);
             let lent = held.base_bytes.max(contract.min_bytes);
-            let rests = now < held.rests_until;
             let (floor, why) = if guest.actual_bytes > contract.max_bytes {
                 (contract.max_bytes.max(works_in), Why::Maximum)
             } else if short && guest.actual_bytes > lent {
                 (lent.max(works_in), Why::Needed)
-            } else if (short || wanted) && !rests && Held::is_over(held.idle_since, now) {
-                (contract.min_bytes.max(used), Why::Idle)
+            } else if short || wanted {
+                let Ok(keeps) = held.keeps(guest, now) else { continue };
+                (keeps, Why::Idle)
             } else {
                 continue;
             };
-            let least = floor.max(LEAST_BYTES).max(guest.actual_bytes.saturating_sub(STEP_BYTES));
-            let to = least.next_multiple_of(PAGE_BYTES);
-            if to.saturating_add(LEAST_MOVE_BYTES) <= guest.actual_bytes {
+            if let Some(to) = lowered(guest, floor) {
                 moves.put(name, guest, to, why);
             }
         }

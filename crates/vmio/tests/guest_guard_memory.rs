@@ -3,6 +3,7 @@
 //! memory its guests have between them: it finds a file of the test in place of `/proc/meminfo`.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -10,6 +11,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+use vmio_look::HostView;
+use vmio_look::scan::{self, MemoryOf};
 use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_model::memory::{HOST_KEEPS, STEP_BYTES};
 use vmio_node::linux::process::Status;
@@ -114,7 +118,7 @@ impl Watched {
 struct Course<'a> {
     host: &'a Host,
     guests: &'a [Watched; GUESTS.len()],
-    /// The reader's pass over its disk.
+    /// What reads the reader's disk.
     reading: Box<dyn Process>,
     /// What the guard finds in place of `/proc/meminfo`.
     meminfo: fs::File,
@@ -124,18 +128,18 @@ struct Course<'a> {
     rows: String,
 }
 
-/// Has the guest read its whole disk.
+/// Has the guest read its whole disk again and again. It is open all the time: the last one that closes a device drops
+/// what is cached of it.
 fn read(reader: &Watched) -> Box<dyn Process> {
-    let from = format!("if={}", reader.guest.disk_path("disk0").unwrap().display());
-    reader.guest.node().spawn(&Exec::new("dd").args([from.as_str(), "of=/dev/null", "bs=1M"])).unwrap()
+    let script = "exec 3<\"$0\" 2>/dev/null; while dd if=\"$0\" of=/dev/null bs=1M; do :; done";
+    let disk = reader.guest.disk_path("disk0").unwrap().display().to_string();
+    reader.guest.node().spawn(&Exec::new("sh").args(["-c", script, &disk])).unwrap()
 }
 
 impl Course<'_> {
     /// What each guest has now, in MiB.
     fn look(&mut self) -> [u64; GUESTS.len()] {
-        if self.reading.try_wait().unwrap().is_some() {
-            self.reading = read(&self.guests[READER]);
-        }
+        assert_eq!(self.reading.try_wait().unwrap(), None, "the reader reads all the time");
         let resident: u64 = self.guests.iter().map(Watched::resident_mib).sum();
         let available = self.total_mib.checked_sub(resident).expect("guests touch more than the host has");
         // In place and of one length: the guard may read at any time.
@@ -162,9 +166,27 @@ impl Course<'_> {
         }
     }
 
+    /// What a course that is wrong would be asked about: what the guard says, what it sees of each guest by its monitor,
+    /// its files and the host's page cache, and what the guest itself says.
     fn state(&self) -> String {
-        let told = self.host.vmio(&["guard", "status"]).output().unwrap().stdout;
-        format!("{}\n{}", self.rows, String::from_utf8_lossy(&told))
+        let said = |how: &str| self.host.vmio(&["guard", "status", how]).output().unwrap().stdout;
+        let memory = serde_json::from_slice::<Value>(&said("--json")).map(|status| status["memory"].to_string());
+        let mut text = format!("{}\n{}\n{memory:?}\n", self.rows, String::from_utf8_lossy(&said("--verbose")));
+        let (node, pids) = (Local::new(), self.guests.iter().map(|one| one.pid).collect::<BTreeSet<u32>>());
+        let is_ours = |found: &MemoryOf| found.guest.pid.is_some_and(|pid| pids.contains(&pid));
+        for MemoryOf { guest, unread } in scan::memory(&HostView::new(&node), &pids).into_iter().filter(is_ours) {
+            let own = guest.processors.as_ref().map(|own| (*own.balloon, *own.storage_read_bytes));
+            let disks = guest.disks.iter().map(|disk| (*disk.details.read_bytes, *disk.details.host_cached_bytes));
+            let disks: Vec<_> = disks.collect();
+            writeln!(text, "{}: {own:?}, disks {disks:?}, not read: {unread:?} {:?}", guest.name, guest.unread)
+                .unwrap();
+        }
+        for (watched, (name, _)) in self.guests.iter().zip(GUESTS) {
+            let inside = watched.guest.node().reader().read_text(Path::new("/proc/meminfo")).unwrap_or_default();
+            let inside: Vec<&str> = inside.lines().take(5).collect();
+            writeln!(text, "{name}: of the host's {} MiB; {inside:?}", watched.resident_mib()).unwrap();
+        }
+        text
     }
 }
 

@@ -95,7 +95,7 @@ impl Host for Fake {
                 actual_bytes: asked.then_some(guest.actual_bytes),
                 resident_bytes: guest.actual_bytes,
                 told: (asked && guest.polling_seconds > 0).then_some(told),
-                reads: Some(guest.reads),
+                reads: (!guest.is_busy).then_some(guest.reads),
                 host_cached_bytes: 4 << 30,
                 why_not: guest.is_busy.then(|| "it is in use".to_owned()),
             }

@@ -157,7 +157,8 @@ fn seen(reader: &dyn Reader, now_seconds: f64, found: &MemoryOf) -> Option<Seen>
         actual_bytes: own.balloon.map(|balloon| balloon.actual_bytes),
         resident_bytes: status.resident_bytes()?.saturating_add(status.huge_page_bytes().unwrap_or(0)),
         told: own.balloon.and_then(|balloon| balloon.statistics).filter(is_fresh),
-        reads: CachedReads::of(own, &disks),
+        // Without its monitor it would have read nothing, and at the next look all at once.
+        reads: if unread.is_none() { CachedReads::of(own, &disks) } else { None },
         host_cached_bytes: disks.iter().filter_map(|d| *d.details.host_cached_bytes).fold(0, u64::saturating_add),
         why_not: unread.as_ref().map(|unread| reasons(unread)),
     })

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vmio_model::facts::CachedReads;
-use vmio_model::memory::{self, Balance, Contract, Guest, Move, Report};
+use vmio_model::memory::{self, Balance, Contract, Guest, Move, Report, Stays};
 use vmio_model::policy::Policy;
 use vmio_model::policy::memory::{Memory as Asked, owed};
 use vmio_node::balloon::Balloon;
@@ -29,6 +29,9 @@ use crate::groups::GuestInfo;
 use crate::undo_log::{Entries, Entry, HOST, UndoLog, UndoLogError};
 
 pub use host::{Here, Host, HostNow, Seen};
+
+/// Why one whose monitor answers is not moved.
+const NO_BALLOON: &str = "it has no balloon that answers";
 
 /// Undo log entry of a guest's balloon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,8 +77,16 @@ pub struct GuestStatus {
     pub due: Option<Move>,
     /// Whether the policy has it moved, and not only told of.
     pub is_moved: bool,
-    /// Why it is not moved.
+    /// What it has free, as its balloon's driver reported within a minute.
+    pub free_bytes: Option<u64>,
+    /// What it could use without swapping, by the same report.
+    pub available_bytes: Option<u64>,
+    /// What the host's page cache holds of its disks; `None` where its monitor was not asked.
+    pub host_cached_bytes: Option<u64>,
+    /// Why it cannot be moved.
     pub why_not: Option<String>,
+    /// Why it was not moved at the last check, where it can be.
+    pub stays: Option<Stays>,
 }
 
 /// State of the guests' memory.
@@ -89,9 +100,10 @@ pub struct Status {
     pub notes: Vec<String>,
 }
 
-/// Counters of a guest at the last check.
+/// Counters of a guest at the last check that its monitor answered.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
+    at: Duration,
     reads: Option<CachedReads>,
     major_faults: Option<u64>,
     swapped_in_bytes: Option<u64>,
@@ -184,35 +196,42 @@ impl<H: Host> Memory<H> {
             Err(why) => return self.status.notes.push(left(&why)),
         };
         for (pid, one) in &mut wanted {
-            let Some(found) = seen.get(pid) else { continue };
-            one.why_not = one.why_not.take().or_else(|| found.why_not.clone());
-            if one.why_not.is_none() && self.moves(one) {
+            let found = seen.get(pid);
+            one.why_not = one.why_not.take().or_else(|| unmovable(found));
+            if let Some(found) = found.filter(|_| one.why_not.is_none() && self.moves(one)) {
                 one.why_not = self.adopt(&one.name, found).err();
             }
         }
         let contracts = wanted.iter().filter_map(|(pid, one)| Some((one.name.clone(), contract(one, seen.get(pid)?)?)));
         let refused = memory::check(&contracts.collect(), host.total_bytes);
         self.status.notes.extend(refused.iter().map(|why| left(&why.to_string())));
+        let refusals = refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let due = if refused.is_empty() { self.moves_due(now, &host, &wanted, &seen) } else { Vec::new() };
         let of = |(pid, one): (u32, Wanted)| {
             let found = seen.get(&pid);
             let planned = due.iter().find(|planned| planned.guest == key(pid));
-            let is_silent = found.is_some_and(|found| found.actual_bytes.is_some() && found.told.is_none());
-            let silent = is_silent.then(|| "its balloon's driver reports nothing: it gives none".to_owned());
+            let told = found.and_then(|found| found.told);
+            let stays = self.balance.stays(&key(pid)).or_else(|| self.watched.stays(&key(pid)));
             GuestStatus {
                 actual_bytes: found.and_then(|found| found.actual_bytes),
                 before_bytes: self.entry(pid).map(|before| before.bytes),
                 hits_percent: found.and_then(|found| self.reads(found)?.hits_percent()),
                 due: planned.map(|planned| Move { guest: one.name.clone(), ..planned.clone() }),
                 is_moved: self.moves(&one),
+                free_bytes: told.map(|told| told.free_bytes),
+                available_bytes: told.and_then(|told| told.available_bytes),
+                host_cached_bytes: found.filter(|found| found.reads.is_some()).map(|found| found.host_cached_bytes),
+                stays: stays.filter(|_| refusals.is_empty() && one.why_not.is_none()),
                 asked: one.asked,
-                why_not: one.why_not.or(silent),
+                why_not: one.why_not.or_else(|| Some(refusals.clone()).filter(|why| !why.is_empty())),
                 guest: one.name,
             }
         };
         let all: Vec<GuestStatus> = wanted.into_iter().map(of).collect();
         self.status.guests = all;
-        self.counted = seen.into_values().map(|found| (found.pid, counts(&found))).collect();
+        let before = std::mem::take(&mut self.counted);
+        let counted = |found: Seen| (found.pid, counts(&found, before.get(&found.pid), now));
+        self.counted = seen.into_values().map(counted).collect();
     }
 
     /// The guests of which the policy says something, and those that the ledger has something of, by process.
@@ -324,6 +343,16 @@ fn key(pid: u32) -> String {
     pid.to_string()
 }
 
+/// Why a guest cannot be moved, whatever its class says.
+fn unmovable(found: Option<&Seen>) -> Option<String> {
+    match found {
+        None => Some("what it was started with, or what of that is in the host's memory, is not known".to_owned()),
+        Some(Seen { why_not: Some(why), .. }) => Some(why.clone()),
+        Some(found) if found.actual_bytes.is_none() => Some(NO_BALLOON.to_owned()),
+        Some(_) => None,
+    }
+}
+
 /// What a guest's class says, where it has a balloon.
 fn contract(one: &Wanted, found: &Seen) -> Option<Contract> {
     found.actual_bytes?;
@@ -331,9 +360,16 @@ fn contract(one: &Wanted, found: &Seen) -> Option<Contract> {
     Some(Contract { min_bytes, max_bytes: max_bytes.unwrap_or(found.whole_bytes).max(min_bytes) })
 }
 
-fn counts(found: &Seen) -> Counted {
+/// What is counted of a guest, to be compared at the next check: what was counted `before`, where its monitor did not
+/// answer once.
+fn counts(found: &Seen, before: Option<&Counted>, now: Duration) -> Counted {
+    let is_kept = |before: &&Counted| found.why_not.is_some() && now.saturating_sub(before.at) < memory::PATIENCE;
+    if let Some(before) = before.filter(is_kept) {
+        return *before;
+    }
     let told = found.told;
     Counted {
+        at: now,
         reads: found.reads,
         major_faults: told.and_then(|told| told.major_faults),
         swapped_in_bytes: told.and_then(|told| told.swapped_in_bytes),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use vmio_model::memory::{Guest, Move};
 
-use super::{Before, Host, Memory, Seen, Wanted, key};
+use super::{Before, Host, Memory, NO_BALLOON, Seen, Wanted, key};
 use crate::undo_log::Entry;
 
 /// How often drivers are asked for statistics where nobody had them asked, in seconds.
@@ -46,7 +46,7 @@ impl<H: Host> Memory<H> {
     /// # Errors
     /// Why it cannot be moved.
     pub(super) fn adopt(&mut self, name: &str, found: &Seen) -> Result<(), String> {
-        let Some(bytes) = found.actual_bytes else { return Err("it has no balloon that answers".to_owned()) };
+        let Some(bytes) = found.actual_bytes else { return Err(NO_BALLOON.to_owned()) };
         let before = match self.entry(found.pid) {
             Some(before) => before,
             None => {
@@ -54,6 +54,8 @@ impl<H: Host> Memory<H> {
                 let polling_seconds = self.host.polling_seconds(&balloon)?;
                 let before = Before { balloon, bytes, polling_seconds, to_bytes: bytes };
                 self.entries.record(before.clone()).map_err(|e| format!("it cannot be recorded: {e}"))?;
+                // Else it would be one that an earlier guard may have moved just now.
+                self.balance.adopt(&key(found.pid), bytes);
                 before
             }
         };

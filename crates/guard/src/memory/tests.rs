@@ -80,6 +80,47 @@ fn what_is_unused_goes_to_whom_it_helps_and_comes_back() {
     assert!(host.guests.borrow().values().all(|guest| guest.polling_seconds == 0));
 }
 
+/// The first check has drivers report, the second is the first that knows; from then on it is a minute.
+#[test]
+fn a_guest_that_was_never_moved_does_not_rest_first() {
+    let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
+    let policy = policy(MOVED, MOVED);
+    let mut memory = Memory::over(host.clone(), &log, true).unwrap();
+    run(&mut memory, &host, &policy, &mut now, 7);
+    assert!(host.aims.borrow().is_empty());
+    let stay = |memory: &Memory<Fake>| [0, 1].map(|at: usize| memory.status().guests[at].stays);
+    let (unused, reads) = (Stays::UnusedTooShort { wait: STEP }, Stays::ReadsTooShort { wait: STEP });
+    assert_eq!(stay(&memory), [Some(unused), Some(reads)]);
+    run(&mut memory, &host, &policy, &mut now, 1);
+    assert_eq!(*host.aims.borrow(), [(GIVER, (2048 - 128) * MIB)]);
+    assert_eq!(stay(&memory), [None, Some(Stays::NoSpare { spare_bytes: 0, room_bytes: 128 * MIB })]);
+    run(&mut memory, &host, &policy, &mut now, 1);
+    assert_eq!(host.aims.borrow().last(), Some(&(READER, (1024 + 128) * MIB)));
+    // One that the next guard finds in the ledger may have been moved just before: it rests.
+    drop(memory);
+    let mut memory = Memory::over(host.clone(), &log, true).unwrap();
+    let rest = vmio_model::memory::REST.as_secs() / STEP.as_secs();
+    run(&mut memory, &host, &policy, &mut now, usize::try_from(rest).unwrap());
+    assert_eq!(host.aims.borrow().iter().filter(|(pid, _)| *pid == GIVER).count(), 1);
+}
+
+#[test]
+fn a_monitor_that_is_in_use_once_does_not_begin_the_minute_anew() {
+    for pid in [GIVER, READER] {
+        let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
+        let policy = policy(MOVED, MOVED);
+        let mut memory = Memory::over(host.clone(), &log, true).unwrap();
+        for (busy, times) in [(false, 3), (true, 1), (false, 1)] {
+            host.change(pid, |guest| guest.is_busy = busy);
+            run(&mut memory, &host, &policy, &mut now, times);
+        }
+        // Since it was last told.
+        assert_eq!(memory.status().guests[1].hits_percent, Some(100));
+        run(&mut memory, &host, &policy, &mut now, 3);
+        assert_eq!(*host.aims.borrow(), [(GIVER, (2048 - 128) * MIB)], "{pid}");
+    }
+}
+
 #[test]
 fn without_the_policys_word_nothing_is_changed_and_all_is_told() {
     let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
@@ -127,7 +168,8 @@ fn what_a_guest_had_is_known_though_it_was_not_seen_for_a_while() {
     let moved = host.actual_mib(GIVER);
     for busy in [true, false, true, false] {
         host.change(GIVER, |guest| guest.is_busy = busy);
-        run(&mut memory, &host, &policy, &mut now, 2);
+        // For more than a minute.
+        run(&mut memory, &host, &policy, &mut now, 7);
         let status = &memory.status().guests[0];
         assert_eq!((status.before_bytes, status.why_not.is_some()), (Some(2048 * MIB), busy));
     }
@@ -158,6 +200,9 @@ fn minima_that_the_host_does_not_have_move_nobody() {
     run(&mut memory, &host, &policy(much, much), &mut now, 12);
     let notes = &memory.status().notes;
     assert!(notes.iter().any(|note| note.contains("minima add up to")), "{notes:?}");
+    let guests = &memory.status().guests;
+    let is_told = |guest: &GuestStatus| guest.why_not.as_deref().is_some_and(|why| why.contains("minima add up to"));
+    assert!(guests.len() == 2 && guests.iter().all(is_told), "{guests:?}");
     assert!(host.aims.borrow().is_empty());
 }
 

@@ -102,6 +102,9 @@ fn memory() -> MemoryDocument {
         to_bytes: Some(2 << 30),
         why: None,
         why_not: None,
+        free_bytes: None,
+        available_bytes: None,
+        host_cached_bytes: None,
     }
 }
 

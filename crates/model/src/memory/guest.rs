@@ -68,9 +68,14 @@ impl Guest {
         Some(self.actual_bytes.saturating_sub(available))
     }
 
-    /// Whether it leaves so much unused that a step of it is not missed.
+    /// What it has free at least, where it leaves so much unused that a step of it is not missed.
+    pub(super) fn idle_bytes(&self) -> u64 {
+        2 * self.margin_bytes() + STEP_BYTES
+    }
+
+    /// Whether it leaves that unused.
     pub(super) fn is_idle(&self, passed: Option<Duration>) -> bool {
-        self.used_bytes().is_some_and(|used| self.actual_bytes - used >= STEP_BYTES) && !self.needs_more(passed)
+        self.report.is_some_and(|report| report.free_bytes >= self.idle_bytes()) && !self.needs_more(passed)
     }
 
     /// Whether it needs more than it has, as far as it tells.
@@ -86,11 +91,10 @@ impl Guest {
         self.reads.filter(most).map_or(0, |reads| reads.asked_bytes.saturating_sub(reads.storage_bytes))
     }
 
-    /// Whether its reads miss its own page cache and hit the host's, and it has nothing free for a larger one.
-    pub(super) fn lacks_cache(&self, passed: Option<Duration>) -> bool {
+    /// Whether the host's page cache answers so many of its reads that a larger cache of its own would pay.
+    pub(super) fn reads_host_cache(&self, passed: Option<Duration>) -> bool {
         let hits = self.hit_bytes();
-        let uses_all = self.report.is_some() && !self.is_idle(passed);
-        uses_all && hits > 0 && hits as f64 >= HITS_PER_SECOND * seconds(passed)
+        hits > 0 && hits as f64 >= HITS_PER_SECOND * seconds(passed)
     }
 }
 

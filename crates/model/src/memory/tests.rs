@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod emulated;
 mod properties;
 
 use super::*;

@@ -1,8 +1,10 @@
 //! Memory of guests in the status.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vmio_model::memory::Why;
+use vmio_model::memory::{Stays, Why};
 
 use crate::memory::GuestStatus;
 
@@ -28,8 +30,17 @@ pub struct MemoryDocument {
     pub to_bytes: Option<u64>,
     /// Why.
     pub why: Option<String>,
-    /// Why it is not moved; null where it can be.
+    /// Why it was not moved at the last check, or cannot be; null where it was.
     pub why_not: Option<String>,
+    /// What it has free, as its balloon's driver reported within a minute; null where it reported nothing.
+    #[serde(default)]
+    pub free_bytes: Option<u64>,
+    /// What it could use without swapping, its page cache included, by the same report.
+    #[serde(default)]
+    pub available_bytes: Option<u64>,
+    /// What the host's page cache holds of its disks; null where its monitor did not answer.
+    #[serde(default)]
+    pub host_cached_bytes: Option<u64>,
 }
 
 impl MemoryDocument {
@@ -44,7 +55,10 @@ impl MemoryDocument {
             hits_percent: guest.hits_percent,
             to_bytes: guest.due.as_ref().map(|due| due.to_bytes),
             why: guest.due.as_ref().map(|due| words(due.why).to_owned()),
-            why_not: guest.why_not.clone(),
+            why_not: guest.why_not.clone().or_else(|| guest.stays.map(reason)),
+            free_bytes: guest.free_bytes,
+            available_bytes: guest.available_bytes,
+            host_cached_bytes: guest.host_cached_bytes,
         }
     }
 }
@@ -59,5 +73,67 @@ fn words(why: Why) -> &'static str {
         Why::Maximum => "it has more than its maximum",
         Why::Stopped => "it has not finished a move in time",
         Why::Undone => "it gets back what it had",
+    }
+}
+
+fn reason(stays: Stays) -> String {
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+    let seconds = |wait: Duration| format!("{} s", wait.as_secs_f64().ceil());
+    match stays {
+        Stays::OnItsWay { to_bytes } => format!("it is on its way to {}", mib(to_bytes)),
+        Stays::Silent => "its balloon's driver reports nothing: it gives none, and is given none".to_owned(),
+        Stays::Owed { bytes } => format!("it is to get {} more, which the host does not have now", mib(bytes)),
+        Stays::NoSpare { spare_bytes, room_bytes } => {
+            format!("it is given {} once the host has that to give: it has {}", mib(room_bytes), mib(spare_bytes))
+        }
+        Stays::ReadsTooShort { wait } => {
+            format!("it is given some if the host's cache answers its reads for {} more", seconds(wait))
+        }
+        Stays::HasFree { free_bytes } => {
+            format!("the host's cache answers its reads, and it has {} free for a cache of its own", mib(free_bytes))
+        }
+        Stays::HasMost => "it has the most that it is given".to_owned(),
+        Stays::LittleCached { bytes } => format!("the host's cache holds {} of its disks", mib(bytes)),
+        Stays::UnusedTooShort { wait } => {
+            format!("it gives some if that is wanted and it leaves it unused for {} more", seconds(wait))
+        }
+        Stays::Unwanted => "it leaves memory unused, and no other guest wants it".to_owned(),
+        Stays::HasLeast => "it has the least that it keeps".to_owned(),
+        Stays::ReadsBack => "it reads pages back from its disk or from swap".to_owned(),
+        Stays::UsesAll { free_bytes, least_bytes } => format!(
+            "it uses what it has ({} free; it would give some from {} on), and the host's cache answers too few of its \
+             reads",
+            mib(free_bytes),
+            mib(least_bytes)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_of_what_cannot_be_moved_goes_before_that_of_the_last_check() {
+        let stays = Some(Stays::NoSpare { spare_bytes: 96 << 20, room_bytes: 128 << 20 });
+        let guest = GuestStatus {
+            guest: "web1".to_owned(),
+            asked: None,
+            actual_bytes: Some(384 << 20),
+            before_bytes: None,
+            hits_percent: Some(100),
+            due: None,
+            is_moved: true,
+            free_bytes: Some(18 << 20),
+            available_bytes: None,
+            host_cached_bytes: Some(512 << 20),
+            why_not: None,
+            stays,
+        };
+        let told = MemoryDocument::of(&guest);
+        let why = "it is given 128 MiB once the host has that to give: it has 96 MiB";
+        assert_eq!((told.why_not.as_deref(), told.free_bytes), (Some(why), Some(18 << 20)));
+        let cannot = GuestStatus { why_not: Some("no monitor".to_owned()), ..guest };
+        assert_eq!(MemoryDocument::of(&cannot).why_not.as_deref(), Some("no monitor"));
     }
 }

@@ -66,6 +66,7 @@ fn memory(guests: &[MemoryDocument], width: usize) -> String {
     let mut lines = String::new();
     for guest in guests {
         let size = guest.actual_bytes.map_or_else(|| "memory not known".to_owned(), mib);
+        let free = guest.free_bytes.map_or_else(String::new, |free| format!(" ({} free)", mib(free)));
         let before = guest.before_bytes.filter(|before| Some(*before) != guest.actual_bytes);
         let before = before.map_or_else(String::new, |before| format!(", {} before", mib(before)));
         let hits = guest
@@ -76,7 +77,7 @@ fn memory(guests: &[MemoryDocument], width: usize) -> String {
             format!("; {verb} to {}: {}", mib(to), guest.why.as_deref().unwrap_or("not known"))
         });
         let why_not = guest.why_not.as_ref().map_or_else(String::new, |why| format!("; {why}"));
-        let line = format!("{}: {size}{before}{hits}{due}{why_not}", guest.guest);
+        let line = format!("{}: {size}{free}{before}{hits}{due}{why_not}", guest.guest);
         lines += &fit::notice_at("", 0, &line, width);
     }
     if lines.is_empty() { lines } else { fit::notice_at("", 0, "memory of guests:", width) + &lines }

@@ -71,10 +71,19 @@ pub fn memory(host: &HostView<'_>, guest: &mut Guest) -> Result<(), Vec<Unread>>
     let (what, path) = find(host, guest, &|_| None)?;
     let line = command_line(host, guest);
     let balloon = line.as_ref().and_then(|(_, line)| line.balloon());
-    match host.monitor(&guest.name, &path, |monitor| MemoryReplies::ask(monitor, balloon)) {
-        Ok((replies, _)) => {
+    let asked = host.monitor(&guest.name, &path, |monitor| {
+        let replies = MemoryReplies::ask(monitor, balloon);
+        (replies, monitor.is_over())
+    });
+    match asked {
+        Ok(((replies, false), _)) => {
             replies.put(guest, &what);
             Ok(())
+        }
+        // A part would be taken for all: for a guest that reports nothing, or has read nothing.
+        Ok(((_, true), _)) => {
+            let mend = Fix::Do("look again when the guest is less busy").remedy(host.reader());
+            Err(vec![Unread { what, why: "it did not answer all in time".to_owned(), mend }])
         }
         Err((unread, _)) => Err(vec![Unread { what, ..unread }]),
     }

@@ -226,6 +226,9 @@ fn memory_that_is_moved_or_would_be_is_told() {
         to_bytes: Some(1280 << 20),
         why: Some("the host's page cache answers its reads".to_owned()),
         why_not: None,
+        free_bytes: Some(18 << 20),
+        available_bytes: None,
+        host_cached_bytes: None,
     };
     let told = MemoryDocument {
         guest: "db1".to_owned(),
@@ -235,6 +238,7 @@ fn memory_that_is_moved_or_would_be_is_told() {
         hits_percent: None,
         to_bytes: Some(1920 << 20),
         why: Some("it leaves memory unused, which others want".to_owned()),
+        free_bytes: None,
         ..moved.clone()
     };
     let why_not = Some("no monitor".to_owned());
@@ -242,8 +246,8 @@ fn memory_that_is_moved_or_would_be_is_told() {
     status.memory = vec![moved, told, silent];
     let text = unfolded(&text_at(&status, false, Style::PLAIN, 80));
     for line in [
-        "memory of guests: web1: 1152 MiB, 1024 MiB before, 82 % of its reads hit the host's cache; moved to 1280 MiB: \
-         the host's page cache answers its reads",
+        "memory of guests: web1: 1152 MiB (18 MiB free), 1024 MiB before, 82 % of its reads hit the host's cache; \
+         moved to 1280 MiB: the host's page cache answers its reads",
         "db1: 2048 MiB; would be moved to 1920 MiB: it leaves memory unused, which others want",
         "db1: memory not known; no monitor",
     ] {

@@ -80,3 +80,29 @@ fn what_the_guest_read_is_told_of_each_disk() {
     assert_eq!(read, [Some(1000), Some(70_000), Some(30_000)]);
     assert_eq!(disk(&guest, "sd1").read()["read_bytes"], "monitor /run/web1.qmp, query-blockstats");
 }
+
+#[test]
+fn a_monitor_that_answers_in_part_tells_nothing_of_memory() {
+    // It ends before it is asked for what the driver reports.
+    let cut = |stream: UnixStream| {
+        let mut stream = BufReader::new(stream);
+        let greeting = serde_json::from_str::<Value>(STARTED).unwrap()["greeting"].clone();
+        let blocks = json!([block("/machine/peripheral/vd0/virtio-backend", "", 1000)]);
+        let mut line = String::new();
+        writeln!(stream.get_mut(), "{greeting}").unwrap();
+        for (at, answer) in [json!({}), blocks, json!({"actual": 1 << 28})].into_iter().enumerate() {
+            stream.read_line(&mut line).unwrap();
+            writeln!(stream.get_mut(), "{}", json!({"return": answer, "id": at + 1})).unwrap();
+        }
+    };
+    let mut args = ARGS.to_vec();
+    args.extend(["-device", "virtio-balloon-pci,id=balloon0"]);
+    let fake = host(&args, TABLE).socket("/proc/8/root/run/web1.qmp", cut);
+    let mut look = HostView::new(&fake);
+    look.monitor_limit = Duration::from_secs(60);
+    let mut guest = super::super::super::running(&look).guests.remove(0);
+    let refused = super::super::memory(&look, &mut guest).unwrap_err();
+    assert!(refused[0].why.contains("did not answer all"), "{refused:?}");
+    assert_eq!(*disk(&guest, "vd0").details.read_bytes, None);
+    assert_eq!(*guest.processors.unwrap().balloon, None);
+}
