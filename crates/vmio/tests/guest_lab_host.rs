@@ -178,21 +178,27 @@ fn long_a_disk_over_the_network_is_reached_by_the_hosts_own_kernel() {
     state.is_clean();
 }
 
-/// Its kernel is both: what serves the disk, and the client. What of it is in the kernel goes with the run.
+/// Its kernel is both: what serves the disk, and the client. What of it is in the kernel goes with the run; that of a run
+/// which was killed goes with the next one's start, connection and all.
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn long_a_disk_by_nvme_over_tcp_is_served_and_reached_by_the_kernel() {
     let state = StateDir::with_lab();
     let study = fixture("lab.toml");
     let command = "sed 's/ROUNDS/2/; s/TARGET/nvme-tcp/' lab.toml > n.toml; \
-                   vmio study run n.toml --on /srv/scratch --make-place --yes > /dev/null; code=$?; \
-                   cat /sys/class/nvme/nvme*/subsysnqn; cd /sys/kernel/config/nvmet; ls -A subsystems ports | grep -v :; \
-                   ls -A /srv/scratch; exit $code";
+                   connected() { cat /sys/class/nvme/nvme*/subsysnqn 2> /dev/null | grep -c vmio; }; \
+                   study() { exec vmio study run n.toml --on /srv/scratch --make-place --yes > /dev/null; }; \
+                   study & run=$!; \
+                   until [ $(connected) -gt 0 ]; do kill -0 $run || break; sleep 1; done; \
+                   kill -9 $run; wait $run; echo killed $(connected); \
+                   (study); code=$?; echo ended $(connected); \
+                   cd /sys/kernel/config/nvmet; ls -A subsystems ports | grep -v :; ls -A /srv/scratch; exit $code";
     let args = ["lab", "run", "--with", study.to_str().unwrap(), "--", "sh", "-c", command];
     let ended = state.vmio(&args).with(0);
-    assert_eq!(ended.out.trim(), "", "nothing is left: {}", ended.err);
+    assert_eq!(ended.out.trim(), "killed 1\nended 0", "nothing is left: {}", ended.err);
+    assert!(ended.err.contains("cleaned up after a killed run: NVMe over TCP of "), "{}", ended.err);
     let runs = runs(&state);
-    let [run] = &runs[..] else { panic!("{}", ended.err) };
+    let Some(run) = runs.last() else { panic!("{}", ended.err) };
     assert_eq!((&run.state, run.samples.len(), &run.skipped[..]), (&RunState::Done, 4, &[][..]));
     let found = &run.effective["nvme-tcp/native"];
     let client = "NVMe over TCP, in this host's kernel";
