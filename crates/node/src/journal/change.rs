@@ -13,6 +13,7 @@ use std::{fmt, fs};
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
+use crate::journal::aoe_disk::AoeDisk;
 use crate::journal::error::NotUndone;
 use crate::journal::held::Identity;
 use crate::journal::histograms::Histograms;
@@ -106,6 +107,8 @@ pub enum Change {
     Histograms(Histograms),
     /// A file that this kernel serves by NVMe over TCP, and its own connections to that; undone by ending both.
     NvmeExport(NvmeExport),
+    /// A disk that this kernel has by ATA over Ethernet; undone by having the kernel let go of it.
+    AoeDisk(AoeDisk),
 }
 
 /// The owner of a change, and the circumstances of its undo.
@@ -157,7 +160,7 @@ impl Change {
     /// The first path that is not absolute, if any.
     pub(crate) fn relative_path(&self) -> Option<&Path> {
         let paths: Vec<&Path> = match self {
-            Self::Process { .. } | Self::Volume(_) | Self::NvmeExport(_) => vec![],
+            Self::Process { .. } | Self::Volume(_) | Self::NvmeExport(_) | Self::AoeDisk(_) => vec![],
             Self::File { path, .. }
             | Self::Dir { path, .. }
             | Self::Sysfs { path, .. }
@@ -208,6 +211,7 @@ impl Change {
             Self::Volume(volume) => volume.undo(),
             Self::Histograms(histograms) => histograms.undo(),
             Self::NvmeExport(export) => export.undo(),
+            Self::AoeDisk(disk) => disk.undo(),
             Self::Loop { backing, file } => loops::detach(backing, *file, OPEN_LIMIT),
             Self::Mount { target } | Self::OwnDisk { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
@@ -238,6 +242,7 @@ impl fmt::Display for Change {
             Self::Volume(volume) => volume.fmt(f),
             Self::Histograms(histograms) => write!(f, "{histograms}"),
             Self::NvmeExport(export) => write!(f, "{export}"),
+            Self::AoeDisk(disk) => write!(f, "{disk}"),
         }
     }
 }

@@ -15,7 +15,7 @@ use super::{Error, Result, scratch};
 
 /// A disk that is held.
 pub struct HostDisk {
-    /// Its node when it was found.
+    /// As it was found.
     node: PathBuf,
     /// As what programs open it.
     open: PathBuf,
@@ -37,6 +37,11 @@ impl HostDisk {
         is_it(host.reader(), this.number, known, bytes)
             .map_err(|reason| Error::NotAsAsked { path: this.node.clone(), reason })?;
         Ok(this)
+    }
+
+    /// Its node.
+    pub fn node(&self) -> &Path {
+        &self.node
     }
 
     /// What programs open.

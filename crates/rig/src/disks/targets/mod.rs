@@ -143,8 +143,8 @@ pub trait Target: Sync {
     fn by_host_kernel(&self) -> bool {
         false
     }
-    /// Whether only a guest that reaches it by itself has it ([`Target::own_client`]), and why.
-    fn by_itself_alone(&self) -> Option<&'static str> {
+    /// Whether no hypervisor opens it, and why: a guest may reach it by itself ([`Target::own_client`]).
+    fn no_hypervisor(&self) -> Option<&'static str> {
         None
     }
     /// What this machine must have beside for what has it by the host's kernel ([`by_host_kernel`]).
@@ -283,6 +283,10 @@ pub trait Prepared: Send {
     /// Processes that serve such a disk. Their CPU time is part of its price where they are this host's.
     fn servers(&self, _asked: &cell::Attachment) -> Vec<u32> {
         Vec::new()
+    }
+    /// Has this host's kernel, where it is the client, take note of how the link is set up now; before each cell.
+    fn renew(&mut self) -> Result<()> {
+        Ok(())
     }
     /// The process that serves it on the machine at the other end of the network `wire`, while one does.
     fn server_at_peer(&self) -> Option<u32> {
@@ -480,14 +484,14 @@ mod tests {
         assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe", "iscsi", "nvme-tcp"]);
         assert_eq!(names(&|t| t.by_host_kernel()), ["nvme-tcp"]);
         assert_eq!(names(&|t| t.block_client().is_some()), ["nbd-wire", "iscsi"]);
-        assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
+        assert_eq!(names(&|t| t.no_hypervisor().is_some()), ["aoe"]);
         let cached = ["flash-cache", "guest-bcache", "guest-dm-cache"];
         assert_eq!(names(&|t| t.flash_cache().is_some()), cached);
         assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), cached);
         assert_eq!(names(&|t| !t.guest_programs().is_empty()), ["guest-dm-cache"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
-            ["device", "loop", "loop-nfs", "nbd", "nvme-tcp", "lvm", "lvm-thin", "zvol", "rbd"]
+            ["device", "loop", "loop-nfs", "nbd", "aoe", "nvme-tcp", "lvm", "lvm-thin", "zvol", "rbd"]
         );
         assert_eq!(
             names(&|t| t.can_be(State::Fresh, true, None).is_ok()),

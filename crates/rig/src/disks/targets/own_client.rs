@@ -58,6 +58,8 @@ pub enum Known<'a> {
     Serial(&'a str),
     /// The NVMe subsystem that it is the disk of.
     Subsystem(&'a str),
+    /// Its name below `/dev`, where that is of its place and not of when it came.
+    Node(&'a str),
 }
 
 impl Known<'_> {
@@ -66,6 +68,7 @@ impl Known<'_> {
         match self {
             Self::Serial(serial) => device.serial().as_deref() == Some(serial),
             Self::Subsystem(nqn) => device.nvme_subsystem().as_deref() == Some(nqn),
+            Self::Node(name) => device.node_name().ok().flatten().as_deref() == Some(name),
         }
     }
 }
@@ -76,6 +79,7 @@ impl fmt::Display for Known<'_> {
         match self {
             Self::Serial(serial) => write!(f, "with the serial number {serial}"),
             Self::Subsystem(nqn) => write!(f, "of the subsystem {nqn}"),
+            Self::Node(name) => f.write_str(name),
         }
     }
 }
