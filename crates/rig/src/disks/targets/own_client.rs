@@ -129,4 +129,14 @@ mod tests {
         assert_eq!(disk(&other, Known::Serial("vmio-x")), None);
         assert_eq!(disk(&other, Known::Serial("vmio-0")).as_deref(), Some("sda"));
     }
+
+    #[test]
+    fn a_disk_by_ata_over_ethernet_has_the_name_of_its_place() {
+        let host = Fake::new("host")
+            .file("/sys/block/etherd!e0.0/size", "2048\n")
+            .file("/sys/block/etherd!e0.0/uevent", "MAJOR=152\nMINOR=0\nDEVNAME=etherd/e0.0\nDEVTYPE=disk\n")
+            .file("/sys/block/vda/size", "2048\n");
+        assert_eq!(disk(&host, Known::Node("etherd/e0.0")).as_deref(), Some("etherd!e0.0"));
+        assert_eq!(disk(&host, Known::Node("etherd/e0.1")), None);
+    }
 }
