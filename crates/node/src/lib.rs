@@ -36,7 +36,9 @@ pub use journal::change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_ins
 pub use journal::recover::{Recovered, dir_mark, leftovers, private_dir, recover};
 pub use journal::trust::trusted_dir;
 pub use journal::volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};
-pub use journal::{ChangeId, Journal, balloon, held, histograms, loops, mapped, nvme_export, reaper, undo_log};
+pub use journal::{
+    ChangeId, Journal, aoe_disk, balloon, held, histograms, loops, mapped, nvme_export, reaper, undo_log,
+};
 pub use local::{LOCAL, Local};
 pub use node::opened::{At, CowFilesystem, Extents, FileIdentity, FileLayout, Opened, Peek};
 pub use node::programs::find_program;

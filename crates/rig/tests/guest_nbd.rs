@@ -180,14 +180,17 @@ const BY_ISCSI: &str = "baseline = 'none'\n[[matrix]]\nsides = ['qemu']\n\
     [[matrix]]\nsides = ['qemu']\ndisks = { targets = ['iscsi'] }\n\
     workloads = ['seq-write', 'seq-read']\nsettings = { rate = ['200mbit'], mtu = ['9000'] }\n";
 
-/// What a run of this study by iSCSI would be; `None` where this machine lacks a part, which is told.
-fn planned_by_iscsi(bed: &Bed, text: &str) -> Option<Planned> {
+/// What a run of this study would be; `None` where this machine lacks what has one of these words in it, which is told.
+fn planned_if(bed: &Bed, text: &str, parts: &[&str]) -> Option<Planned> {
     let planned = cells::planned(text, &bed.dir(), &guest::state());
     let Some(first) = planned.skipped().into_iter().next() else { return Some(planned) };
-    assert!(first.reason.contains("tgt") || first.reason.contains("iscsi"), "{first:?}");
+    assert!(parts.iter().any(|part| first.reason.contains(*part)), "{first:?}");
     skip(&first.reason);
     None
 }
+
+/// Parts of what a disk by iSCSI needs.
+const ISCSI: &[&str] = &["tgt", "iscsi"];
 
 /// In one guest, on a link that carries what it is set to.
 #[test]
@@ -195,7 +198,7 @@ fn planned_by_iscsi(bed: &Bed, text: &str) -> Option<Planned> {
 fn a_guest_has_a_disk_by_iscsi_through_its_hypervisor_and_by_itself() {
     must_be_root();
     let bed = Bed::new();
-    let Some(planned) = planned_by_iscsi(&bed, BY_ISCSI) else { return };
+    let Some(planned) = planned_if(&bed, BY_ISCSI, ISCSI) else { return };
     let run = cells::measure_by(cells::one_round, &planned, &guest::state(), &bed.journal, &mut |_| {});
     assert_eq!((run.samples.len(), run.skipped.len()), (4, 0), "{:?}", run.skipped);
     let (host_side, guest_side) = (&run.effective["iscsi/qemu/virtio-blk,none,threads"], &run.effective["iscsi/qemu"]);
@@ -215,26 +218,32 @@ fn a_guest_has_a_disk_by_iscsi_through_its_hypervisor_and_by_itself() {
     assert_eq!((bed.files(), process_of(&bed, "tgtd")), (Vec::new(), None));
 }
 
-/// Where this kernel has an NVMe target.
+/// Where this kernel has an NVMe target, and is the client of the one that a guest has by a driver.
 #[test]
 #[ignore = "guest: needs QEMU"]
-fn a_guest_reaches_an_nvme_subsystem_by_itself() {
+fn a_guest_has_a_disk_of_an_nvme_subsystem_by_itself_and_through_this_kernel() {
     must_be_root();
     let bed = Bed::new();
-    let text = "baseline = 'none'\n[[matrix]]\nsides = ['qemu']\ndisks = { targets = ['nvme-tcp'] }\n\
-                workloads = ['seq-write', 'seq-read']\nsettings = { rate = ['200mbit'], mtu = ['9000'] }\n";
-    let planned = cells::planned(text, &bed.dir(), &guest::state());
-    if let [first, ..] = planned.skipped().as_slice() {
-        assert!(first.reason.contains("NVMe"), "{first:?}");
-        skip(&first.reason);
-        return;
-    }
+    let by_itself = "disks = { targets = ['nvme-tcp'] }";
+    let through = "disks = { targets = ['nvme-tcp'], drivers = ['virtio-blk'], caches = ['none'], aios = ['threads'] }";
+    let matrix = |disks: &str| {
+        format!(
+            "[[matrix]]\nsides = ['qemu']\n{disks}\nworkloads = ['seq-write', 'seq-read']\n\
+             settings = {{ rate = ['200mbit'], mtu = ['9000'] }}\n"
+        )
+    };
+    let text = format!("baseline = 'none'\n{}{}", matrix(by_itself), matrix(through));
+    let Some(planned) = planned_if(&bed, &text, &["NVMe"]) else { return };
     let run = cells::measure_by(cells::one_round, &planned, &guest::state(), &bed.journal, &mut |_| {});
-    assert_eq!((run.samples.len(), run.skipped.len()), (2, 0), "{:?}", run.skipped);
-    let place = &run.effective["nvme-tcp/qemu"];
-    println!("{place:?}");
-    assert_eq!(place["client"], "NVMe over TCP, in the guest");
-    assert!(place["server"].starts_with("nvmet of Linux ") && place["server.cache.direct"] == "true", "{place:?}");
+    assert_eq!((run.samples.len(), run.skipped.len()), (4, 0), "{:?}", run.skipped);
+    let clients =
+        [("nvme-tcp/qemu", "in the guest"), ("nvme-tcp/qemu/virtio-blk,none,threads", "in this host's kernel")];
+    for (place, client) in clients {
+        let found = &run.effective[place];
+        println!("{place}: {found:?}");
+        assert_eq!(found["client"], format!("NVMe over TCP, {client}"));
+        assert!(found["server"].starts_with("nvmet of Linux ") && found["server.cache.direct"] == "true", "{found:?}");
+    }
     for sample in &run.samples {
         let bandwidth = sample.result.figure("bandwidth").unwrap();
         println!("{}: {:.1} MB/s", sample.cell.key(), bandwidth / 1e6);
@@ -242,8 +251,12 @@ fn a_guest_reaches_an_nvme_subsystem_by_itself() {
     }
     assert_eq!(bed.journal.undo_all(), [""; 0]);
     assert_eq!(bed.files(), [""; 0]);
+    let ours = bed.journal.cookie();
     let mut served = std::fs::read_dir("/sys/kernel/config/nvmet/subsystems").unwrap().map(|entry| entry.unwrap());
-    assert!(!served.any(|entry| entry.file_name().to_string_lossy().contains(bed.journal.cookie())));
+    assert!(!served.any(|entry| entry.file_name().to_string_lossy().contains(ours)));
+    let connected = std::fs::read_dir("/sys/class/nvme").unwrap().map(|entry| entry.unwrap().path().join("subsysnqn"));
+    let connected = connected.filter(|file| std::fs::read_to_string(file).is_ok_and(|nqn| nqn.contains(ours)));
+    assert_eq!(connected.count(), 0, "this kernel is connected no more");
 }
 
 /// The guest's kernel gives its requests up, and the guest that is booted for the next cell finds the server there again.
@@ -254,7 +267,7 @@ fn long_a_killed_iscsi_server_is_back_for_the_next_cell() {
     let bed = Bed::new();
     let text = "baseline = 'none'\n[[matrix]]\nsides = ['qemu']\ndisks = { targets = ['iscsi'] }\n\
                 workloads = ['seq-write', 'seq-read']\n";
-    let Some(planned) = planned_by_iscsi(&bed, text) else { return };
+    let Some(planned) = planned_if(&bed, text, ISCSI) else { return };
     let (mut killed, mut told) = (None, Vec::new());
     let run = cells::measure_by(cells::one_round, &planned, &guest::state(), &bed.journal, &mut |event| match event {
         Event::Cell(cell, _) if killed.is_none() => {

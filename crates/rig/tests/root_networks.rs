@@ -152,6 +152,23 @@ fn actors_that_join_the_link_to_another_host_share_its_uplink() {
     assert!(paths[0].port != paths[1].port && paths[0].uplink == paths[1].uplink && paths[0].uplink == link.uplink);
 }
 
+/// As a lab host's kernel reaches the disk's server: in vmio's own namespace, which is the test's here.
+#[test]
+#[ignore = "root"]
+fn an_end_in_vmios_own_namespace_leads_to_the_other_host_and_goes_with_the_link() {
+    must_be_root();
+    let before = interfaces();
+    let bed = Bed::new();
+    let host = Namespace::make(&bed.node).unwrap();
+    let mut link = nets::beside(&bed.node, &host).unwrap();
+    nets::join_first(&bed.node, &host, &mut link).unwrap();
+    let own = link.native.as_ref().unwrap().interface.clone();
+    assert!(!before.contains(&own) && interfaces().contains(&own), "{own}");
+    is_carried(&bed, &link, ("first", nets::REMOTE), "iperf3-tcp");
+    drop((link, host));
+    poll_until("vmio's own namespace is as it was", || interfaces() == before);
+}
+
 /// A stream over each network, in turn large and fast or small and slow.
 #[test]
 #[ignore = "root"]

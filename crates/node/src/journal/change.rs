@@ -13,6 +13,7 @@ use std::{fmt, fs};
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
+use crate::journal::aoe_disk::AoeDisk;
 use crate::journal::error::NotUndone;
 use crate::journal::held::Identity;
 use crate::journal::histograms::Histograms;
@@ -109,6 +110,8 @@ pub enum Change {
     NvmeExport(NvmeExport),
     /// Devices of the device mapper that bear the owner's mark; undone by removing them, the upper ones first.
     Mapped(Mapped),
+    /// A disk that this kernel has by ATA over Ethernet; undone by having the kernel let go of it.
+    AoeDisk(AoeDisk),
 }
 
 /// The owner of a change, and the circumstances of its undo.
@@ -160,7 +163,11 @@ impl Change {
     /// The first path that is not absolute, if any.
     pub(crate) fn relative_path(&self) -> Option<&Path> {
         let paths: Vec<&Path> = match self {
-            Self::Process { .. } | Self::Volume(_) | Self::NvmeExport(_) | Self::Mapped(_) => vec![],
+            Self::Process { .. }
+            | Self::Volume(_)
+            | Self::NvmeExport(_)
+            | Self::Mapped(_)
+            | Self::AoeDisk(_) => vec![],
             Self::File { path, .. }
             | Self::Dir { path, .. }
             | Self::Sysfs { path, .. }
@@ -212,6 +219,7 @@ impl Change {
             Self::Histograms(histograms) => histograms.undo(),
             Self::NvmeExport(export) => export.undo(),
             Self::Mapped(mapped) => mapped.undo(),
+            Self::AoeDisk(disk) => disk.undo(),
             Self::Loop { backing, file } => loops::detach(backing, *file, OPEN_LIMIT),
             Self::Mount { target } | Self::OwnDisk { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
@@ -243,6 +251,7 @@ impl fmt::Display for Change {
             Self::Histograms(histograms) => write!(f, "{histograms}"),
             Self::NvmeExport(export) => write!(f, "{export}"),
             Self::Mapped(mapped) => write!(f, "{mapped}"),
+            Self::AoeDisk(disk) => write!(f, "{disk}"),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! files and directories are forced to the disk; all else is gone after a reboot anyway. Only what
 //! this user alone can have written is obeyed (see [`crate::journal::trust`], [`crate::journal::bounds`]).
 
+pub mod aoe_disk;
 pub mod balloon;
 pub(crate) mod bounds;
 pub(crate) mod change;

@@ -53,8 +53,8 @@ impl NvmeExport {
         self.address
     }
 
-    /// The serial number by which a client finds the disk: no other export has it.
-    pub fn serial(&self) -> &str {
+    /// The serial number of the disk: no other export has it.
+    fn serial(&self) -> &str {
         serial_of(&self.nqn)
     }
 

@@ -238,6 +238,12 @@ impl<'a> Device<'a> {
         self.value::<u8>("hidden") == Some(1)
     }
 
+    /// Name of the NVMe subsystem that it is a disk of, of whatever controller (`subsysnqn`; Linux:
+    /// drivers/nvme/host/sysfs.c, `nvme_sysfs_show_subsysnqn`; of several ways core.c, `nvme_subsys_show_nqn`).
+    pub fn nvme_subsystem(&self) -> Option<String> {
+        self.word("device/subsysnqn")
+    }
+
     /// The process that connected a network block device with its server and serves it; `None` while nobody does
     /// (`pid`; Linux: drivers/block/nbd.c).
     pub fn nbd_client(&self) -> Option<u32> {

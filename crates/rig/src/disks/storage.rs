@@ -94,10 +94,8 @@ pub enum Storage {
     NvmeTcp {
         /// Its address and port.
         server: SocketAddr,
-        /// Name of the subsystem.
+        /// Name of the subsystem, which has one disk.
         nqn: String,
-        /// Serial number of the disk there.
-        serial: String,
     },
     /// A PCI device that the guest gets whole, by VFIO. Fits nvme alone: the guest's driver is that of the device.
     PassedThrough {

@@ -21,6 +21,7 @@ use vmio_node::Node;
 use crate::image::packages::Wanted;
 use crate::image::tools::{Tools, write_disk};
 use crate::image::{self, Image, Progress, Recipe, Result, file_error};
+use crate::nets;
 
 pub use host::{Error, LabHost, NODE_VARIABLE};
 
@@ -59,18 +60,18 @@ const PACKAGES: Wanted = Wanted {
 /// Modules that a lab host loads beside those of every guest: storage, then what a host's network is made of, then
 /// what the guard needs, what polices ports of Open vSwitch, and the queues that others use.
 #[rustfmt::skip]
-const MODULES: [&str; 36] = [
-    "dm_mod", "dm_thin_pool", "dm_snapshot", "dm_cache", "dm_cache_smq", "dm_zero", "fuse", "loop", "nbd",
+const MODULES: [&str; 37] = [
+    "dm_mod", "dm_thin_pool", "dm_snapshot", "dm_cache", "dm_cache_smq", "dm_zero", "fuse", "loop", "nbd", "aoe",
     "nvmet_tcp", "nvme_tcp", "nfsd", "nfs", "nfsv4",
     "veth", "bridge", "br_netfilter", "8021q", "bonding", "dummy", "tun", "vhost_net", "openvswitch",
     "ifb", "sch_htb", "sch_tbf", "sch_fq_codel", "sch_sfq", "sch_fq", "sch_ingress",
     "cls_bpf", "cls_u32", "cls_matchall", "cls_basic", "act_mirred", "act_police",
 ];
-/// What a lab host runs of this host's programs beside those of guests: it serves a disk over the network to the lab
-/// host's own kernel. (Its package would bring all of QEMU.)
-const SERVER: &str = "qemu-storage-daemon";
+/// What a lab host runs of this host's programs beside those of guests: they serve disks over the network to the lab
+/// host's own kernel. (The package of the first would bring all of QEMU.)
+const SERVERS: [&str; 2] = ["qemu-storage-daemon", "vblade"];
 /// Where the set-up lies in a lab host.
-const SETUP: &str = "lib/vmio-lab/setup";
+const SETUP: &str = nets::LAB_SETUP;
 /// Where the packages' `/etc` lies in it: only `/usr` is on a disk.
 const ETC: &str = "share/vmio-lab/etc";
 const SETUP_SCRIPT: &str = include_str!("setup.sh");
@@ -98,7 +99,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
 pub fn load_or_build(node: &dyn Node, state_dir: &Path, progress: Progress) -> Result<Image> {
     let packages = PACKAGES.find(node, state_dir, progress)?;
     let mut programs = image::programs();
-    programs.push(SERVER);
+    programs.extend(SERVERS);
     let mut tools = Tools::find(node, &programs)?;
     let vmio = std::env::current_exe().map_err(file_error("find", Path::new("the running program")))?;
     tools.add(node, PathBuf::from("bin/vmio"), vmio)?;

@@ -1,9 +1,10 @@
 //! Networks: what builds a path between an actor and a peer, and names both ends.
 //!
 //! A path lies in network namespaces of vmio's own ([`Namespace`]): the one that plays the host, which guests
-//! are plugged into, and others beside it. Nothing is added to the host's own network, so no address, route or
-//! firewall rule of it can be in the way, or be changed. The namespaces are held open by vmio alone: whatever
-//! ends it, the kernel takes them down with all that is in them, so there is nothing to undo.
+//! are plugged into, and others beside it. Nothing is added to the host's own network (but to a lab host's:
+//! [`join_first`]), so no address, route or firewall rule of it can be in the way, or be changed. The namespaces are
+//! held open by vmio alone: whatever ends it, the kernel takes them down with all that is in them, so there is nothing
+//! to undo.
 //!
 //! Adding a network: a file with a type that implements [`Network`], and its line in [`ALL`].
 
@@ -20,6 +21,7 @@ use crate::nodes::Nodes;
 
 mod bridge;
 mod error;
+mod first;
 mod in_guest;
 mod loopback;
 mod namespace;
@@ -30,6 +32,8 @@ mod veth;
 mod wire;
 
 pub use error::{Error, Result};
+pub(crate) use first::LAB_HOST;
+pub use first::{LAB_SETUP, join_first};
 pub use in_guest::{bring_up, turn_to};
 pub use namespace::Namespace;
 pub use path::{NetEnd, NetPath, Plug, Port};

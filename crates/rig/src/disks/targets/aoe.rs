@@ -3,24 +3,27 @@
 //! the client, over a card on the bridge before it. No request is larger than a frame, so the link's MTU is the size of the
 //! requests at the server's disk.
 //!
-//! QEMU has no client of it, and this host's kernel hears AoE in its first network namespace alone, where vmio adds
-//! nothing: only a guest that reaches it by itself has it.
+//! QEMU has no client of it. This host's kernel hears AoE in its first network namespace alone, where vmio adds nothing:
+//! natively a lab host has it, whose namespace is vmio's own.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vmio_look::require::{Requirement, find_program, program};
+use vmio_look::require::{Requirement, find_program, kernel, program};
 use vmio_model::cell;
+use vmio_node::aoe_disk::AoeDisk;
 use vmio_node::linux::block::{self, Device};
 use vmio_node::linux::net::Interfaces;
-use vmio_node::{Exec, Journal, Local, Node, Output, Process, held};
+use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, Output, Process, held};
 
-use super::own_client::OwnClient;
+use super::host_disk::HostDisk;
+use super::own_client::{self, Known, OwnClient};
 use super::raw_file::RawFile;
-use super::scratch::Scratch;
+use super::scratch::{self, Scratch};
 use super::{Demands, Error, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT, facts};
 use crate::disks::Storage;
 use crate::disks::places::Pool;
@@ -56,7 +59,7 @@ impl Target for Aoe {
         "aoe"
     }
     fn about(&self) -> &'static str {
-        "fully written raw file that another host (a namespace) serves by ATA over Ethernet, to a guest's kernel"
+        "fully written raw file that another host (a namespace) serves by ATA over Ethernet: to a guest's or lab host's kernel"
     }
     fn requirements(&self) -> &'static [Requirement] {
         const {
@@ -74,10 +77,26 @@ impl Target for Aoe {
             ]
         }
     }
-    fn by_itself_alone(&self) -> Option<&'static str> {
+    fn native_requirements(&self) -> &'static [Requirement] {
+        const {
+            &[
+                nets::LAB_HOST,
+                Requirement {
+                    name: "kernel's client of ATA over Ethernet",
+                    why: "is what a lab host itself reaches the target `aoe` by",
+                    fix: "modprobe aoe",
+                    check: |reader| kernel(reader, "ATA over Ethernet", DISCOVER),
+                },
+            ]
+        }
+    }
+    fn native_is_a_device(&self) -> bool {
+        true
+    }
+    fn no_hypervisor(&self) -> Option<&'static str> {
         Some(
-            "QEMU has no client of ATA over Ethernet, and this host's kernel has none in a network namespace: leave the \
-             driver out and the guest reaches it by itself; compare it with nbd",
+            "QEMU has no client of ATA over Ethernet: leave the driver out and the guest reaches it by itself; compare \
+             it with nbd",
         )
     }
     fn can_be(&self, state: State, _native: bool, _pool: Option<&Pool>) -> Result<(), &'static str> {
@@ -95,12 +114,24 @@ impl Target for Aoe {
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         let alone = || Error::Server { path: ctx.dir.clone(), reason: "no namespace plays this host".to_owned() };
-        let link = nets::beside(ctx.node, ctx.host.as_ref().ok_or_else(alone)?)?;
+        let host = ctx.host.as_ref().ok_or_else(alone)?;
+        let mut link = nets::beside(ctx.node, host)?;
+        if ctx.native {
+            nets::join_first(ctx.node, host, &mut link)?;
+        }
         let scratch = Scratch::make_with(ctx, self.name(), Scratch::fill)?;
         let open = scratch.open.clone();
         let file = RawFile::new(scratch, false);
-        let node = Local::owned(Arc::clone(ctx.journal));
-        Ok(Box::new(AoeFile { file, open, node, link, server: None, version: version(ctx.node) }))
+        let (node, version) = (Local::owned(Arc::clone(ctx.journal)), version(ctx.node));
+        let mut served = Box::new(AoeFile { file, open, node, link, server: None, version, client: None });
+        if ctx.native
+            && let Err(why) = served.reach_natively(ctx.journal)
+        {
+            // What cannot be taken away is in the journal.
+            let _ = served.remove(ctx.journal);
+            return Err(why);
+        }
+        Ok(served)
     }
 }
 
@@ -114,6 +145,8 @@ struct AoeFile {
     link: NetPath,
     server: Option<Box<dyn Process>>,
     version: String,
+    /// The disk of this host's own kernel as its client.
+    client: Option<(HostDisk, ChangeId)>,
 }
 
 impl AoeFile {
@@ -141,6 +174,24 @@ impl AoeFile {
         self.server = Some(server);
         Ok(())
     }
+
+    /// Has this host's own kernel be the client: native workloads then open its disk.
+    fn reach_natively(&mut self, journal: &Journal) -> Result<()> {
+        let storage = self.attach(&own_client::asked())?;
+        let disk = AoeDisk { shelf: SHELF, slot: SLOT };
+        let name = disk.node_name();
+        if Device::whole(self.node.reader(), &block::sysfs_name(&name)).is_there() {
+            let reason = "this kernel has it already, of another server: have it let go of that (aoe-flush)".to_owned();
+            return Err(Error::NotAsAsked { path: Path::new("/dev").join(name), reason });
+        }
+        // Half of it may be there where it fails: the line in the journal stays.
+        let reaching = || Ok::<_, Infallible>(connect(&self.node, &storage, 0));
+        let Ok((reached, made)) = journal.make(Change::AoeDisk(disk), reaching)?;
+        let held = reached.and_then(|_| HostDisk::hold(&self.node, Known::Node(&name), self.file.bytes()));
+        let held = held.map_err(|why| scratch::undone(journal, made, why))?;
+        self.client = Some((held, made));
+        Ok(())
+    }
 }
 
 /// Past the page cache, as the servers of `nbd` work for a guest that reaches them by itself.
@@ -162,6 +213,9 @@ fn version(node: &dyn Node) -> String {
 
 impl Prepared for AoeFile {
     fn native(&self) -> &Path {
+        self.client.as_ref().map_or(&*self.open, |(disk, _)| disk.path())
+    }
+    fn lies_on(&self) -> &Path {
         &self.open
     }
     fn intact(&self) -> Result<()> {
@@ -198,22 +252,47 @@ impl Prepared for AoeFile {
         self.file.demands()
     }
     fn effective(&self) -> BTreeMap<String, String> {
-        self.file.effective()
+        let mut all = self.file.effective();
+        if self.client.is_some() {
+            all.extend(self.attached(&own_client::asked()));
+            all.insert("client".to_owned(), "ATA over Ethernet, in this host's kernel".to_owned());
+        }
+        all
     }
     fn reset(&mut self, state: State) -> Result<u64> {
+        if self.client.is_some() {
+            // One that died is started again; the kernel goes on with that.
+            self.attach(&own_client::asked())?;
+        }
+        self.client.as_ref().map_or(Ok(()), |(disk, _)| disk.forget_pages())?;
         self.file.reset(state)
     }
+    fn renew(&mut self) -> Result<()> {
+        match (&self.client, &self.link.native) {
+            (Some((disk, _)), Some(end)) => renew(&self.node, disk.node(), &end.interface),
+            _ => Ok(()),
+        }
+    }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
-        let Self { file, server, .. } = *self;
+        let Self { file, server, client, .. } = *self;
+        // What its page cache still has is written first: the kernel could not, later. It is closed then.
+        let made = client.map(|(disk, made)| {
+            let _ = disk.flush();
+            made
+        });
+        // Before the disk: the kernel would hear of it again.
         if let Some(mut server) = server {
             server.kill()?;
             server.wait(Some(SHORT))?;
+        }
+        if let Some(made) = made {
+            journal.undo(made)?;
         }
         Box::new(file).remove(journal)
     }
 }
 
-/// The guest's kernel makes the device when it hears of the server.
+/// The kernel, a guest's or this host's, makes the device when it hears of the server.
 fn connect(guest: &dyn Node, storage: &Storage, _nth: usize) -> Result<PathBuf> {
     let Storage::Aoe { shelf, slot } = storage else {
         let reason = format!("a client of ATA over Ethernet is none of {storage:?}");
@@ -233,7 +312,7 @@ fn renew(guest: &dyn Node, device: &Path, card: &str) -> Result<()> {
     discover(guest, device, &carries, &format!("a frame was to carry {payload} bytes"))
 }
 
-/// Has the guest's kernel look for servers until its device is as it should be.
+/// Has the kernel look for servers until its device is as it should be.
 fn discover(guest: &dyn Node, device: &Path, is_so: &dyn Fn(&Device<'_>) -> bool, unlike: &str) -> Result<()> {
     let name = block::name_at(device).unwrap_or_default();
     let until = Instant::now() + LIMIT;
@@ -244,7 +323,7 @@ fn discover(guest: &dyn Node, device: &Path, is_so: &dyn Fn(&Device<'_>) -> bool
             return Ok(());
         }
         if Instant::now() > until {
-            let reason = format!("within {} s {unlike} in the guest {}", LIMIT.as_secs(), guest.name());
+            let reason = format!("within {} s {unlike} on {}", LIMIT.as_secs(), guest.name());
             return Err(Error::NotAsAsked { path: device.to_owned(), reason });
         }
     }

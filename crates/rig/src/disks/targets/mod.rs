@@ -32,6 +32,7 @@ mod example;
 mod flash_cache;
 mod flash_disk;
 mod guest_cache;
+mod host_disk;
 mod iscsi;
 pub(super) mod loopdev;
 mod looped;
@@ -142,15 +143,15 @@ pub trait Target: Sync {
     fn guests_alone(&self) -> Option<&'static str> {
         None
     }
+    /// Whether hypervisors have it by this host's kernel: they open the device that native workloads open.
+    fn by_host_kernel(&self) -> bool {
+        false
+    }
     /// Whether no hypervisor opens it, and why: a guest may reach it by itself ([`Target::own_client`]).
     fn no_hypervisor(&self) -> Option<&'static str> {
         None
     }
-    /// Whether only a guest that reaches it by itself has it ([`Target::own_client`]), and why.
-    fn by_itself_alone(&self) -> Option<&'static str> {
-        None
-    }
-    /// What this machine must have beside for what works on it under the host's kernel.
+    /// What this machine must have beside for what has it by the host's kernel ([`by_host_kernel`]).
     fn native_requirements(&self) -> &'static [Requirement] {
         &[]
     }
@@ -294,6 +295,10 @@ pub trait Prepared: Send {
     fn servers(&self, _asked: &cell::Attachment) -> Vec<u32> {
         Vec::new()
     }
+    /// Has this host's kernel, where it is the client, take note of how the link is set up now; before each cell.
+    fn renew(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// The process that serves it on the machine at the other end of the network `wire`, while one does.
     fn server_at_peer(&self) -> Option<u32> {
         None
@@ -389,7 +394,7 @@ pub struct TargetCtx<'a> {
     pub force: bool,
     /// `--gentle`: share of the time in which vmio's own writing keeps the disk busy, 0 to 1.
     pub pace: Option<f64>,
-    /// Whether something works on it under the host's kernel.
+    /// Whether something has it by the host's kernel ([`by_host_kernel`]).
     pub native: bool,
     /// The namespace that plays this host, which hypervisors are started in that have a network.
     pub host: Option<Arc<Namespace>>,
@@ -428,6 +433,12 @@ pub fn find(name: &str) -> Option<&'static dyn Target> {
 /// What the machine at the other end of the network `wire` must have to serve an actor's disk, where that one does.
 pub fn of_peer(actor: &cell::Actor) -> Option<&'static OfPeer> {
     actor.target().and_then(find)?.by_peer()
+}
+
+/// Whether an actor has its target by this host's kernel: it works under that, or its hypervisor opens that one's device.
+pub fn by_host_kernel(actor: &cell::Actor) -> bool {
+    let is_opened = || actor.target().and_then(find).is_some_and(|target| target.by_host_kernel());
+    actor.side.shares_kernel() || (actor.attachment().is_some() && is_opened())
 }
 
 /// Settings for [`Prepared::effective`].
@@ -482,16 +493,16 @@ mod tests {
         assert_eq!(names(&|t| t.over_link()), ["nbd", "aoe", "iscsi", "nvme-tcp"]);
         assert_eq!(names(&|t| t.by_peer().is_some()), ["nbd-wire"]);
         assert_eq!(names(&|t| t.own_client().is_some()), ["nbd", "aoe", "iscsi", "nvme-tcp"]);
-        assert_eq!(names(&|t| t.no_hypervisor().is_some()), ["nvme-tcp"]);
+        assert_eq!(names(&|t| t.by_host_kernel()), ["nvme-tcp"]);
         assert_eq!(names(&|t| t.block_client().is_some()), ["nbd-wire", "iscsi"]);
-        assert_eq!(names(&|t| t.by_itself_alone().is_some()), ["aoe"]);
+        assert_eq!(names(&|t| t.no_hypervisor().is_some()), ["aoe"]);
         let cached = ["flash-cache", "guest-bcache", "guest-dm-cache", "dm-cache"];
         assert_eq!(names(&|t| t.flash_cache().is_some()), cached);
         assert_eq!(names(&|t| t.cache_bytes(1 << 20, 2) > 0), cached);
         assert_eq!(names(&|t| !t.guest_programs().is_empty()), ["guest-dm-cache"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
-            ["device", "loop", "loop-nfs", "nbd", "nvme-tcp", "lvm", "lvm-thin", "zvol", "rbd"]
+            ["device", "loop", "loop-nfs", "nbd", "aoe", "nvme-tcp", "lvm", "lvm-thin", "zvol", "rbd"]
         );
         assert_eq!(
             names(&|t| t.can_be(State::Fresh, true, None).is_ok()),

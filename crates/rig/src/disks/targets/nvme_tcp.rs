@@ -1,13 +1,11 @@
 //! A disk that another host, which a network namespace plays, serves by NVMe over TCP (NVM Express, TCP Transport
 //! Specification): this kernel's own NVMe target, where it has that (`nvmet_tcp`), serves a written-out raw file, and the
-//! client is a guest's kernel, over a card on the bridge before it, or natively this host's. A kernel listens and connects
-//! in the network namespace of the process that has it do so (drivers/nvme/target/tcp.c, `nvmet_tcp_add_port`;
-//! drivers/nvme/host/tcp.c, `nvme_tcp_alloc_queue`). vmio loads no module.
-//!
-//! QEMU has no client of it.
+//! client is a guest's kernel, over a card on the bridge before it, or this host's: natively, and for hypervisors, which
+//! open its disk (QEMU has no client). A kernel listens and connects in the network namespace of the process that has it
+//! do so (drivers/nvme/target/tcp.c, `nvmet_tcp_add_port`; drivers/nvme/host/tcp.c, `nvme_tcp_alloc_queue`). vmio loads
+//! no module.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,14 +14,14 @@ use std::time::Duration;
 
 use vmio_look::require::{Missing, Requirement, kernel, program};
 use vmio_model::cell;
-use vmio_node::linux::block::{self, Device};
 use vmio_node::linux::system;
 use vmio_node::nvme_export::{NVMET, NvmeExport};
 use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, Reader, held};
 
-use super::own_client::{self, OwnClient};
+use super::host_disk::HostDisk;
+use super::own_client::{self, Known, OwnClient};
 use super::raw_file::RawFile;
-use super::scratch::{self, Scratch};
+use super::scratch::Scratch;
 use super::served::nbd_client::refused;
 use super::{Demands, Error, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT, facts};
 use crate::disks::Storage;
@@ -37,7 +35,7 @@ pub struct NvmeTcp;
 const PORT: u16 = 4420;
 /// Where a kernel is told what to connect to (drivers/nvme/host/fabrics.c).
 const FABRICS: &str = "/dev/nvme-fabrics";
-/// Seconds for which a client tries to connect again before it fails its requests.
+/// Seconds for which a client tries to connect again before it fails its requests and its disk goes.
 const LOST_SECONDS: u32 = 15;
 /// What makes the link by which the kernel listens, and what tells this kernel to connect: programs, since both are done
 /// in another network namespace.
@@ -45,6 +43,8 @@ const LINK: &str = "ln";
 const WRITE: &str = "tee";
 /// How long each may take.
 const LIMIT: Duration = Duration::from_secs(30);
+/// This host's own kernel, as results have it.
+const BY_HOST: &str = "NVMe over TCP, in this host's kernel";
 
 const OWN_CLIENT: OwnClient =
     OwnClient { modules: &["nvme_tcp"], programs: &[], requirements: &[nets::TUN], connect, renew: None };
@@ -60,7 +60,7 @@ impl Target for NvmeTcp {
         "nvme-tcp"
     }
     fn about(&self) -> &'static str {
-        "fully written raw file that another host (a namespace) serves by NVMe over TCP, to a guest's kernel or this one"
+        "fully written raw file that another host (a namespace) serves by NVMe over TCP, to a guest's kernel or this host's"
     }
     fn requirements(&self) -> &'static [Requirement] {
         const {
@@ -89,7 +89,7 @@ impl Target for NvmeTcp {
         &[
             Requirement {
                 name: "kernel's NVMe/TCP client",
-                why: "is what this host itself reaches the target `nvme-tcp` by",
+                why: "is what this host itself, and a guest that has a driver, reaches the target `nvme-tcp` by",
                 fix: "modprobe nvme_tcp; or have a lab host measure its native cells: vmio lab run -- vmio study run NAME \
                       --on /srv --yes",
                 check: |reader| has(reader, "NVMe over TCP", FABRICS, "nvme_tcp"),
@@ -105,11 +105,8 @@ impl Target for NvmeTcp {
     fn native_is_a_device(&self) -> bool {
         true
     }
-    fn no_hypervisor(&self) -> Option<&'static str> {
-        Some(
-            "QEMU has no client of NVMe over TCP: leave the driver out and the guest reaches it by itself; compare it \
-             with nbd or iscsi",
-        )
+    fn by_host_kernel(&self) -> bool {
+        true
     }
     fn can_be(&self, state: State, _native: bool, _pool: Option<&Pool>) -> Result<(), &'static str> {
         match state {
@@ -139,9 +136,10 @@ impl Target for NvmeTcp {
             }
         };
         let node = Local::owned(Arc::clone(ctx.journal));
-        let mut served = Box::new(NvmeFile { file, open, node, link, export, made, native: None });
+        let enter = host.enter();
+        let mut served = Box::new(NvmeFile { file, open, node, link, export, made, enter, client: None });
         if ctx.native
-            && let Err(why) = served.reach_natively(&host.enter())
+            && let Err(why) = served.reach()
         {
             // What cannot be taken away is in the journal.
             let _ = served.remove(ctx.journal);
@@ -180,34 +178,41 @@ struct NvmeFile {
     link: NetPath,
     export: NvmeExport,
     made: ChangeId,
-    /// The device of this host's own kernel as its client.
-    native: Option<PathBuf>,
+    /// What goes before a command that has this host's kernel connect.
+    enter: Vec<String>,
+    /// The disk of this host's own kernel as its client.
+    client: Option<HostDisk>,
 }
 
 impl NvmeFile {
-    /// Has this host's own kernel be a client, from where `enter` leads: native workloads then open its device.
-    fn reach_natively(&mut self, enter: &[String]) -> Result<()> {
-        let options = options(self.export.address(), self.export.nqn()).into_bytes();
-        let command = Exec { stdin: options, ..Exec::new(WRITE) }.args([FABRICS]).limit(LIMIT).behind(enter);
-        let output = self.node.exec(&command)?;
-        if !output.ok() {
-            return Err(refused(&command, &output));
+    /// Has this host's own kernel be a client, unless it is one: native workloads and hypervisors open its disk. One that
+    /// has lost its connection tries again from the first network namespace, where nothing answers, and gives up.
+    fn reach(&mut self) -> Result<()> {
+        if self.client.as_ref().is_some_and(|disk| self.is_connected(disk)) {
+            return Ok(());
         }
-        let device = own_client::find_disk(&self.node, self.export.serial())?;
-        let name = block::name_at(&device).unwrap_or_default();
-        let (wanted, found) = (self.file.bytes(), Device::whole(self.node.reader(), &name).size_bytes());
-        if found != Some(wanted) {
-            let reason = format!("it has {} bytes, not {wanted}", found.unwrap_or(0));
-            return Err(Error::NotAsAsked { path: device, reason });
-        }
-        self.native = Some(device);
+        connect_host(&self.node, &self.enter, self.export.address(), self.export.nqn())?;
+        self.client = Some(HostDisk::hold(&self.node, self.known(), self.file.bytes())?);
         Ok(())
     }
+
+    fn known(&self) -> Known<'_> {
+        Known::Subsystem(self.export.nqn())
+    }
+
+    fn is_connected(&self, disk: &HostDisk) -> bool {
+        disk.is_there(self.node.reader(), self.known())
+    }
+}
+
+/// Whether a guest's kernel, and not this host's, is the client of what is asked for like this.
+fn by_guest(asked: &cell::Attachment) -> bool {
+    *asked == own_client::asked()
 }
 
 impl Prepared for NvmeFile {
     fn native(&self) -> &Path {
-        self.native.as_ref().unwrap_or(&self.open)
+        self.client.as_ref().map_or(&*self.open, HostDisk::path)
     }
     fn lies_on(&self) -> &Path {
         &self.open
@@ -215,18 +220,32 @@ impl Prepared for NvmeFile {
     fn intact(&self) -> Result<()> {
         self.file.intact()
     }
-    fn attach(&mut self, _asked: &cell::Attachment) -> Result<Storage> {
-        let (nqn, serial) = (self.export.nqn().to_owned(), self.export.serial().to_owned());
-        Ok(Storage::NvmeTcp { server: self.export.address(), nqn, serial })
+    fn attach(&mut self, asked: &cell::Attachment) -> Result<Storage> {
+        if by_guest(asked) {
+            return Ok(Storage::NvmeTcp { server: self.export.address(), nqn: self.export.nqn().to_owned() });
+        }
+        self.reach()?;
+        Ok(Storage::BlockDevice(self.native().to_owned()))
     }
-    fn attached(&self, _asked: &cell::Attachment) -> BTreeMap<String, String> {
+    fn attached(&self, asked: &cell::Attachment) -> BTreeMap<String, String> {
         let release = system::release(&self.node).unwrap_or_else(|_| "of unknown release".to_owned());
         let mut told = facts([("server", format!("nvmet of Linux {release}, NVMe over TCP"))]);
         told.extend(self.export.is_direct().map(|is| ("server.cache.direct".to_owned(), is.to_string())));
+        told.extend((!by_guest(asked)).then(|| ("client".to_owned(), BY_HOST.to_owned())));
         told
     }
     fn link(&self) -> Option<&NetPath> {
         Some(&self.link)
+    }
+    fn settle(&mut self, _asked: &cell::Attachment) -> Result<()> {
+        self.client.as_ref().map_or(Ok(()), HostDisk::flush)
+    }
+    fn sound(&mut self, asked: &cell::Attachment) -> Result<()> {
+        if !by_guest(asked) && self.client.as_ref().is_some_and(|disk| !self.is_connected(disk)) {
+            let reason = "this host's kernel has lost its connection".to_owned();
+            return Err(Error::Server { path: held::shown(&self.open), reason });
+        }
+        Ok(())
     }
     fn bytes(&self) -> u64 {
         self.file.bytes()
@@ -236,38 +255,46 @@ impl Prepared for NvmeFile {
     }
     fn effective(&self) -> BTreeMap<String, String> {
         let mut all = self.file.effective();
-        if self.native.is_some() {
+        if self.client.is_some() {
             all.extend(self.attached(&own_client::asked()));
-            all.insert("client".to_owned(), "NVMe over TCP, in this host's kernel".to_owned());
+            all.insert("client".to_owned(), BY_HOST.to_owned());
         }
         all
     }
     fn reset(&mut self, state: State) -> Result<u64> {
-        if let Some(device) = &self.native {
-            let open = File::open(device).map_err(scratch::io("open", device))?;
-            scratch::forget_pages(&open, device)?;
+        if self.client.is_some() {
+            self.reach()?;
         }
+        self.client.as_ref().map_or(Ok(()), HostDisk::forget_pages)?;
         self.file.reset(state)
     }
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
-        let Self { file, made, native, .. } = *self;
+        let Self { file, made, client, .. } = *self;
         // What its page cache still has is written first: the kernel could not, later.
-        if let Some(device) = native {
-            let _ = scratch::flush(&device);
+        if let Some(disk) = client {
+            let _ = disk.flush();
         }
         journal.undo(made)?;
         file.remove(journal)
     }
 }
 
+/// This host's kernel connects, from where `enter` leads.
+fn connect_host(host: &dyn Node, enter: &[String], server: SocketAddr, nqn: &str) -> Result<()> {
+    let told = Exec { stdin: options(server, nqn).into_bytes(), ..Exec::new(WRITE) };
+    let command = told.args([FABRICS]).limit(LIMIT).behind(enter);
+    let output = host.exec(&command)?;
+    if output.ok() { Ok(()) } else { Err(refused(&command, &output)) }
+}
+
 /// The guest's kernel connects, and makes the device.
 fn connect(guest: &dyn Node, storage: &Storage, _nth: usize) -> Result<PathBuf> {
-    let Storage::NvmeTcp { server, nqn, serial } = storage else {
+    let Storage::NvmeTcp { server, nqn } = storage else {
         let reason = format!("a client of NVMe over TCP is none of {storage:?}");
         return Err(Error::Server { path: FABRICS.into(), reason });
     };
     guest.write(Path::new(FABRICS), options(*server, nqn).as_bytes(), None)?;
-    own_client::find_disk(guest, serial)
+    own_client::find_disk(guest, Known::Subsystem(nqn))
 }
 
 /// What a kernel is told, in one piece (drivers/nvme/host/fabrics.c, `opt_tokens`).
@@ -279,30 +306,47 @@ fn options(server: SocketAddr, nqn: &str) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use vmio_node::fake::Fake;
+    use vmio_node::fake::{Fake, fails, says};
 
     use super::*;
 
     fn storage() -> Storage {
         let server = "198.18.255.3:4420".parse().unwrap();
-        Storage::NvmeTcp { server, nqn: "nqn.x:run".to_owned(), serial: "00ff0123456789ab".to_owned() }
+        Storage::NvmeTcp { server, nqn: "nqn.x:run".to_owned() }
     }
 
     /// A kernel that has several ways to a disk has a device of each, without a node.
     #[test]
-    fn a_guests_kernel_is_told_the_server_and_its_disk_is_found_by_the_serial_number() {
+    fn a_guests_kernel_is_told_the_server_and_its_disk_is_found_by_the_subsystem() {
         let guest = Fake::new("guest")
             .file(FABRICS, "")
-            .file("/sys/block/nvme0c0n1/size", "2048\n")
-            .file("/sys/block/nvme0c0n1/hidden", "1\n")
-            .file("/sys/block/nvme0c0n1/device/serial", "00ff0123456789ab\n")
             .file("/sys/block/nvme0n1/size", "2048\n")
-            .file("/sys/block/nvme0n1/hidden", "0\n")
-            .file("/sys/block/nvme0n1/device/serial", "00ff0123456789ab    \n");
-        assert_eq!(connect(&guest, &storage(), 0).unwrap(), PathBuf::from("/dev/nvme0n1"));
+            .file("/sys/block/nvme0n1/device/subsysnqn", "nqn.2014-08.org.nvmexpress:uuid:others\n")
+            .file("/sys/block/nvme1c1n1/size", "2048\n")
+            .file("/sys/block/nvme1c1n1/hidden", "1\n")
+            .file("/sys/block/nvme1c1n1/device/subsysnqn", "nqn.x:run\n")
+            .file("/sys/block/nvme1n1/size", "2048\n")
+            .file("/sys/block/nvme1n1/hidden", "0\n")
+            .file("/sys/block/nvme1n1/device/subsysnqn", "nqn.x:run\n");
+        assert_eq!(connect(&guest, &storage(), 0).unwrap(), PathBuf::from("/dev/nvme1n1"));
         let told = guest.read_text(Path::new(FABRICS)).unwrap();
         assert_eq!(told, "transport=tcp,traddr=198.18.255.3,trsvcid=4420,nqn=nqn.x:run,ctrl_loss_tmo=15");
         assert!(connect(&guest, &Storage::File("/f".into()), 0).is_err());
+    }
+
+    #[test]
+    fn this_hosts_kernel_is_told_the_server_in_the_namespace_that_plays_it() {
+        let Storage::NvmeTcp { server, nqn } = storage() else { panic!("it is of NVMe over TCP") };
+        let enter = ["nsenter", "--net=/proc/7/fd/9", "--"].map(str::to_owned);
+        let host = Fake::new("host").command(|_| Some(says("")));
+        connect_host(&host, &enter, server, &nqn).unwrap();
+        let ran = host.ran();
+        let [told] = ran.as_slice() else { panic!("{ran:?}") };
+        assert_eq!(told.shown(), "nsenter --net=/proc/7/fd/9 -- tee /dev/nvme-fabrics");
+        assert_eq!(told.stdin, options(server, &nqn).into_bytes());
+        let refusing = Fake::new("host").command(|_| Some(fails(1, "tee: /dev/nvme-fabrics: Connection refused\n")));
+        let said = connect_host(&refusing, &enter, server, &nqn).unwrap_err().to_string();
+        assert!(said.contains("tee /dev/nvme-fabrics") && said.contains("Connection refused"), "{said}");
     }
 
     #[test]

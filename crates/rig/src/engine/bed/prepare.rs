@@ -279,8 +279,8 @@ fn make_targets(
                 let (pool, device) = (placed.place.backend.pool().cloned(), given.clone());
                 let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
                 let (place, host, nodes) = (placed.backing.clone(), host.clone(), nodes.clone());
-                let works_natively = |actor: &Actor| actor.target() == Some(name) && actor.side.shares_kernel();
-                let native = cells.iter().flat_map(Cell::actors).any(works_natively);
+                let by_kernel = |actor: &Actor| actor.target() == Some(name) && targets::by_host_kernel(actor);
+                let native = cells.iter().flat_map(Cell::actors).any(by_kernel);
                 move || {
                     let (node, journal, in_pool) = (&*local, &journal, pool.clone());
                     let peer = nodes.peer();

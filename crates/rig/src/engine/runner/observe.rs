@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vmio_model::cell::{Cell, DetectZeroes};
+use vmio_model::cell::{Actor, Cell, DetectZeroes};
 use vmio_model::result::{DeviceUse, Foreign, Mark, Sample, WorkloadResult};
 
 use super::Runner;
 use super::links::Links;
-use crate::disks::targets::own_client;
+use crate::disks::targets::{self, own_client};
 use crate::engine::measure::Impossible;
 use crate::engine::stage::settings::{self, Chosen};
 use crate::engine::stage::warm::not_warm;
@@ -41,6 +41,18 @@ fn renew_clients(actors: &[PreparedActor]) -> anyhow::Result<()> {
 }
 
 impl Runner<'_> {
+    /// Has the clients of disks of another host take note of what was set of the way there.
+    fn renew(&mut self, actors: &[PreparedActor]) -> anyhow::Result<()> {
+        renew_clients(actors)?;
+        let by_host = actors.iter().map(|prepared| &prepared.actor).filter(|actor| targets::by_host_kernel(actor));
+        for target in by_host.filter_map(Actor::target) {
+            if self.bed.targets.made.get(target).is_some_and(|made| made.link().is_some()) {
+                self.bed.on_target(target, |made| made.renew())??;
+            }
+        }
+        Ok(())
+    }
+
     /// What others do at the device: its counters for a moment before the cell.
     fn look_before(&self, points: &[ProbePoint]) -> anyhow::Result<Option<DeviceUse>> {
         let disks: Vec<ProbePoint> = points.iter().filter(|point| point.is_hosts_disk()).cloned().collect();
@@ -89,7 +101,7 @@ impl Runner<'_> {
         let (effective, differs) = (std::mem::take(&mut put.effective), std::mem::take(&mut put.marks));
         let warmed = if set.is_ok() { self.stager().warm(&actors) } else { Warmed::nothing(Ok(())) };
         let Warmed { holds, missed, done: warmed } = warmed;
-        let renewed = if set.is_ok() { renew_clients(&actors) } else { Ok(()) };
+        let renewed = if set.is_ok() { self.renew(&actors) } else { Ok(()) };
         let worked = set.and(renewed).and(warmed).and_then(|()| self.watch_actors(&actors));
         let not_warm = worked.as_ref().map(|worked| worked.not_warm(&actors)).unwrap_or_default();
         let (inside, counted) = if not_warm.is_empty() { (inside, Vec::new()) } else { self.stager().counted(inside) };

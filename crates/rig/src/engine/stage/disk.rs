@@ -18,7 +18,7 @@ use super::{OnDisk, PreparedActor, Stager};
 use crate::disks::targets::{self, CacheAt, CacheDriver, State};
 use crate::engine::measure::Impossible;
 use crate::guests::Hypervisor;
-use crate::nets::{Plug, Port, REMOTE};
+use crate::nets::{NetEnd, Plug, Port, REMOTE};
 use crate::nodes::NodeId;
 use crate::probes::foreign::Circumstances;
 use crate::probes::{Counter, ProbePoint, ProbeSubject};
@@ -178,6 +178,8 @@ impl Stager<'_, '_> {
         if let (Some(link), Some(host)) = (link, &self.bed.paths.host) {
             ports = link.ports(&self.bed.local, host, REMOTE);
             card = own.zip(link.plug.as_ref()).map(|((node, _), plug)| card_of(node, plug)).transpose()?;
+            let (node, first) = (&self.bed.local, link.native.as_ref().filter(|_| native));
+            card = card.or_else(|| first.map(|end| first_port(node, end)));
             let uplink = link.uplink.clone().map(|name| ProbeSubject::Link { name, enter: host.enter() });
             points.extend(uplink.map(here));
             let server = link.peers.get(REMOTE).map(|end| End {
@@ -233,6 +235,12 @@ fn card_of(node: Arc<dyn Node>, plug: &Plug) -> anyhow::Result<Port> {
     let interface = Interfaces::here(node.reader()).with_address(&plug.mac);
     let interface = interface.with_context(|| format!("{} has no card {} any more", node.name(), plug.mac))?;
     Ok(Port { node, enter: Vec::new(), interface, is_link: false, is_plug: false })
+}
+
+/// The end of a link that this host's kernel has in vmio's own namespace.
+fn first_port(node: &Arc<dyn Node>, end: &NetEnd) -> Port {
+    let (enter, interface) = (end.enter.clone(), end.interface.clone());
+    Port { node: node.clone(), enter, interface, is_link: false, is_plug: false }
 }
 
 /// A disk of a guest as its own kernel sees it.

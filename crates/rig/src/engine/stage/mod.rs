@@ -66,7 +66,8 @@ pub struct PreparedActor {
     pub disk: Option<OnDisk>,
     /// The interfaces of its path on the host's side, or of the link to what serves its disk.
     pub ports: Vec<Port>,
-    /// Its guest's card, where that reaches what serves its disk by itself.
+    /// Its guest's card, where that reaches what serves its disk by itself; or what this host's kernel does so by, where
+    /// that is in vmio's own namespace.
     pub card: Option<Port>,
     /// What its guest is to have over the disk.
     inside: Option<Wanted>,

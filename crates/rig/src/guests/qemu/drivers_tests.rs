@@ -123,7 +123,7 @@ fn a_vhost_user_server_fits_virtio_blk_alone() {
         model.fits_storage(&asked, &Storage::File("/f".into())).unwrap();
         assert!(model.fits_storage(&asked, &Storage::Aoe { shelf: 0, slot: 0 }).is_err());
         let server = "198.18.255.3:4420".parse().unwrap();
-        let nvme = Storage::NvmeTcp { server, nqn: "nqn.x".into(), serial: "1".into() };
+        let nvme = Storage::NvmeTcp { server, nqn: "nqn.x".into() };
         assert!(model.fits_storage(&asked, &nvme).unwrap_err().to_string().contains("NVMe over TCP"));
     }
     let model = find("virtio-blk").unwrap();
