@@ -163,11 +163,7 @@ impl Change {
     /// The first path that is not absolute, if any.
     pub(crate) fn relative_path(&self) -> Option<&Path> {
         let paths: Vec<&Path> = match self {
-            Self::Process { .. }
-            | Self::Volume(_)
-            | Self::NvmeExport(_)
-            | Self::Mapped(_)
-            | Self::AoeDisk(_) => vec![],
+            Self::Process { .. } | Self::Volume(_) | Self::NvmeExport(_) | Self::Mapped(_) | Self::AoeDisk(_) => vec![],
             Self::File { path, .. }
             | Self::Dir { path, .. }
             | Self::Sysfs { path, .. }
