@@ -12,7 +12,7 @@ SUITE  := $(TARGET)/debug/suite run --built $(BUILT) --dir $(TARGET)/suite --pha
 help:
 	@echo "make demo       install what is missing, build, and measure this host (4 to 6 minutes of measuring)"
 	@echo "make test       install what is missing, format, clippy, unit, property, root and guest tests"
-	@echo "make check      format, clippy, and the tests without root of the crates that changed since the last time"
+	@echo "make check      format, clippy, and the unit tests of the crates that changed since the last time"
 	@echo "make test-one TEST=NAME  build, and run the tests whose names contain this"
 	@echo "make test-steady N=10    the whole N times, with a table of what failed and what is slow"
 	@echo "make test-long  the long forms: 50 random kills, a planted driver found and proven, decoder inputs"

@@ -1,10 +1,10 @@
 //! A lab host: a guest with Debian's kernel that plays a *host*. It has what the kernel of the
 //! machine at hand may lack (device-mapper and LVM, an NFS server and client, control groups of
-//! version 2, Open vSwitch, vhost-net, systemd), and vmio runs in it as on any host. There is no guest inside the guest: what is
-//! measured in a lab host are native cells.
+//! version 2, Open vSwitch, vhost-net, systemd), and vmio runs in it as on any host. There is no
+//! guest inside the guest: what is measured in a lab host are native cells.
 //!
 //! It is a guest of [`crate::guests::qemu`] whose disk with tools is a whole `/usr`: packages of
-//! this host's distribution , this host's programs of workloads (fio), and the vmio that runs. The
+//! this host's distribution, this host's programs of workloads (fio), and the vmio that runs. The
 //! initramfs is its root, and the agent its init. `setup.sh` does in it what an init system and an
 //! administrator have done on a real host.
 

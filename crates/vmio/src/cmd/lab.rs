@@ -35,7 +35,8 @@ const OOM_SCORE_ADJ: i32 = 1000;
 /// Run vmio in a lab host: a guest that acts as a host with LVM, thin pools and NFS
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  vmio lab run -- vmio doctor what a lab host has
+  vmio lab run -- vmio doctor
+                              what a lab host has
   vmio lab run -- vmio study run backends --on lvmthin:lab/pool --yes
                               measure on LVM-thin; the run is stored here
   vmio lab run --with my.toml -- vmio study run my.toml --on /mnt/nfs --yes

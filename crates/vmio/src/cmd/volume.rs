@@ -29,11 +29,15 @@ use crate::term;
   vmio volume detach data     take it back; its bytes are kept
   vmio volume serve data --listen 192.0.2.20:10809 --tls-key web2/keys.psk
                               serve one to the host whose key it is
+  vmio volume attach data web1 --from nbd://192.0.2.20:10809 \\
+    --tls-key web2/keys.psk   on that host: give it to a guest there
   vmio volume snapshot data data-monday
                               a copy of it, under another name
-  vmio volume list            the volumes of the pool")]
+  vmio volume list --pool lvmthin:vg0/pool
+                              the volumes of a thin pool of LVM")]
 pub struct Args {
-    /// Where the volumes are: a directory, lvm:VG or lvmthin:VG/POOL [default: volumes in the state directory]
+    /// Where the volumes are: a directory, lvm:VG (a volume group) or lvmthin:VG/POOL (a thin pool of LVM) [default:
+    /// volumes in the state directory]
     #[arg(long, global = true, value_name = "POOL")]
     pool: Option<PathBuf>,
     #[command(subcommand)]
@@ -59,7 +63,7 @@ enum Verb {
     Policy(policy::Policy),
     /// Give a volume to a guest that runs, as a further disk
     Attach(attach::Attach),
-    /// Take a volume from the guest that has it
+    /// Take a volume from the guest, or the other host, that has it
     Detach {
         /// The volume
         #[arg(value_name = "NAME")]

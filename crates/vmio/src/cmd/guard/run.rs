@@ -69,7 +69,7 @@ pub struct Args {
     /// Group that may use the socket [default: vmio, where there is one]
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// Also listen here; clients need the token
+    /// Also serve the API by TCP at this address; clients need the token
     #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file")]
     listen: Option<SocketAddr>,
     /// File with the token, at least 32 characters; only its owner may read it

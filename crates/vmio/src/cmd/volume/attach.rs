@@ -30,10 +30,11 @@ pub struct Attach {
     /// Plug it into this bus of QEMU's, such as a free root port [default: QEMU's choice]
     #[arg(long, value_name = "BUS")]
     bus: Option<String>,
-    /// The volume is another host's, which serves it there
+    /// Take the volume from another host, which serves it there: `vmio volume serve NAME --listen`
     #[arg(long, value_name = "nbd://HOST:PORT", value_parser = server)]
     from: Option<SocketAddr>,
-    /// This host's key, a file keys.psk: needed unless HOST is loopback
+    /// Encrypt by TLS with this key, which that host has, too: a file keys.psk, as psktool makes it. Required unless
+    /// HOST is loopback (docs/volumes.md)
     #[arg(long, value_name = "FILE", requires = "from")]
     tls_key: Option<PathBuf>,
     /// Only check whether it can be attached: change nothing

@@ -23,13 +23,14 @@ const HEARD: Duration = Duration::from_millis(100);
 /// Arguments of `vmio volume serve`.
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// The volume for another host [default: all, for guests of this host]
+    /// Serve this volume to another host [default: all, to guests of this host]
     #[arg(value_name = "NAME", requires = "listen")]
     name: Option<Name>,
-    /// Listen here, by TCP, for the other host
+    /// Where the other host reaches the volume by TCP: an address of this host, and a port of the volume's own
     #[arg(long, value_name = "ADDRESS:PORT", requires = "name", value_parser = address)]
     listen: Option<SocketAddr>,
-    /// The other host's key, a file keys.psk: needed unless ADDRESS is loopback
+    /// Encrypt by TLS with this key, which the other host has, too: a file keys.psk, as psktool makes it. Required
+    /// unless ADDRESS is loopback (docs/volumes.md)
     #[arg(long, value_name = "FILE", requires = "listen")]
     tls_key: Option<PathBuf>,
 }
