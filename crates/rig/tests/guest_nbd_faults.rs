@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
@@ -207,7 +207,7 @@ fn long_a_link_that_is_cut_for_a_minute_ends_the_cell() {
     let (mut told, mut cut) = (Vec::new(), None);
     cells::measure_by(cells::one_round, &planned, &guest::state(), &bed.journal, &mut |event| match event {
         Event::Cell(..) if cut.is_none() => {
-            let file = bed.dir().join("vmio-nbd.raw");
+            let file = served(&bed);
             let before = written(&file);
             cut = Some(thread::spawn(move || {
                 poll_until("the guest writes", || written(&file) > before);
@@ -224,6 +224,14 @@ fn long_a_link_that_is_cut_for_a_minute_ends_the_cell() {
     assert!(told[0].contains("of its path went down"), "{told:?}");
     assert_eq!(bed.journal.undo_all(), [""; 0]);
     assert_eq!((bed.files(), server(&bed)), (Vec::new(), None));
+}
+
+/// The file of the run's target, in the run's own directory.
+fn served(bed: &Bed) -> PathBuf {
+    let inside = |dir: String| std::fs::read_dir(bed.dir().join(dir)).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<PathBuf> = bed.files().into_iter().flat_map(inside).collect();
+    let is_it = |file: &&PathBuf| file.file_name().unwrap().to_string_lossy().starts_with("vmio-nbd");
+    files.iter().find(is_it).unwrap_or_else(|| panic!("no file of the target: {files:?}")).clone()
 }
 
 /// When a file was last written.

@@ -185,7 +185,7 @@ fn long_a_disk_on_another_host_keeps_its_minimum_beside_a_flood() {
         ("min_pairs = 3\nmax_pairs = 3", "min_pairs = 1\nmax_pairs = 1"),
         ("seconds = 10.0", "seconds = 3.0"),
         ("200mbit", "40mbit"),
-        ("220mbit", "44mbit"),
+        ("220mbit", "60mbit"),
     ] {
         assert!(text.contains(from), "{from}");
         text = text.replace(from, to);
@@ -205,8 +205,8 @@ fn long_a_disk_on_another_host_keeps_its_minimum_beside_a_flood() {
     };
     let all = [written(0, None), written(1, None), written(1, Some("disk-first")), written(1, Some("host-first"))];
     let [alone, flooded, by_guest, by_host] = all;
-    // The link counts headers, too.
-    let minimum = 0.8 * 24e6;
+    // The link counts headers, too; unguarded it serves both senders in turn, so the disk has about 20 Mbit/s.
+    let minimum = 0.9 * 24e6;
     assert!(alone < 1.1 * 40e6 && flooded < minimum && by_guest > minimum && by_host > minimum, "{all:?} bit/s");
     let set: Vec<&String> = run.effective.values().filter_map(|all| all.get("guard")).collect();
     assert!(set.iter().any(|found| found.contains(" disk, ") && found.contains(" neighbour, ")), "{set:?}");

@@ -61,39 +61,33 @@ impl DmCache {
         let name = device_name(slow)?;
         let [metadata, blocks, zeros] = ["metadata", "blocks", "zeros"].map(|part| format!("{name}-{part}"));
         let (of, at) = (fast.display(), metadata_bytes / SECTOR);
-        self.create(&metadata, &format!("0 {at} linear {of} 0"))?;
-        self.create(&blocks, &format!("0 {} linear {of} {at}", blocks_bytes / SECTOR))?;
+        let metadata = self.create(&metadata, &format!("0 {at} linear {of} 0"))?;
+        let blocks = self.create(&blocks, &format!("0 {} linear {of} {at}", blocks_bytes / SECTOR))?;
         let cache = |origin: &Path, how: &str| {
-            let (metadata, blocks) = (mapped(&metadata), mapped(&blocks));
             let origin = origin.display();
             format!("0 {sectors} cache {} {} {origin} {} 1 {how}", metadata.display(), blocks.display(), BLOCK / SECTOR)
         };
         if let Some(bytes) = held_bytes {
-            self.create(&zeros, &format!("0 {sectors} zero"))?;
+            let zeros = self.create(&zeros, &format!("0 {sectors} zero"))?;
             let how = format!("writeback smq 2 migration_threshold {WRITTEN_BACK_AT_ONCE}");
-            self.create(&name, &cache(&mapped(&zeros), &how))?;
-            self.fill(slow, &name, bytes)?;
+            let filled = self.create(&name, &cache(&zeros, &how))?;
+            self.fill((slow, &filled), &name, bytes)?;
             self.remove_last()?;
             self.remove_last()?;
         }
-        self.create(&name, &cache(slow, "writethrough smq 0"))?;
+        let device = self.create(&name, &cache(slow, "writethrough smq 0"))?;
         let (status, held) = (self.status(&name)?, held_bytes.unwrap_or(0).div_ceil(BLOCK));
         let is_as_asked = status.dirty_blocks == 0 && status.used_blocks >= held;
         anyhow::ensure!(is_as_asked, "the guest's dm-cache holds {status:?}, and was to hold {held} clean blocks");
-
-        let minor = self.dmsetup(&["info", "-c", "--noheadings", "-o", "minor", &name])?;
-        let device = Path::new("/dev").join(format!("dm-{minor}"));
-        let reader = self.node.reader();
-        poll("the guest has no node of dm-cache's device", LIMIT, || Ok(reader.stat(&device)?))?;
         Ok(device)
     }
 
     /// Writes so many bytes of the slow disk to a cache over zeros, and waits until it has written them back.
-    fn fill(&self, slow: &Path, name: &str, bytes: u64) -> anyhow::Result<()> {
+    fn fill(&self, (slow, filled): (&Path, &Path), name: &str, bytes: u64) -> anyhow::Result<()> {
         let mib = bytes.div_ceil(MIB);
         // 1 MiB a second is slower than any disk that still works.
         let limit = LIMIT + Duration::from_secs(mib);
-        let (from, to) = (format!("if={}", slow.display()), format!("of={}", mapped(name).display()));
+        let (from, to) = (format!("if={}", slow.display()), format!("of={}", filled.display()));
         let count = format!("count={mib}");
         let args = [from.as_str(), to.as_str(), "bs=1M", count.as_str(), "iflag=direct", "oflag=direct"];
         in_guest::run(&*self.node, "dd", &args, limit)?;
@@ -110,11 +104,15 @@ impl DmCache {
         self.made.iter().rev().map(|name| self.remove(name)).fold(Ok(()), Result::and)
     }
 
-    fn create(&mut self, name: &str, table: &str) -> anyhow::Result<()> {
-        // The guest has no udev: dmsetup makes the device's node itself.
+    /// Makes a device; its node by the kernel's own name, since the guest has no udev that would make those by names.
+    fn create(&mut self, name: &str, table: &str) -> anyhow::Result<PathBuf> {
         self.dmsetup(&["create", name, "--noudevsync", "--noudevrules", "--table", table])?;
         self.made.push(name.to_owned());
-        Ok(())
+        let minor = self.dmsetup(&["info", "-c", "--noheadings", "-o", "minor", name])?;
+        let device = Path::new("/dev").join(format!("dm-{minor}"));
+        let reader = self.node.reader();
+        poll("the guest has no node of dm-cache's device", LIMIT, || Ok(reader.stat(&device)?))?;
+        Ok(device)
     }
 
     fn remove_last(&mut self) -> anyhow::Result<()> {
@@ -143,11 +141,6 @@ pub fn device_name(slow: &Path) -> anyhow::Result<String> {
     Ok(format!("vmio-{}", kernel_name(slow)?))
 }
 
-/// Where a mapped device of this name is.
-fn mapped(name: &str) -> PathBuf {
-    Path::new("/dev/mapper").join(name)
-}
-
 /// Bytes of the metadata of a cache on a disk of so many bytes, in whole MiB: 4 MiB and 16 bytes for each block
 /// (cache.rst).
 fn metadata_bytes(fast_bytes: u64) -> u64 {
@@ -172,6 +165,15 @@ mod tests {
         )
     }
 
+    fn minor(name: &str) -> &'static str {
+        match name {
+            "vmio-vdb-metadata" => "0\n",
+            "vmio-vdb-blocks" => "1\n",
+            "vmio-vdb-zeros" => "2\n",
+            _ => "3\n",
+        }
+    }
+
     /// A guest with a slow disk vdb of 4 MiB and a fast one vdc of 16 MiB, whose cache says these, the first first, and
     /// the last from then on.
     fn guest(said: &[String]) -> Arc<Fake> {
@@ -179,13 +181,16 @@ mod tests {
         let guest = Fake::new("guest0")
             .file("/sys/block/vdb/size", "8192\n")
             .file("/sys/block/vdc/size", "32768\n")
+            .file("/dev/dm-0", "")
+            .file("/dev/dm-1", "")
             .file("/dev/dm-2", "")
+            .file("/dev/dm-3", "")
             .command(move |command| match command.args.first().map(String::as_str) {
                 Some("status") => {
                     let mut said = said.lock().unwrap();
                     Some(says(if said.len() > 1 { said.pop().unwrap() } else { said[0].clone() }))
                 }
-                Some("info") => Some(says("2\n")),
+                Some("info") => Some(says(minor(command.args.last().unwrap()))),
                 _ => Some(says("")),
             });
         Arc::new(guest)
@@ -210,17 +215,14 @@ mod tests {
     ];
 
     fn over(origin: &str, how: &str) -> String {
-        format!(
-            "dmsetup create vmio-vdb --table '0 8192 cache /dev/mapper/vmio-vdb-metadata /dev/mapper/vmio-vdb-blocks \
-             {origin} 128 1 {how}'"
-        )
+        format!("dmsetup create vmio-vdb --table '0 8192 cache /dev/dm-0 /dev/dm-1 {origin} 128 1 {how}'")
     }
 
     #[test]
     fn an_empty_one_has_new_metadata_and_is_taken_off_the_last_device_first() {
         let guest = guest(&[status(0, 0)]);
         let (device, all) = set_up(&guest, None);
-        assert_eq!(device.unwrap(), Path::new("/dev/dm-2"));
+        assert_eq!(device.unwrap(), Path::new("/dev/dm-3"));
         assert_eq!(guest.read(Path::new("/dev/vdc")).unwrap(), [0; 4096]);
         let whole = over("/dev/vdb", "writethrough smq 0");
         assert_eq!(told(&guest), [PARTS[0], PARTS[1], whole.as_str()]);
@@ -233,10 +235,10 @@ mod tests {
     fn one_that_is_to_hold_the_disk_is_filled_over_zeros_and_put_over_the_disk_once_it_is_clean() {
         let guest = guest(&[status(64, 64), status(64, 64), status(64, 9), status(64, 0)]);
         let (device, all) = set_up(&guest, Some(4 * MIB));
-        assert_eq!((device.unwrap(), all[0].made.len()), ("/dev/dm-2".into(), 3));
-        let zeros = over("/dev/mapper/vmio-vdb-zeros", "writeback smq 2 migration_threshold 16384");
+        assert_eq!((device.unwrap(), all[0].made.len()), ("/dev/dm-3".into(), 3));
+        let zeros = over("/dev/dm-2", "writeback smq 2 migration_threshold 16384");
         let whole = over("/dev/vdb", "writethrough smq 0");
-        let copied = "dd if=/dev/vdb of=/dev/mapper/vmio-vdb bs=1M count=4 iflag=direct oflag=direct";
+        let copied = "dd if=/dev/vdb of=/dev/dm-3 bs=1M count=4 iflag=direct oflag=direct";
         let expected = [
             PARTS[0],
             PARTS[1],
@@ -269,8 +271,14 @@ mod tests {
             .file("/sys/block/vdc/size", "32768\n")
             .command(|command| {
                 let refused = command.args[0] == "create" && command.args[1] == "vmio-vdb";
-                Some(if refused { fails(1, "device-mapper: reload ioctl failed\n") } else { says("") })
-            });
+                Some(match command.args[0].as_str() {
+                    _ if refused => fails(1, "device-mapper: reload ioctl failed\n"),
+                    "info" => says(minor(command.args.last().unwrap())),
+                    _ => says(""),
+                })
+            })
+            .file("/dev/dm-0", "")
+            .file("/dev/dm-1", "");
         let (device, all) = set_up(&Arc::new(guest), None);
         assert!(device.unwrap_err().to_string().contains("reload ioctl failed"));
         assert_eq!(all[0].made, ["vmio-vdb-metadata", "vmio-vdb-blocks"]);
