@@ -20,6 +20,8 @@ use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::{Family, SubjectKind, WorkloadName};
 use vmio_node::Output;
 
+use crate::hadoop::Jars;
+
 pub mod cpu;
 pub mod disk;
 mod error;
@@ -82,7 +84,7 @@ pub trait Workload: Sync {
         &[]
     }
     /// What it needs that a run fetches where its user says from where.
-    fn fetched(&self) -> Option<&'static Requirement> {
+    fn fetched(&self) -> Option<Jars> {
         None
     }
     /// What is a disk's own; `None` where it works on none.
@@ -140,7 +142,7 @@ pub trait Workload: Sync {
 impl dyn Workload + '_ {
     /// What the machines that it runs on must have.
     pub fn requirements(&self) -> impl Iterator<Item = &'static Requirement> {
-        self.roles().iter().flat_map(|role| role.requirements).chain(self.fetched())
+        self.roles().iter().flat_map(|role| role.requirements).chain(self.fetched().map(Jars::requirement))
     }
 
     /// Programs that it runs, on whichever machine.

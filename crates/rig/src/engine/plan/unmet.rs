@@ -155,9 +155,9 @@ fn why_not(
     }
     needs.extend(workload.roles().iter().flat_map(|role| role.requirements));
     // What is to be fetched is not there yet.
-    needs.extend(workload.fetched().map(|need| match &options.maven {
-        Some(_) if (need.check)(local.reader()).is_err() => &hadoop::FETCHER,
-        _ => need,
+    needs.extend(workload.fetched().map(|jars| match (jars.requirement(), &options.maven) {
+        (need, Some(_)) if (need.check)(local.reader()).is_err() => &hadoop::FETCHER,
+        (need, _) => need,
     }));
     // Without its agent no guest of vmio's own starts; one for another processor has its own in `requirements_of`.
     if !actor.side.shares_kernel() && actor.side.shape.arch.is_own() {

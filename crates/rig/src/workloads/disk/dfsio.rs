@@ -20,7 +20,7 @@ use vmio_model::study::SubjectKind;
 use vmio_node::{Exec, Output, Reader};
 
 use super::{DiskWorkload, Error, Result, WorkCtx, Workload};
-use crate::hadoop;
+use crate::hadoop::{self, Jars};
 use crate::workloads::error::{cut, start_of, succeeded};
 use crate::workloads::{Role, Stage, Unusable};
 
@@ -195,8 +195,8 @@ impl Workload for Dfsio {
     fn files(&self) -> &'static [&'static str] {
         FILES
     }
-    fn fetched(&self) -> Option<&'static Requirement> {
-        Some(&hadoop::REQUIREMENT)
+    fn fetched(&self) -> Option<Jars> {
+        Some(Jars::Local)
     }
     fn disk(&self) -> Option<&dyn DiskWorkload> {
         Some(self)
@@ -216,7 +216,7 @@ impl Workload for Dfsio {
             return Err(Error::Unfit { workload: "dfsio".into(), reason });
         }
         let bytes = file_bytes(ctx.memory_bytes);
-        let jars = hadoop::place(node.reader()).ok_or_else(|| {
+        let jars = Jars::Local.place(node.reader()).ok_or_else(|| {
             let reason = format!("{} lacks Hadoop's jars", node.name());
             Error::Unfit { workload: "dfsio".into(), reason }
         })?;
