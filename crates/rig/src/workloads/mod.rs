@@ -51,6 +51,7 @@ pub const ALL: &[&dyn Workload] = &[
     &disk::DD_READ,
     &disk::HDPARM,
     &disk::DFSIO,
+    &disk::DFSIO_HDFS,
     &net::IPERF3_TCP,
     &net::IPERF3_TCP_REVERSE,
     &net::IPERF3_UDP,
@@ -118,6 +119,10 @@ pub trait Workload: Sync {
     /// When the stage lacks an end.
     fn serve(&self, _role: &Role, _stage: &Stage) -> Result<Option<Service>> {
         Ok(None)
+    }
+    /// How long each of those may take until it is ready.
+    fn ready_within(&self) -> Duration {
+        service::READY_LIMIT
     }
     /// Runs the last role to its end.
     ///

@@ -13,8 +13,8 @@ use super::error::said;
 use super::port_probe::{PortProbe, Ready};
 use super::{End, Error, Result, Stage, Workload};
 
-/// How long a server may take until it is ready.
-const READY_LIMIT: Duration = Duration::from_secs(20);
+/// How long a server may take until it is ready, where its workload names no other time.
+pub(super) const READY_LIMIT: Duration = Duration::from_secs(20);
 /// Between two looks whether it is.
 const POLL: Duration = Duration::from_millis(20);
 /// How long one that was killed may take to end.
@@ -47,7 +47,7 @@ struct Server {
 
 /// Starts what serves a workload, one role after the other, and waits until it is ready.
 pub(super) fn start(workload: &(dyn Workload + '_), stage: &Stage) -> Result<Serving> {
-    start_within(workload, stage, READY_LIMIT)
+    start_within(workload, stage, workload.ready_within())
 }
 
 fn start_within(workload: &(dyn Workload + '_), stage: &Stage, limit: Duration) -> Result<Serving> {
@@ -102,7 +102,10 @@ impl Server {
             }
             if started.elapsed() > limit {
                 let taken = if sockets.is_empty() { "" } else { "; another program has its port" };
-                return Err(self.failed(format!("it was not ready after {} s{taken}", limit.as_secs()), None));
+                // What it said until now may tell why.
+                let output = self.process.kill().and_then(|()| self.process.wait(Some(END_LIMIT))).ok();
+                let how = format!("it was not ready after {} s{taken}", limit.as_secs());
+                return Err(self.failed(how, output.as_ref()));
             }
             thread::sleep(POLL);
         }

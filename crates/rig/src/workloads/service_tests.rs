@@ -209,6 +209,10 @@ fn the_port_of_another_program_is_not_taken_for_the_servers() {
     let waited = start_within(&pair, &bed.stage, Duration::from_millis(300)).err().unwrap().to_string();
     assert!(waited.contains("was not ready after 0 s; another program has its port"), "{waited}");
     assert_eq!(bed.running(), 0);
+    let says = [String::new(), "waiting for a name server".to_owned()];
+    let slow = Pair { says, ..Pair::new(Ready::Listens(free_port()), "wait 0 0 30000".into()) };
+    let waited = start_within(&slow, &bed.stage, Duration::from_secs(2)).err().unwrap().to_string();
+    assert!(waited.contains("was not ready after 2 s") && waited.ends_with(": waiting for a name server"), "{waited}");
     drop(other);
     let waited = start_within(&pair, &bed.stage, Duration::from_millis(300)).err().unwrap().to_string();
     assert!(waited.contains("was not ready") && !waited.contains("another program"), "{waited}");

@@ -147,6 +147,7 @@ impl Stager<'_, '_> {
             points.extend(cache(&end, &actor.side, target));
         }
         let mut stage = Stage { span: Some(span), ..Stage::of(role, end, seconds) };
+        let network = self.serve_beside(actor, workload.roles(), &mut stage)?;
         let (mut ports, mut card) = (Vec::new(), None);
         let link = self.bed.paths.of(actor).or_else(|| prepared.link());
         if let (Some(link), Some(host)) = (link, &self.bed.paths.host) {
@@ -167,7 +168,7 @@ impl Stager<'_, '_> {
         };
         let disk = Some(OnDisk { traits, circumstances });
         let prepared = PreparedActor::of(actor, workload, stage, points);
-        Ok(PreparedActor { disk, ports, card, inside, warm, misses, named, ..prepared })
+        Ok(PreparedActor { disk, ports, card, inside, warm, misses, named, _network: network, ..prepared })
     }
 
     /// Gives a guest other storage where the state that an actor needs cannot be had in place.
