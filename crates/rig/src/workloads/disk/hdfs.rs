@@ -36,6 +36,9 @@ const BLOCKS: u16 = 9866;
 const BLOCK_BYTES: u64 = 128 << 20;
 /// A name node gives a data node a block where it has room for it and for those that it has not reported yet.
 const SPARE_BLOCKS: u64 = 2;
+/// How long a server may take until it is ready, and the data node until the name node has it. Java starts twice for the
+/// name node, in a guest under emulation for 10 s and more each time.
+const READY: Duration = Duration::from_secs(120);
 /// MiB of Java's heap of each server.
 const HEAP_MIB: u64 = 128;
 
@@ -58,7 +61,7 @@ const ROLES: &[Role] = &[
     Role {
         name: WORKER,
         wants: Wants::Path,
-        programs: &["dd", "mkdir", "mount", "sh", "sync", "umount"],
+        programs: &["dd", "mkdir", "mount", "sh", "sync", "timeout", "umount"],
         requirements: NEEDS,
     },
 ];
@@ -164,8 +167,10 @@ fn data_node(names: SocketAddr, blocks: SocketAddr) -> String {
 /// before the read goes to standard output, so that a failure shows it.
 fn client(names: SocketAddr) -> String {
     let (admin, job) = (java("tools.DFSAdmin", &of_all(names)), dfsio::job(&arguments(&of_client(names))));
+    let seconds = READY.as_secs();
     format!(
-        "set -eu; disk=$1 size=$2 jars=$3; {OWN}; mount -t ext4 \"$disk\" /mnt/disk; {admin} -safemode wait 2>&1; \
+        "set -eu; disk=$1 size=$2 jars=$3; {OWN}; mount -t ext4 \"$disk\" /mnt/disk; \
+         timeout --foreground {seconds} {admin} -safemode wait 2>&1; \
          dfsio() {{ {job}; }}; dfsio -write 2>&1; sync -f /mnt/disk; \
          for block in /mnt/disk/blocks/current/BP-*/current/finalized/subdir*/subdir*/blk_*; do \
          dd if=\"$block\" of=/dev/null iflag=nocache count=0 status=none; done; \
@@ -216,8 +221,7 @@ impl Workload for Hdfs {
         LOCAL.can_be_gentle()
     }
     fn ready_within(&self) -> Duration {
-        // Java starts twice for the name node, in a guest under emulation for 10 s and more each time.
-        Duration::from_secs(120)
+        READY
     }
     fn serve(&self, role: &Role, stage: &Stage) -> Result<Option<Service>> {
         let (_, ctx, jars) = dfsio::prepared(self, stage, Jars::Hdfs)?;

@@ -96,7 +96,7 @@ fn testdfsio_has_the_class_path_of_local_mode_and_waits_for_the_data_node() {
     let script = client(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 8020));
     let (before, after) = script.split_once("dfsio() {").unwrap();
     assert!(before.contains("$jars/hdfs/*") && before.contains("DFSAdmin -D"), "{before}");
-    assert!(before.contains(" -safemode wait 2>&1"), "{before}");
+    assert!(before.contains("; timeout --foreground 120 /") && before.contains(" -safemode wait 2>&1"), "{before}");
     assert!(!after.contains("$jars/hdfs"), "{after}");
     let place = |words: &str| after.find(words).unwrap_or_else(|| panic!("{words}: {after}"));
     assert!(place("dfsio -write 2>&1") < place("sync -f") && place("sync -f") < place("iflag=nocache"));
