@@ -36,8 +36,8 @@ const BLOCKS: u16 = 9866;
 const BLOCK_BYTES: u64 = 128 << 20;
 /// A name node gives a data node a block where it has room for it and for those that it has not reported yet.
 const SPARE_BLOCKS: u64 = 2;
-/// How long a server may take until it is ready, and the data node until the name node has it. Java starts twice for the
-/// name node, in a guest under emulation for 10 s and more each time.
+/// How long a server may take until it is ready, and the data node until the name node has it. Java starts twice for
+/// the name node, in a guest under emulation for 10 s and more each time.
 const READY: Duration = Duration::from_secs(120);
 /// MiB of Java's heap of each server.
 const HEAP_MIB: u64 = 128;
@@ -49,29 +49,24 @@ const OWN: &str = "mount -t tmpfs -o size=64m,mode=0700 vmio /mnt; mkdir /mnt/tm
 
 const NEEDS: &[Requirement] = &[ROOT, MOUNT, TOOLS, JRE, DD, nets::IP, nets::NSENTER, nets::UNSHARE];
 
-// Hadoop runs df and du itself.
 const ROLES: &[Role] = &[
-    Role { name: NAME_NODE, wants: Wants::Address, programs: &["df", "mkdir", "mount", "sh"], requirements: NEEDS },
-    Role {
-        name: DATA_NODE,
-        wants: Wants::Address,
-        programs: &["df", "du", "mkdir", "mount", "sh"],
-        requirements: NEEDS,
-    },
-    Role {
-        name: WORKER,
-        wants: Wants::Path,
-        programs: &["dd", "mkdir", "mount", "sh", "sync", "timeout", "umount"],
-        requirements: NEEDS,
-    },
+    Role { name: NAME_NODE, wants: Wants::Address, programs: &["mount", "sh"], requirements: NEEDS },
+    Role { name: DATA_NODE, wants: Wants::Address, programs: &["mount", "sh"], requirements: NEEDS },
+    Role { name: WORKER, wants: Wants::Path, programs: &["dd", "mount", "sh", "umount"], requirements: NEEDS },
 ];
 
-/// Those of `dfsio`, and the jars of HDFS.
-const FILES: [&str; dfsio::FILES.len() + 1] = {
-    let mut all = [hadoop::HDFS_INSTALLED; dfsio::FILES.len() + 1];
+/// What it takes beside what `dfsio` does: programs that no guest needs otherwise, and the jars of HDFS. Hadoop runs df
+/// and du itself.
+const BESIDE: [&str; 6] =
+    ["/usr/bin/df", "/usr/bin/du", "/usr/bin/mkdir", "/usr/bin/sync", "/usr/bin/timeout", hadoop::HDFS_INSTALLED];
+
+/// All of that.
+const FILES: [&str; dfsio::FILES.len() + BESIDE.len()] = {
+    let own = dfsio::FILES.len();
+    let mut all = [""; dfsio::FILES.len() + BESIDE.len()];
     let mut i = 0;
-    while i < dfsio::FILES.len() {
-        all[i] = dfsio::FILES[i];
+    while i < all.len() {
+        all[i] = if i < own { dfsio::FILES[i] } else { BESIDE[i - own] };
         i += 1;
     }
     all

@@ -136,3 +136,9 @@ fn nothing_is_started_without_a_disk_of_its_own_or_without_the_jars() {
     let said = ENTRY.serve(&ROLES[0], &few).unwrap_err().to_string();
     assert!(said.contains("944 MiB of storage and 768 MiB"), "{said}");
 }
+
+#[test]
+fn a_guest_gets_the_jars_of_hdfs_and_what_testdfsio_takes() {
+    assert!(dfsio::FILES.iter().chain(&BESIDE).eq(FILES.iter()), "{FILES:?}");
+    assert!(FILES.contains(&hadoop::HDFS_INSTALLED) && FILES.contains(&hadoop::INSTALLED));
+}
