@@ -36,7 +36,7 @@ pub use disk::{DiskWorkload, FioJob, Rw, family};
 pub use error::{Error, Result, Unusable};
 pub use port_probe::Ready;
 pub use service::{Service, Serving};
-pub use stage::{At, End, Gentle, Role, Span, Stage, Wants};
+pub use stage::{At, End, Gentle, OtherHost, Role, Span, Stage, Wants};
 
 /// All workloads, in the order in which they are shown.
 pub const ALL: &[&dyn Workload] = &[
@@ -52,6 +52,7 @@ pub const ALL: &[&dyn Workload] = &[
     &disk::HDPARM,
     &disk::DFSIO,
     &disk::DFSIO_HDFS,
+    &disk::DFSIO_HDFS_REMOTE,
     &net::IPERF3_TCP,
     &net::IPERF3_TCP_REVERSE,
     &net::IPERF3_UDP,
@@ -90,6 +91,10 @@ pub trait Workload: Sync {
     }
     /// What is a disk's own; `None` where it works on none.
     fn disk(&self) -> Option<&dyn DiskWorkload> {
+        None
+    }
+    /// What of it is on another host, where it works on a disk; `None`: all roles are on the disk's side.
+    fn other_host(&self) -> Option<OtherHost> {
         None
     }
     /// Whether a third end may send to the peer as the actor does: it is [`net::CO_SENDER`] of the stage.

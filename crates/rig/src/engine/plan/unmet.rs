@@ -13,6 +13,9 @@ use crate::disks::targets::{self, Unfit, own_client};
 use crate::settings::Fit;
 use crate::{guests, hadoop, image, nets, settings, workloads};
 
+/// Why a disk that another host serves does not go with a workload of which a part is on another host.
+const TWO_PATHS: &str = "it is reached over a link, and the workload has one of its own: take a local target";
+
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
 pub(super) fn unmet(
     study: &Study,
@@ -143,7 +146,9 @@ fn why_not(
     let not_by_itself = target.and_then(|target| target.by_itself_alone());
     let not_by_itself = not_by_itself.filter(|_| own_client::of(actor).is_none());
     let no_driver = target.and_then(|target| target.no_hypervisor()).filter(|_| actor.attachment().is_some());
-    if let Some(why) = only_read.or(no_guest).or(no_native).or(no_driver).or(not_by_itself) {
+    let over_link = target.is_some_and(|target| target.over_link());
+    let two_paths = workload.other_host().filter(|_| over_link).map(|_| TWO_PATHS);
+    if let Some(why) = only_read.or(no_guest).or(no_native).or(no_driver).or(not_by_itself).or(two_paths) {
         return Some(WhyNot::Target(Unfit::NotFor(why)));
     }
     let own = options.device.is_some() && target.is_some_and(|target| target.takes_device());

@@ -147,7 +147,7 @@ impl Stager<'_, '_> {
             points.extend(cache(&end, &actor.side, target));
         }
         let mut stage = Stage { span: Some(span), ..Stage::of(role, end, seconds) };
-        let network = self.serve_beside(actor, workload.roles(), &mut stage)?;
+        let network = self.serve_beside(actor, &*workload, &mut stage)?;
         let (mut ports, mut card) = (Vec::new(), None);
         let link = self.bed.paths.of(actor).or_else(|| prepared.link());
         if let (Some(link), Some(host)) = (link, &self.bed.paths.host) {

@@ -6,8 +6,11 @@
 //! mount namespace of each. So nothing of them outlasts their processes, whatever ends those.
 //!
 //! The servers are there before TestDFSIO starts; the name node says itself when a data node has come (safe mode).
-//! Between write and read the pages of the blocks are dropped from the page cache of that side: the client mounts the
-//! data node's file system, too, which is one in the kernel.
+//! Between write and read the pages of the blocks are dropped from the page cache of the disk's side: the data node's
+//! file system is mounted there once more, which is the same one to the kernel.
+//!
+//! `dfsio-hdfs-remote` has the data node alone on the actor's side. The name node and TestDFSIO are on another host, a
+//! namespace behind the uplink of a bridge.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,19 +18,24 @@ use std::time::Duration;
 use vmio_look::require::Requirement;
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::SubjectKind;
-use vmio_node::Exec;
+use vmio_node::{Exec, Output};
 
 use super::dfsio::{self, ENTRY as LOCAL, JAVA, JRE, MOUNT, ROOT, TOOLS, UNSHARE};
 use super::{DD, DiskWorkload, Error, Result, WORKER, Workload};
 use crate::hadoop::{self, Jars};
 use crate::nets;
-use crate::workloads::{End, Ready, Role, Service, Stage, Wants};
+use crate::workloads::error::succeeded;
+use crate::workloads::{End, OtherHost, Ready, Role, Service, Stage, Wants};
 
 /// Entry `dfsio-hdfs`.
-pub const ENTRY: Hdfs = Hdfs;
+pub const ENTRY: Hdfs = Hdfs { remote: false };
+/// Entry `dfsio-hdfs-remote`.
+pub const REMOTE: Hdfs = Hdfs { remote: true };
 
 const NAME_NODE: &str = "name-node";
 const DATA_NODE: &str = "data-node";
+/// The end where TestDFSIO runs, where that is not the worker's.
+const CLIENT: &str = "client";
 
 /// The ports that Hadoop's documentation names: of the name node, and of blocks at the data node.
 const NAMES: u16 = 8020;
@@ -49,11 +57,16 @@ const OWN: &str = "mount -t tmpfs -o size=64m,mode=0700 vmio /mnt; mkdir /mnt/tm
 
 const NEEDS: &[Requirement] = &[ROOT, MOUNT, TOOLS, JRE, DD, nets::IP, nets::NSENTER, nets::UNSHARE];
 
-const ROLES: &[Role] = &[
-    Role { name: NAME_NODE, wants: Wants::Address, programs: &["mount", "sh"], requirements: NEEDS },
-    Role { name: DATA_NODE, wants: Wants::Address, programs: &["mount", "sh"], requirements: NEEDS },
-    Role { name: WORKER, wants: Wants::Path, programs: &["dd", "mount", "sh", "umount"], requirements: NEEDS },
-];
+/// The same, and what plugs a guest into a network.
+const NEEDS_REMOTE: &[Requirement] = &[ROOT, MOUNT, TOOLS, JRE, DD, nets::IP, nets::NSENTER, nets::UNSHARE, nets::TUN];
+
+const fn roles(requirements: &'static [Requirement]) -> [Role; 3] {
+    [
+        Role { name: NAME_NODE, wants: Wants::Address, programs: &["mount", "sh"], requirements },
+        Role { name: DATA_NODE, wants: Wants::Address, programs: &["mount", "sh"], requirements },
+        Role { name: WORKER, wants: Wants::Path, programs: &["dd", "mount", "sh", "umount"], requirements },
+    ]
+}
 
 /// What it takes beside what `dfsio` does: programs that no guest needs otherwise, and the jars of HDFS. Hadoop runs df
 /// and du itself.
@@ -74,7 +87,10 @@ const FILES: [&str; dfsio::FILES.len() + BESIDE.len()] = {
 
 /// The write and the read of a file through a name node and a data node.
 #[derive(Debug, Clone, Copy)]
-pub struct Hdfs;
+pub struct Hdfs {
+    /// Whether the name node and TestDFSIO are on another host than the data node.
+    remote: bool,
+}
 
 /// What a program of Hadoop is told: a key of its configuration, and the value.
 type Setting = (&'static str, String);
@@ -158,18 +174,22 @@ fn data_node(names: SocketAddr, blocks: SocketAddr) -> String {
     format!("set -eu; disk=$1 jars=$3; {OWN}; {make}; mount -t ext4 \"$disk\" /mnt/disk; exec {java}")
 }
 
-/// TestDFSIO, once the data node has come. Where the blocks do not lie as they should, that is a failure. What is said
-/// before the read goes to standard output, so that a failure shows it.
-fn client(names: SocketAddr) -> String {
-    let (admin, job) = (java("tools.DFSAdmin", &of_all(names)), dfsio::job(&arguments(&of_client(names))));
-    let seconds = READY.as_secs();
+/// TestDFSIO in the direction `$1`; before the write it waits until the data node has come.
+fn client(names: SocketAddr, writes: bool) -> String {
+    let job = dfsio::job(&arguments(&of_client(names)));
+    let admin = java("tools.DFSAdmin", &of_all(names));
+    let wait = format!("timeout --foreground {} {admin} -safemode wait; ", READY.as_secs());
+    let wait = if writes { wait } else { String::new() };
+    format!("set -eu; size=$2 jars=$3; {OWN}; {wait}{job}")
+}
+
+/// Drops the pages of the blocks on `$1` from the page cache. Where the blocks do not lie as they should, that is a
+/// failure.
+fn forget() -> String {
     format!(
-        "set -eu; disk=$1 size=$2 jars=$3; {OWN}; mount -t ext4 \"$disk\" /mnt/disk; \
-         timeout --foreground {seconds} {admin} -safemode wait 2>&1; \
-         dfsio() {{ {job}; }}; dfsio -write 2>&1; sync -f /mnt/disk; \
+        "set -eu; {OWN}; mount -t ext4 \"$1\" /mnt/disk; sync -f /mnt/disk; \
          for block in /mnt/disk/blocks/current/BP-*/current/finalized/subdir*/subdir*/blk_*; do \
-         dd if=\"$block\" of=/dev/null iflag=nocache count=0 status=none; done; \
-         dfsio -read; umount /mnt/disk"
+         dd if=\"$block\" of=/dev/null iflag=nocache count=0 status=none; done; umount /mnt/disk"
     )
 }
 
@@ -183,25 +203,56 @@ fn apart(base: &Exec, script: String, args: impl IntoIterator<Item = String>) ->
     exec
 }
 
-/// The address that a role serves at.
-fn served_at(stage: &Stage, role: &str, port: u16) -> Result<SocketAddr> {
-    let no_address = || Error::Unfit { workload: "dfsio-hdfs".into(), reason: format!("its {role} has no address") };
-    let address = stage.end(role)?.serves().ok_or_else(no_address)?;
-    Ok(SocketAddr::new(address, stage.port(port)))
+impl Hdfs {
+    fn name(self) -> &'static str {
+        if self.remote { "dfsio-hdfs-remote" } else { "dfsio-hdfs" }
+    }
+
+    fn unfit(self, reason: String) -> Error {
+        Error::Unfit { workload: self.name().into(), reason }
+    }
+
+    /// The address that a role serves at.
+    fn served_at(self, stage: &Stage, role: &str, port: u16) -> Result<SocketAddr> {
+        let no_address = || self.unfit(format!("its {role} has no address"));
+        let address = stage.end(role)?.serves().ok_or_else(no_address)?;
+        Ok(SocketAddr::new(address, stage.port(port)))
+    }
+
+    /// Where the jars are at an end.
+    fn jars(self, end: &End) -> Result<String> {
+        let lacks = || self.unfit(format!("{} lacks Hadoop's jars", end.node.name()));
+        Jars::Hdfs.place(end.node.reader()).map(str::to_owned).ok_or_else(lacks)
+    }
+}
+
+/// Runs a command at an end. Returns it as it is shown, and what it said.
+fn ran(end: &End, exec: Exec) -> Result<(String, Output)> {
+    let shown = exec.shown();
+    let output = end.node.exec(&exec.behind(&end.enter))?;
+    succeeded(end.node.name(), &shown, &output)?;
+    Ok((shown, output))
 }
 
 impl Workload for Hdfs {
     fn about(&self) -> &str {
-        "Hadoop's TestDFSIO on an HDFS: a name node, and a data node with its blocks on the disk; block devices only"
+        if self.remote {
+            "the same with the data node alone on the side; the name node and TestDFSIO on another host"
+        } else {
+            "Hadoop's TestDFSIO on an HDFS: a name node, a data node with its blocks on the disk; block devices only"
+        }
     }
     fn traits(&self) -> WorkloadTraits {
-        WorkloadTraits { name: "dfsio-hdfs".into(), ..LOCAL.traits() }
+        WorkloadTraits { name: self.name().into(), ..LOCAL.traits() }
     }
     fn works_on(&self) -> SubjectKind {
         SubjectKind::Disk
     }
     fn roles(&self) -> &'static [Role] {
-        ROLES
+        if self.remote { const { &roles(NEEDS_REMOTE) } } else { const { &roles(NEEDS) } }
+    }
+    fn other_host(&self) -> Option<OtherHost> {
+        self.remote.then_some(OtherHost { network: "uplink", ends: &[NAME_NODE, CLIENT] })
     }
     fn files(&self) -> &'static [&'static str] {
         &FILES
@@ -219,27 +270,38 @@ impl Workload for Hdfs {
         READY
     }
     fn serve(&self, role: &Role, stage: &Stage) -> Result<Option<Service>> {
-        let (_, ctx, jars) = dfsio::prepared(self, stage, Jars::Hdfs)?;
-        let (names, blocks) = (served_at(stage, NAME_NODE, NAMES)?, served_at(stage, DATA_NODE, BLOCKS)?);
-        let End { exec_base, enter, .. } = stage.end(role.name)?;
+        let (_, ctx, _) = dfsio::prepared(self, stage, Jars::Hdfs)?;
+        let names = self.served_at(stage, NAME_NODE, NAMES)?;
+        let blocks = self.served_at(stage, DATA_NODE, BLOCKS)?;
+        let end = stage.end(role.name)?;
+        let jars = self.jars(end)?;
         let (exec, at) = if role.name == NAME_NODE {
-            (apart(exec_base, name_node(names), [jars.to_owned()]), names)
+            (apart(&end.exec_base, name_node(names), [jars]), names)
         } else {
-            let args = [ctx.path.display().to_string(), dfsio::ext4_size(ctx.bytes), jars.to_owned()];
-            (apart(exec_base, data_node(names, blocks), args), blocks)
+            let args = [ctx.path.display().to_string(), dfsio::ext4_size(ctx.bytes), jars];
+            (apart(&end.exec_base, data_node(names, blocks), args), blocks)
         };
-        Ok(Some(Service { exec: exec.behind(enter), ready: Ready::Listens(at.port()) }))
+        Ok(Some(Service { exec: exec.behind(&end.enter), ready: Ready::Listens(at.port()) }))
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
-        let (node, ctx, jars) = dfsio::prepared(self, stage, Jars::Hdfs)?;
-        let (names, bytes) = (served_at(stage, NAME_NODE, NAMES)?, dfsio::file_bytes(ctx.memory_bytes));
-        let args = [ctx.path.display().to_string(), format!("{}MB", bytes >> 20), jars.to_owned()];
-        // 1 MiB a second each way is slower than any disk that still works; Java starts three times.
-        let limit = Duration::from_secs(400 + 2 * (bytes >> 20));
-        let exec = apart(&ctx.exec_base, client(names), args).limit(limit);
-        let shown = exec.shown();
-        let output = node.exec(&exec.behind(&stage.end(WORKER)?.enter))?;
-        dfsio::result(node.name(), shown, bytes, &output)
+        let (_, ctx, _) = dfsio::prepared(self, stage, Jars::Hdfs)?;
+        let (names, bytes) = (self.served_at(stage, NAME_NODE, NAMES)?, dfsio::file_bytes(ctx.memory_bytes));
+        let worker = stage.end(WORKER)?;
+        let at = stage.ends.get(CLIENT).unwrap_or(worker);
+        // 1 MiB a second is slower than any disk that still works; Java starts twice before the write.
+        let limit = Duration::from_secs(300 + (bytes >> 20));
+        let jars = self.jars(at)?;
+        let job = |writes: bool| {
+            let direction = if writes { "-write" } else { "-read" };
+            let args = [direction.to_owned(), format!("{}MB", bytes >> 20), jars.clone()];
+            ran(at, apart(&at.exec_base, client(names, writes), args).limit(limit))
+        };
+        let (command, written) = job(true)?;
+        ran(worker, apart(&worker.exec_base, forget(), [ctx.path.display().to_string()]).limit(limit))?;
+        let (_, read) = job(false)?;
+        // Both log to standard error.
+        let both = Output { stdout: written.stderr, ..read };
+        dfsio::result(at.node.name(), command, bytes, &both)
     }
 }
 

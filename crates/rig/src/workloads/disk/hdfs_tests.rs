@@ -46,12 +46,23 @@ fn served(role: &Role, stage: &Stage) -> Service {
     ENTRY.serve(role, stage).unwrap().unwrap()
 }
 
+/// What TestDFSIO says in either direction, as if it were of a file of this many bytes; others say nothing.
+fn says(cmd: &Exec, asked: u64) -> Option<Output> {
+    let log = match cmd.args[9].as_str() {
+        "-write" => WRITE,
+        "-read" => READ,
+        _ => "",
+    };
+    let stderr = log.replace("processed = 16777216", &format!("processed = {asked}")).into_bytes();
+    (cmd.program == "nsenter").then(|| Output { end: Ended::Exit(0), stdout: Vec::new(), stderr, truncated: false })
+}
+
 #[test]
 fn each_is_told_where_the_name_node_is_and_listens_at_a_port_of_its_actor() {
-    let mut stage = stage(Arc::new(host(8)));
+    let (mut stage, roles) = (stage(Arc::new(host(8))), ENTRY.roles());
     for (place, names, blocks) in [(0, 8020, 9866), (2, 8022, 9868)] {
         stage.place = place;
-        let (first, second) = (served(&ROLES[0], &stage), served(&ROLES[1], &stage));
+        let (first, second) = (served(&roles[0], &stage), served(&roles[1], &stage));
         assert_eq!((first.ready, second.ready), (Ready::Listens(names), Ready::Listens(blocks)));
         for exec in [&first.exec, &second.exec] {
             assert_eq!(exec.program, "nsenter");
@@ -92,38 +103,59 @@ fn the_data_node_alone_has_its_data_on_the_disk() {
 }
 
 #[test]
-fn testdfsio_has_the_class_path_of_local_mode_and_waits_for_the_data_node() {
-    let script = client(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 8020));
-    let (before, after) = script.split_once("dfsio() {").unwrap();
-    assert!(before.contains("$jars/hdfs/*") && before.contains("DFSAdmin -D"), "{before}");
-    assert!(before.contains("; timeout --foreground 120 /") && before.contains(" -safemode wait 2>&1"), "{before}");
-    assert!(!after.contains("$jars/hdfs"), "{after}");
-    let place = |words: &str| after.find(words).unwrap_or_else(|| panic!("{words}: {after}"));
-    assert!(place("dfsio -write 2>&1") < place("sync -f") && place("sync -f") < place("iflag=nocache"));
-    assert!(place("iflag=nocache") < place("dfsio -read"));
+fn testdfsio_has_the_class_path_of_local_mode_and_waits_for_the_data_node_before_it_writes() {
+    let at = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 8020);
+    let (write, read) = (client(at, true), client(at, false));
+    let (wait, job) = write.split_once(" -safemode wait; ").unwrap();
+    assert!(wait.contains("; timeout --foreground 120 /") && wait.contains("$jars/hdfs/*"), "{wait}");
+    assert!(!job.contains("$jars/hdfs") && !read.contains("$jars/hdfs"), "{job}, {read}");
+    assert!(read.ends_with(job) && job.contains("-Dfs.defaultFS=hdfs://127.0.0.1:8020 "), "{job}, {read}");
 }
 
 #[test]
 fn what_it_moved_is_the_result_and_the_command_is_shown_without_the_network() {
-    let asked = dfsio::file_bytes(ctx().memory_bytes).to_string();
-    let sized = |text: &str| text.replace("processed = 16777216", &format!("processed = {asked}")).into_bytes();
-    let output = Output { end: Ended::Exit(0), stdout: sized(WRITE), stderr: sized(READ), truncated: false };
-    let node = Arc::new(host(8).program("nsenter", output));
+    let asked = dfsio::file_bytes(ctx().memory_bytes);
+    let node = Arc::new(host(8).command(move |cmd| says(cmd, asked)));
     let result = ENTRY.run(&stage(node.clone())).unwrap();
     assert_eq!(check(&ENTRY.traits().figures, &result.figures), Ok(()));
-    assert_eq!(result.disk_work().write_bytes.to_string(), asked);
+    let work = result.disk_work();
+    assert_eq!((work.write_bytes, work.read_bytes), (asked, asked));
     assert!(result.command.starts_with(UNSHARE), "{}", result.command);
     let ran = node.ran();
-    assert_eq!((ran.len(), ran[0].program.as_str()), (1, "nsenter"));
-    assert_eq!(ran[0].args[8..], ["sh", "/scratch/target", "512MB", hadoop::INSTALLED]);
-    assert!(ran[0].limit.is_some());
+    let told: Vec<&[String]> = ran.iter().map(|cmd| &cmd.args[8..]).collect();
+    assert_eq!(told[0], ["sh", "-write", "512MB", hadoop::INSTALLED]);
+    assert_eq!(told[1], ["sh", "/scratch/target"]);
+    assert_eq!(told[2], ["sh", "-read", "512MB", hadoop::INSTALLED]);
+    assert!(ran[1].args[7].contains("sync -f /mnt/disk") && ran[1].args[7].contains("iflag=nocache"));
+    assert!(ran.len() == 3 && ran.iter().all(|cmd| cmd.limit.is_some()));
+}
+
+/// The disk's side has the data node and forgets the blocks; the rest is on the other host.
+#[test]
+fn with_another_host_only_the_data_node_is_on_the_side_of_the_disk() {
+    let asked = dfsio::file_bytes(ctx().memory_bytes);
+    let [side, other] = [(); 2].map(|()| Arc::new(host(8).command(move |cmd| says(cmd, asked))));
+    let mut stage = stage(side.clone());
+    let far = End { node: other.clone(), at: At::address([198, 18, 0, 3].into()), ..stage.ends[NAME_NODE].clone() };
+    for name in REMOTE.other_host().unwrap().ends {
+        stage.ends.insert(*name, far.clone());
+    }
+    stage.ends.get_mut(DATA_NODE).unwrap().at = At::address([198, 18, 0, 2].into());
+    REMOTE.run(&stage).unwrap();
+    assert_eq!((side.ran().len(), other.ran().len()), (1, 2));
+    assert!(other.ran()[0].args[7].contains("hdfs://198.18.0.3:8020"));
+    let data_node = REMOTE.serve(&REMOTE.roles()[1], &stage).unwrap().unwrap();
+    for told in ["-Dfs.defaultFS=hdfs://198.18.0.3:8020 ", "-Ddfs.datanode.address=198.18.0.2:9866 "] {
+        assert!(data_node.exec.args[7].contains(told), "{told}: {}", data_node.exec.args[7]);
+    }
+    assert_eq!(ENTRY.other_host().map(|other| other.network), None);
 }
 
 #[test]
 fn nothing_is_started_without_a_disk_of_its_own_or_without_the_jars() {
     let refused = |node: Fake| {
-        let (node, name) = (Arc::new(node), &ROLES[0]);
-        let said = ENTRY.serve(name, &stage(node.clone())).unwrap_err().to_string();
+        let node = Arc::new(node);
+        let said = ENTRY.serve(&ENTRY.roles()[0], &stage(node.clone())).unwrap_err().to_string();
         assert_eq!(node.ran().len(), 0);
         said
     };
@@ -133,7 +165,7 @@ fn nothing_is_started_without_a_disk_of_its_own_or_without_the_jars() {
     assert!(refused(host(8).node("/scratch/target", file)).contains("block devices"));
     // Room for the blocks that the name node has not heard of yet.
     let few = Stage::on_disk(Arc::new(host(8)), ctx());
-    let said = ENTRY.serve(&ROLES[0], &few).unwrap_err().to_string();
+    let said = ENTRY.serve(&ENTRY.roles()[0], &few).unwrap_err().to_string();
     assert!(said.contains("944 MiB of storage and 768 MiB"), "{said}");
 }
 

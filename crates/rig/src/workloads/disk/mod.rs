@@ -27,7 +27,7 @@ pub(super) use dd::last_line;
 pub use dd::{DD_READ, DD_WRITE};
 pub use dfsio::ENTRY as DFSIO;
 pub use fio::{Engine, FioJob, Rw};
-pub use hdfs::ENTRY as DFSIO_HDFS;
+pub use hdfs::{ENTRY as DFSIO_HDFS, REMOTE as DFSIO_HDFS_REMOTE};
 pub use hdparm::ENTRY as HDPARM;
 pub use jobs::{DURABLE_APPEND, RAND_READ_1, RAND_READ_32, RAND_WRITE_1, RAND_WRITE_32, SEQ_READ, SEQ_WRITE};
 
