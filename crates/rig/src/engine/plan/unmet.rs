@@ -314,19 +314,27 @@ mod tests {
 
     #[test]
     fn what_a_run_may_fetch_is_not_missing() {
-        let told = |host: &Fake, maven: Option<&str>| {
+        let told = |workload: &str, host: &Fake, maven: Option<&str>| {
             let maven = maven.map(|url| url.parse().unwrap());
             let options = PlanOptions { maven, device: Some("/dev/sdx".into()), ..PlanOptions::default() };
             let backend = PlaceBackend::Files("/srv".into());
-            let why = why_not(&native("device", "dfsio").lead, host, false, &options, Some(&backend));
+            let why = why_not(&native("device", workload).lead, host, false, &options, Some(&backend));
             why.map(|why| why.to_string()).unwrap_or_default()
         };
-        let host = host().installed("mount").installed("unshare").file("/usr/sbin/mke2fs", "");
-        let host = host.file("/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "");
+        let programs = ["mount", "unshare", "dd", "ip", "nsenter"];
+        let host = programs.iter().fold(host(), |host, program| host.installed(program));
+        let host = host.file("/usr/sbin/mke2fs", "");
         let url = Some("https://repository.example/maven");
-        assert!(told(&host, None).contains("--maven URL"), "{}", told(&host, None));
-        assert!(told(&host, url).contains("no program curl"), "{}", told(&host, url));
-        assert_eq!(told(&host.installed("curl").installed("prlimit"), url), "");
+        let workloads = ["dfsio", "dfsio-hdfs"];
+        assert!(workloads.iter().all(|workload| told(workload, &host, url).contains("java is missing")));
+        let host = host.file("/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "");
+        for workload in workloads {
+            let without = told(workload, &host, None);
+            assert!(without.contains("--maven URL"), "{without}");
+            assert!(told(workload, &host, url).contains("no program curl"), "{}", told(workload, &host, url));
+        }
+        let host = host.installed("curl").installed("prlimit");
+        assert_eq!(workloads.map(|workload| told(workload, &host, url)), ["", ""]);
     }
 
     #[test]
