@@ -129,6 +129,10 @@ pub trait Workload: Sync {
     fn ready_within(&self) -> Duration {
         service::READY_LIMIT
     }
+    /// Whether a failure tells what those said: their logs have causes that the last role does not see.
+    fn quotes_servers(&self) -> bool {
+        false
+    }
     /// Runs the last role to its end.
     ///
     /// # Errors
@@ -187,7 +191,10 @@ impl dyn Workload + '_ {
     /// When a role fails, or the figures are not those declared.
     pub fn run_served(&self, stage: &Stage, mut serving: Serving) -> Result<WorkloadResult> {
         let (traits, began) = (self.traits(), Instant::now());
-        let ran = self.run(stage).map_err(|error| serving.classify_failure(error));
+        let ran = self.run(stage).map_err(|error| {
+            let error = serving.classify_failure(error);
+            if self.quotes_servers() { serving.quote(error) } else { error }
+        });
         let result = match self.hears() {
             Some(limit) => ran.and_then(|result| serving.hear(limit).and_then(|said| self.heard(stage, result, &said))),
             None => ran,

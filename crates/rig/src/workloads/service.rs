@@ -37,6 +37,7 @@ pub struct Serving {
 
 /// A server that was started.
 struct Server {
+    role: &'static str,
     process: Box<dyn Process>,
     /// Its machine.
     node: String,
@@ -61,7 +62,7 @@ fn start_within(workload: &(dyn Workload + '_), stage: &Stage, limit: Duration) 
         port_probe.as_ref().map_or(Ok(()), PortProbe::check_reachable)?;
         let process = end.node.spawn(&service.exec)?;
         let (node, command) = (end.node.name().to_owned(), service.exec.shown());
-        serving.servers.push(Server { process, node, command, port_probe });
+        serving.servers.push(Server { role: role.name, process, node, command, port_probe });
         if let Some(server) = serving.servers.last_mut() {
             server.wait(end, service.ready, limit)?;
         }
@@ -135,6 +136,23 @@ impl Serving {
             }
         }
         error
+    }
+
+    /// The error of a failed workload with what its servers said until now; they are ended for that.
+    pub(super) fn quote(&mut self, error: Error) -> Error {
+        match error {
+            Error::Failed { node, command, how, said: mut all } => {
+                for server in &mut self.servers {
+                    let output = server.process.kill().and_then(|()| server.process.wait(Some(END_LIMIT)));
+                    let log = output.map(|output| said(&output)).unwrap_or_default();
+                    if !log.is_empty() {
+                        all += &format!("; {} said: {log}", server.role);
+                    }
+                }
+                Error::Failed { node, command, how, said: all }
+            }
+            other => other,
+        }
     }
 
     /// What they say until they end by themselves, in the order in which they were started. One that does not within the

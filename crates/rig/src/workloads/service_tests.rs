@@ -54,12 +54,13 @@ struct Pair {
     client: fn(u16) -> Option<f64>,
     gives: &'static str,
     seconds: f64,
+    quotes: bool,
 }
 
 impl Pair {
     fn new(ready: Ready, told: String) -> Self {
         let (says, wrapped) = Default::default();
-        Self { told, says, wrapped, ready, client: |_| Some(1.0), gives: "speed", seconds: 0.1 }
+        Self { told, says, wrapped, ready, client: |_| Some(1.0), gives: "speed", seconds: 0.1, quotes: false }
     }
 }
 
@@ -90,6 +91,9 @@ impl Workload for Pair {
         exec.env.insert(TOLD.into(), self.told.clone());
         exec.env.extend(SAYS.map(str::to_owned).into_iter().zip(self.says.clone()));
         Ok(Some(Service { exec, ready: self.ready }))
+    }
+    fn quotes_servers(&self) -> bool {
+        self.quotes
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
         let (Ready::Listens(port) | Ready::Receives(port) | Ready::Both(port)) = self.ready;
@@ -243,6 +247,20 @@ fn a_server_that_ends_meanwhile_is_the_cause() {
     let pair = Pair { client: |_| None, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 30000")) };
     let said = perform(&pair, &Bed::new()).unwrap_err().to_string();
     assert!(said.contains("`client` failed (no answer)") && !said.contains("ended"), "{said}");
+}
+
+#[test]
+fn what_a_sound_server_said_is_told_with_a_failure_where_the_workload_says_so() {
+    let failed = |quotes: bool| {
+        let port = free_port();
+        let says = [String::new(), "no room for a block\n".to_owned()];
+        let pair = Pair::new(Ready::Listens(port), format!("listen {port} 0 30000"));
+        perform(&Pair { client: |_| None, says, quotes, ..pair }, &Bed::new()).unwrap_err().to_string()
+    };
+    let said = failed(true);
+    assert!(said.contains("`client` failed (no answer)"), "{said}");
+    assert!(said.ends_with("; server said: no room for a block"), "{said}");
+    assert!(!failed(false).contains("no room"));
 }
 
 #[test]

@@ -269,6 +269,9 @@ impl Workload for Hdfs {
     fn ready_within(&self) -> Duration {
         READY
     }
+    fn quotes_servers(&self) -> bool {
+        true
+    }
     fn serve(&self, role: &Role, stage: &Stage) -> Result<Option<Service>> {
         let (_, ctx, _) = dfsio::prepared(self, stage, Jars::Hdfs)?;
         let names = self.served_at(stage, NAME_NODE, NAMES)?;
