@@ -1,11 +1,12 @@
-//! Hadoop's jars, for the workload `dfsio`: which, where they lie, and how a run fetches them where its user names a
-//! Maven repository. A jar gets its name only with the SHA-256 of the one that was tried, so neither the repository nor
-//! the way to it is trusted. The host's curl fetches them: it knows the proxies and certificates that are in use.
+//! Hadoop's jars, for the workloads `dfsio` and `dfsio-hdfs`: which, where they lie, and how a run fetches them where
+//! its user names a Maven repository. A jar gets its name only with the SHA-256 of the one that was tried, so neither
+//! the repository nor the way to it is trusted. The host's curl fetches them: it knows the proxies and certificates
+//! that are in use.
 
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,23 +21,37 @@ pub const INSTALLED: &str = "/usr/lib/vmio/hadoop";
 /// Where runs put them: in root's own state directory whatever `--state` says, since the workload is root's alone and a
 /// requirement knows no state directory.
 pub const FETCHED: &str = "/var/lib/vmio/hadoop";
+/// Below each of these, those that only HDFS needs. They are on no class path of TestDFSIO's own.
+pub const HDFS: &str = "hdfs";
+/// Where guests have those.
+pub const HDFS_INSTALLED: &str = "/usr/lib/vmio/hadoop/hdfs";
+/// Where runs put those.
+const HDFS_FETCHED: &str = "/var/lib/vmio/hadoop/hdfs";
 
-/// The jars, one a line: SHA-256, bytes, path in a Maven repository.
+/// The jars, one a line: SHA-256, bytes, path in a Maven repository, and [`HDFS`] where only HDFS needs it.
 const LIST: &str = include_str!("../../../scripts/hadoop-jars.list");
 
 /// How long one of them may take.
 const FETCH_LIMIT: Duration = Duration::from_secs(600);
 
-/// That they are there.
-pub const REQUIREMENT: Requirement = Requirement {
+/// That those of [`Jars::Local`] are there.
+const LOCAL: Requirement = Requirement {
     name: "Hadoop's jars",
     why: "are the workload dfsio (51 MB are downloaded)",
-    fix: "name a Maven repository that the run fetches them from: --maven URL",
-    check: |reader| {
-        let missing = || Missing::Unlike(format!("not all of them are in {INSTALLED} or {FETCHED}"));
-        place(reader).map(|_| ()).ok_or_else(missing)
-    },
+    fix: FIX,
+    check: |reader| Jars::Local.are_there(reader),
 };
+
+/// That those of [`Jars::Hdfs`] are there.
+const WITH_HDFS: Requirement = Requirement {
+    name: "Hadoop's jars with HDFS",
+    why: "are the workload dfsio-hdfs (89 MB are downloaded)",
+    fix: FIX,
+    check: |reader| Jars::Hdfs.are_there(reader),
+};
+
+/// What to do where they are missing.
+const FIX: &str = "name a Maven repository that the run fetches them from: --maven URL";
 
 /// What fetches them.
 pub const FETCHER: Requirement = Requirement {
@@ -90,6 +105,88 @@ impl fmt::Display for Repository {
     }
 }
 
+/// Which of the jars a workload needs. The later has the earlier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Jars {
+    /// TestDFSIO, in local mode or as a client.
+    Local,
+    /// The same, and a name node and a data node.
+    Hdfs,
+}
+
+impl Jars {
+    fn all(self) -> impl Iterator<Item = Jar> {
+        let jars = LIST.lines().filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let (sha256, bytes, path) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
+            Some(Jar { sha256, bytes, path, below: words.next() })
+        });
+        jars.filter(move |jar| jar.below.is_none() || self == Self::Hdfs)
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(self) -> u64 {
+        self.all().map(|jar| jar.bytes).sum()
+    }
+
+    /// The first directory of a machine that has all of them.
+    pub fn place(self, reader: &dyn Reader) -> Option<&'static str> {
+        let is_there = |path: &Path| matches!(reader.stat(path), Ok(Some(found)) if found.is_file());
+        [INSTALLED, FETCHED].into_iter().find(|dir| self.all().all(|jar| is_there(&jar.at(Path::new(dir)))))
+    }
+
+    /// That they are there.
+    pub fn requirement(self) -> &'static Requirement {
+        match self {
+            Self::Local => &LOCAL,
+            Self::Hdfs => &WITH_HDFS,
+        }
+    }
+
+    fn are_there(self, reader: &dyn Reader) -> Result<(), Missing> {
+        let missing = || Missing::Unlike(format!("not all of them are in {INSTALLED} or {FETCHED}"));
+        self.place(reader).map(|_| ()).ok_or_else(missing)
+    }
+}
+
+/// Where this host has what its guests have at a path.
+pub fn on_host<'a>(reader: &dyn Reader, path: &'a str) -> &'a str {
+    match path {
+        INSTALLED => Jars::Local.place(reader).unwrap_or(path),
+        HDFS_INSTALLED if Jars::Hdfs.place(reader) == Some(FETCHED) => HDFS_FETCHED,
+        _ => path,
+    }
+}
+
+/// What a run fetches, and from where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetch {
+    /// Where they are.
+    pub from: Repository,
+    /// Which.
+    pub jars: Jars,
+}
+
+impl Fetch {
+    /// What it takes, in words.
+    pub fn ahead(&self) -> String {
+        format!("downloads {} and keeps them in {FETCHED}", self.what())
+    }
+
+    /// Fetches those that are not in [`FETCHED`].
+    ///
+    /// # Errors
+    /// When one cannot be downloaded or is another one, or when others could write where they are kept.
+    pub fn run(&self, node: &dyn Node, journal: &Journal, progress: &dyn Fn(&str)) -> Result<()> {
+        progress(&format!("downloading {}", self.what()));
+        fetch_into(Path::new(FETCHED), self.jars.all(), node, journal, &self.from)
+    }
+
+    fn what(&self) -> String {
+        format!("{} MB (Hadoop's jars, from {})", self.jars.bytes() / 1_000_000, self.from)
+    }
+}
+
 /// A jar as it was tried.
 #[derive(Debug, Clone, Copy)]
 struct Jar {
@@ -97,43 +194,8 @@ struct Jar {
     bytes: u64,
     /// Its path in a repository.
     path: &'static str,
-}
-
-fn jars() -> impl Iterator<Item = Jar> {
-    LIST.lines().filter_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        Some(Jar { sha256: words.next()?, bytes: words.next()?.parse().ok()?, path: words.next()? })
-    })
-}
-
-/// Bytes of all of them.
-pub fn bytes() -> u64 {
-    jars().map(|jar| jar.bytes).sum()
-}
-
-/// The first directory of a machine that has all of them.
-pub fn place(reader: &dyn Reader) -> Option<&'static str> {
-    let is_there = |path: &Path| matches!(reader.stat(path), Ok(Some(found)) if found.is_file());
-    [INSTALLED, FETCHED].into_iter().find(|dir| jars().all(|jar| is_there(&Path::new(dir).join(jar.name()))))
-}
-
-/// Where this host has what its guests have at a path.
-pub fn on_host<'a>(reader: &dyn Reader, path: &'a str) -> &'a str {
-    if path == INSTALLED { place(reader).unwrap_or(path) } else { path }
-}
-
-/// What fetching them takes, in words.
-pub fn ahead(from: &Repository) -> String {
-    format!("downloads {} MB (Hadoop's jars, from {from}) and keeps them in {FETCHED}", bytes() / 1_000_000)
-}
-
-/// Fetches those that are not in [`FETCHED`].
-///
-/// # Errors
-/// When one cannot be downloaded or is another one, or when others could write where they are kept.
-pub fn fetch(node: &dyn Node, journal: &Journal, from: &Repository, progress: &dyn Fn(&str)) -> Result<()> {
-    progress(&format!("downloading Hadoop's jars ({} MB) from {from}", bytes() / 1_000_000));
-    fetch_into(Path::new(FETCHED), jars(), node, journal, from)
+    /// The folder that it lies in, of the directory that has them all.
+    below: Option<&'static str>,
 }
 
 fn fetch_into(
@@ -147,7 +209,10 @@ fn fetch_into(
     let scratch = dir.with_extension(journal.cookie());
     let made = journal.scratch_dir(&scratch)?;
     for jar in jars {
-        let kept = dir.join(jar.name());
+        let kept = jar.at(dir);
+        if let Some(below) = jar.below {
+            private_dir(&dir.join(below))?;
+        }
         if jar.is_at(&kept)? {
             continue;
         }
@@ -163,6 +228,11 @@ fn fetch_into(
 impl Jar {
     fn name(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or(self.path)
+    }
+
+    /// Where it is kept, of a directory that has them all.
+    fn at(&self, dir: &Path) -> PathBuf {
+        dir.join(self.below.unwrap_or_default()).join(self.name())
     }
 
     /// Whether a file is this jar; one that is not there is not.
@@ -209,182 +279,5 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + 
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeSet;
-    use std::io::{BufRead as _, BufReader, Write as _};
-    use std::net::TcpListener;
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::path::PathBuf;
-    use std::{env, thread};
-
-    use vmio_node::Local;
-    use vmio_node::fake::{Fake, fails, says};
-
-    use super::*;
-
-    /// What the made-up jar contains is "abc" (FIPS 180-2, appendix B.1).
-    const JAR: Jar = Jar {
-        sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-        bytes: 3,
-        path: "org/example/1.0/example-1.0.jar",
-    };
-
-    /// A host whose curl gets this, whatever it is asked for.
-    fn host(content: &'static str) -> Fake {
-        Fake::new("here").command(move |cmd| {
-            let at = cmd.args.iter().position(|arg| arg == "-o")?;
-            fs::write(cmd.args.get(at + 1)?, content).ok()?;
-            Some(says(""))
-        })
-    }
-
-    struct Bed {
-        dir: tempfile::TempDir,
-        journal: Journal,
-    }
-
-    impl Bed {
-        fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let journal = Journal::open(&dir.path().join("journal"), "test").unwrap();
-            Self { dir, journal }
-        }
-
-        fn jars(&self) -> PathBuf {
-            self.dir.path().join("hadoop")
-        }
-
-        fn fetch(&self, node: &Fake) -> Result<()> {
-            self.fetch_from(&"http://repository.example/maven/".parse().unwrap(), node)
-        }
-
-        fn fetch_from(&self, from: &Repository, node: &dyn Node) -> Result<()> {
-            fetch_into(&self.jars(), [JAR].into_iter(), node, &self.journal, from)
-        }
-
-        /// Names in the directory of the jars, and those beside it.
-        fn names(&self) -> [BTreeSet<String>; 2] {
-            [self.jars(), self.dir.path().to_owned()].map(|dir| {
-                fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-            })
-        }
-    }
-
-    fn set(names: &[&str]) -> BTreeSet<String> {
-        names.iter().map(|name| (*name).to_owned()).collect()
-    }
-
-    #[test]
-    fn the_list_has_what_it_says() {
-        let all: Vec<Jar> = jars().collect();
-        assert_eq!((all.len(), LIST.lines().count()), (6, 6));
-        assert!(all.iter().all(|jar| jar.sha256.len() == 64 && jar.name().ends_with(".jar")), "{all:?}");
-        let told = format!("{} MB", bytes() / 1_000_000);
-        assert_eq!(told, "51 MB");
-        assert!(REQUIREMENT.why.contains(&told));
-        let from: Repository = "https://repository.example/maven/".parse().unwrap();
-        assert!(ahead(&from).contains(&told) && ahead(&from).contains("from https://repository.example/maven)"));
-    }
-
-    #[test]
-    fn what_is_no_repository_is_refused_and_not_repeated() {
-        let parsed = |text: &str| text.parse::<Repository>().map(|repository| repository.to_string());
-        assert_eq!(parsed("http://[::1]:8081/maven2//"), Ok("http://[::1]:8081/maven2".to_owned()));
-        let with_password = "https://u:secret@h/x";
-        for wrong in ["", "https://", "https:///x", "ftp://h/x", with_password, "https://h/x?y", "https://h/a b"] {
-            assert_eq!(parsed(wrong), Err(NoRepository), "{wrong}");
-        }
-        assert!(!NoRepository.to_string().contains("secret"));
-    }
-
-    #[test]
-    fn a_jar_is_fetched_once_and_another_one_in_its_place_is_replaced() {
-        let (bed, node) = (Bed::new(), host("abc"));
-        bed.fetch(&node).unwrap();
-        let kept = bed.jars().join("example-1.0.jar");
-        assert_eq!(fs::read_to_string(&kept).unwrap(), "abc");
-        let ran = node.ran();
-        assert_eq!((ran.len(), ran[0].program.as_str(), ran[0].args[0].as_str()), (1, "prlimit", "--fsize=3"));
-        assert_eq!(ran[0].args.last().unwrap(), "http://repository.example/maven/org/example/1.0/example-1.0.jar");
-        bed.fetch(&node).unwrap();
-        assert_eq!(node.ran().len(), 1, "it is there");
-        fs::write(&kept, "abd").unwrap();
-        bed.fetch(&node).unwrap();
-        assert_eq!((fs::read_to_string(&kept).unwrap().as_str(), node.ran().len()), ("abc", 2));
-        assert_eq!(bed.names(), [set(&["example-1.0.jar"]), set(&["hadoop", "journal"])]);
-        assert_eq!(fs::metadata(bed.jars()).unwrap().permissions().mode() & 0o777, 0o700);
-    }
-
-    #[test]
-    fn what_is_not_the_jar_or_does_not_come_is_told_and_not_kept() {
-        let bed = Bed::new();
-        let said = bed.fetch(&host("abd")).unwrap_err().to_string();
-        assert!(said.contains("is not the jar that was tried") && said.contains(JAR.sha256), "{said}");
-        let none = Fake::new("here").program("prlimit", fails(6, "curl: (6) Could not resolve host"));
-        let said = Bed::new().fetch(&none).unwrap_err().to_string();
-        assert!(said.contains("repository.example/maven/org") && said.contains("Could not resolve"), "{said}");
-        assert_eq!(bed.journal.close(), [""; 0]);
-        assert_eq!(bed.names(), [set(&[]), set(&["hadoop", "journal"])], "and no part of it is left");
-    }
-
-    /// A repository on this host, which answers one request with these bytes.
-    fn repository(content: Vec<u8>) -> Repository {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let from = format!("http://{}/maven", listener.local_addr().unwrap()).parse().unwrap();
-        thread::spawn(move || {
-            let (mut client, _) = listener.accept().unwrap();
-            let lines = BufReader::new(client.try_clone().unwrap()).lines();
-            lines.map_while(|line| line.ok()).take_while(|line| !line.is_empty()).for_each(drop);
-            // Who asked may have gone before the end.
-            let _ = client.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
-            let _ = client.write_all(&content);
-        });
-        from
-    }
-
-    #[test]
-    fn the_hosts_programs_fetch_a_jar_and_never_more_than_its_bytes() {
-        let node = Local::new();
-        let is_proxied = ["http_proxy", "all_proxy", "ALL_PROXY"].iter().any(|name| env::var_os(name).is_some());
-        if is_proxied || (FETCHER.check)(node.reader()).is_err() {
-            return vmio_testbed::skip("fetching from this host takes curl, prlimit and no proxy");
-        }
-        let bed = Bed::new();
-        bed.fetch_from(&repository(b"abc".to_vec()), &node).unwrap();
-        assert_eq!(fs::read_to_string(bed.jars().join("example-1.0.jar")).unwrap(), "abc");
-        let bed = Bed::new();
-        let said = bed.fetch_from(&repository(vec![b'a'; 1 << 20]), &node).unwrap_err().to_string();
-        assert!(said.starts_with("cannot download http://127.0.0.1:"), "{said}");
-        let part = bed.jars().with_extension(bed.journal.cookie()).join("example-1.0.jar");
-        assert_eq!(fs::metadata(part).unwrap().len(), JAR.bytes);
-        assert!(bed.names()[0].is_empty());
-    }
-
-    #[test]
-    fn nothing_is_put_where_others_can_write() {
-        let (bed, node) = (Bed::new(), host("abc"));
-        fs::create_dir(bed.jars()).unwrap();
-        fs::set_permissions(bed.jars(), fs::Permissions::from_mode(0o777)).unwrap();
-        let said = bed.fetch(&node).unwrap_err().to_string();
-        assert!(said.contains("hadoop"), "{said}");
-        assert_eq!((node.ran().len(), bed.names()[0].len()), (0, 0));
-    }
-
-    #[test]
-    fn they_are_where_all_of_them_are() {
-        let with = |host: Fake, dir: &str, count: usize| {
-            jars().take(count).fold(host, |host, jar| host.file(Path::new(dir).join(jar.name()), ""))
-        };
-        let bare = || Fake::new("bare");
-        assert_eq!((place(&bare()), on_host(&bare(), INSTALLED)), (None, INSTALLED));
-        let part = with(bare(), INSTALLED, 5);
-        let said = (REQUIREMENT.check)(&part).unwrap_err().to_string();
-        assert!(said.contains(INSTALLED) && said.contains(FETCHED), "{said}");
-        let fetched = with(part, FETCHED, 6);
-        assert_eq!((REQUIREMENT.check)(&fetched), Ok(()));
-        assert_eq!((on_host(&fetched, INSTALLED), on_host(&fetched, "/usr/bin/id")), (FETCHED, "/usr/bin/id"));
-        assert_eq!(place(&with(fetched, INSTALLED, 6)), Some(INSTALLED));
-        assert!((FETCHER.check)(&bare().installed("curl")).is_err());
-    }
-}
+#[path = "hadoop_tests.rs"]
+mod tests;

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use std::net::Ipv4Addr;
+
 use vmio_look::backing::Backing;
 use vmio_model::cell::{Aio, Arch, Attachment, Cache};
 use vmio_model::result::WorkloadResult;
@@ -12,7 +14,7 @@ use vmio_rig::disks::{Storage, drivers};
 use vmio_rig::guests::{DiskSpec, GuestSpec};
 use vmio_rig::probes::{ProbePoint, ProbeSubject, Watch};
 use vmio_rig::workloads::disk::WorkCtx;
-use vmio_rig::workloads::{self, Stage, Workload};
+use vmio_rig::workloads::{self, At, End, Stage, Workload};
 
 use crate::common::guest::{Bed, limit};
 
@@ -134,17 +136,29 @@ fn work(pairs: &[(&str, &dyn Workload)]) {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn long_hadoop_writes_a_file_and_reads_it_back_in_a_guest() {
+    hadoop_in_a_guest("dfsio", 512, &[]);
+}
+
+/// The same through a name node and a data node in that guest.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_hadoop_writes_through_hdfs_in_a_guest() {
+    hadoop_in_a_guest("dfsio-hdfs", 1024, &["name-node", "data-node"]);
+}
+
+/// Runs one of Hadoop's workloads in a guest with so much memory, with these roles beside its worker.
+fn hadoop_in_a_guest(name: &str, memory_mib: u32, beside: &[&'static str]) {
     let bed = Bed::new();
-    let workload = workloads::find("dfsio").unwrap();
+    let workload = workloads::find(name).unwrap();
     if let Some(lack) = workload.takes().find(|taken| bed.image.lacks(taken).is_some()) {
-        return vmio_testbed::skip(&format!("dfsio in a guest: its image does not carry {lack}"));
+        return vmio_testbed::skip(&format!("{name} in a guest: its image does not carry {lack}"));
     }
     let (memory, mib) = (256 << 20, 1 << 20);
     let needed = workload.disk().unwrap().bytes_needed(memory);
     let target = targets::find("sparse").unwrap().prepare(&bed.ctx(needed / mib)).unwrap();
     let attachment = Some(Attachment::new("virtio-blk", Cache::None, Aio::Threads));
     let disk = DiskSpec { id: "disk".into(), storage: Storage::File(target.native().into()), attachment };
-    let spec = GuestSpec { disks: vec![disk], ..GuestSpec::of("guest0", 1, 512) };
+    let spec = GuestSpec { disks: vec![disk], ..GuestSpec::of("guest0", 1, memory_mib) };
     let guest = bed.launch_as(&bed.image, &spec, limit()).unwrap();
     let ctx = WorkCtx {
         path: guest.disk_path("disk").unwrap(),
@@ -155,7 +169,11 @@ fn long_hadoop_writes_a_file_and_reads_it_back_in_a_guest() {
         gentle: None,
         warm: false,
     };
-    let result = workload.perform(&Stage::on_disk(guest.node(), ctx)).unwrap();
+    let mut stage = Stage::on_disk(guest.node(), ctx);
+    for &role in beside {
+        stage.ends.insert(role, End::here(guest.node(), At::address(Ipv4Addr::LOCALHOST.into())));
+    }
+    let result = workload.perform(&stage).unwrap();
     let work = result.disk_work();
     assert_eq!((work.write_bytes, work.read_bytes), (512 * mib, 512 * mib));
     println!("write {:?}, read {:?} bytes a second", result.figure("write-rate"), result.figure("read-rate"));

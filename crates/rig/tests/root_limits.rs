@@ -2,15 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use std::net::Ipv4Addr;
+
 use crate::common::Bed;
 use vmio_look::require;
 use vmio_node::{Exec, Node};
 use vmio_rig::disks::places::PlaceBackend;
 use vmio_rig::disks::targets::{self, State, Target};
 use vmio_rig::limits::{Limits, OOM_SCORE_ADJ, Share};
+use vmio_rig::nets::Namespace;
 use vmio_rig::probes;
 use vmio_rig::workloads::disk::WorkCtx;
-use vmio_rig::workloads::{self, Stage, Workload};
+use vmio_rig::workloads::{self, At, End, Stage, Workload};
 use vmio_testbed::{must_be_root, skip};
 
 const MIB: u64 = 1 << 20;
@@ -194,15 +197,36 @@ fn work(all: impl Iterator<Item = (&'static dyn Target, Vec<&'static dyn Workloa
 #[test]
 #[ignore = "root"]
 fn hadoop_writes_a_file_and_reads_it_back_and_leaves_no_mount() {
+    hadoop_on_a_device("dfsio", 512 * MIB, |_, stage| (stage, None));
+}
+
+/// The same through a name node and a data node, in a network that ends with them.
+#[test]
+#[ignore = "root"]
+fn long_hadoop_writes_through_hdfs_and_leaves_no_mount() {
+    hadoop_on_a_device("dfsio-hdfs", 1024 * MIB, |bed, mut stage| {
+        let network = Namespace::make(&bed.node).unwrap();
+        let worker = stage.ends["worker"].clone();
+        for role in ["name-node", "data-node"] {
+            let at = At::address(Ipv4Addr::LOCALHOST.into());
+            stage.ends.insert(role, End { at, ..worker.clone() });
+        }
+        stage.ends.values_mut().for_each(|end| end.enter = network.enter());
+        (stage, Some(network))
+    });
+}
+
+/// Runs one of Hadoop's workloads in a group with so much memory, on the stage that is made of that of its worker.
+fn hadoop_on_a_device(name: &str, held: u64, staged: impl FnOnce(&Bed, Stage) -> (Stage, Option<Namespace>)) {
     must_be_root();
     let (bed, memory) = (Bed::new(), 256 * MIB);
-    let workload = workloads::find("dfsio").unwrap();
+    let workload = workloads::find(name).unwrap();
     if let Some((_, unmet)) = require::unmet(&bed.node, workload.requirements()).first() {
         return skip(&unmet.to_string());
     }
-    let name = format!("vmio-test-dfsio-{}", std::process::id());
-    // It is told of half of that, so that the file is small; Java needs more.
-    let limits = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, 2 * memory)).unwrap();
+    let group = format!("vmio-test-{name}-{}", std::process::id());
+    // It is told of less than that, so that the file is small; Java needs more.
+    let limits = Limits::create(&bed.node, &bed.journal, &group, &Share::of(1, held)).unwrap();
     let needed = workload.disk().unwrap().bytes_needed(memory);
     let prepared = targets::find("device").unwrap().prepare(&bed.ctx(needed / MIB)).unwrap();
     let path = prepared.native().to_owned();
@@ -215,7 +239,8 @@ fn hadoop_writes_a_file_and_reads_it_back_and_leaves_no_mount() {
         gentle: None,
         warm: false,
     };
-    let result = workload.perform(&Stage::on_disk(bed.shared(), ctx)).unwrap();
+    let (stage, _network) = staged(&bed, Stage::on_disk(bed.shared(), ctx));
+    let result = workload.perform(&stage).unwrap();
     let work = result.disk_work();
     assert_eq!((work.write_bytes, work.read_bytes), (512 * MIB, 512 * MIB));
     println!("write {:?}, read {:?} bytes a second", result.figure("write-rate"), result.figure("read-rate"));

@@ -16,6 +16,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("shafer2010-ebs", include_str!("../../../studies/shafer2010-ebs.toml")),
     ("shafer2010-hadoop", include_str!("../../../studies/shafer2010-hadoop.toml")),
     ("object-store", include_str!("../../../studies/object-store.toml")),
+    ("hadoop-hdfs", include_str!("../../../studies/hadoop-hdfs.toml")),
     ("async-reads", include_str!("../../../studies/async-reads.toml")),
     ("durability", include_str!("../../../studies/durability.toml")),
     ("backends", include_str!("../../../studies/backends.toml")),

@@ -13,6 +13,7 @@ use vmio_model::study::NamedCell;
 use vmio_model::study::plan::{Rates, estimate};
 use vmio_rig::engine::plan::{CgroupPlan, LeftOut, Planned, WhyNot};
 use vmio_rig::gentle::instance::Unseen;
+use vmio_rig::hadoop::{Fetch, Jars};
 use vmio_rig::probes::power::PowerChoice;
 
 fn planned(baseline: &str) -> Planned {
@@ -72,9 +73,12 @@ fn a_plan_names_who_sends_beside_the_actor() {
 fn a_plan_says_the_size_of_what_is_fetched() {
     let mut plan = planned(BASELINES[0]);
     assert!(!report::plan::text(&plan).contains("Hadoop"));
-    plan.fetch = Some("https://repository.example/maven".parse().unwrap());
-    let words = unfolded(&report::plan::text(&plan));
-    assert!(words.contains("downloads 51 MB (Hadoop's jars, from https://repository.example/maven)"), "{words}");
+    for (jars, size) in [(Jars::Local, "51 MB"), (Jars::Hdfs, "89 MB")] {
+        plan.fetch = Some(Fetch { from: "https://repository.example/maven".parse().unwrap(), jars });
+        let words = unfolded(&report::plan::text(&plan));
+        let told = format!("downloads {size} (Hadoop's jars, from https://repository.example/maven)");
+        assert!(words.contains(&told), "{words}");
+    }
 }
 
 #[test]

@@ -268,7 +268,9 @@ impl Image {
         let line = |module: &String| format!("/modules/{module}.ko {}", drivers::module_options(module));
         let modules: String = listed.iter().map(|m| format!("{}\n", line(m).trim_end())).collect();
         archive.file("etc/vmio-modules", 0o644, modules.as_bytes());
-        // Hadoop looks up the name of who it runs as.
+        // Hadoop looks up the name of who it runs as, and a data node that of its own machine.
+        archive.file("etc/hosts", 0o644, b"127.0.0.1 localhost\n");
+        archive.file("etc/nsswitch.conf", 0o644, b"passwd: files\ngroup: files\nhosts: files\n");
         archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/:/bin/sh\n");
         archive.file("etc/group", 0o644, b"root:x:0:\n");
         archive.file("etc/vmio-mounts", 0o644, format!("{TOOLS_SERIAL} /usr ext4\n").as_bytes());

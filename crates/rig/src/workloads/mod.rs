@@ -20,6 +20,8 @@ use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::{Family, SubjectKind, WorkloadName};
 use vmio_node::Output;
 
+use crate::hadoop::Jars;
+
 pub mod cpu;
 pub mod disk;
 mod error;
@@ -34,7 +36,7 @@ pub use disk::{DiskWorkload, FioJob, Rw, family};
 pub use error::{Error, Result, Unusable};
 pub use port_probe::Ready;
 pub use service::{Service, Serving};
-pub use stage::{At, End, Gentle, Role, Span, Stage, Wants};
+pub use stage::{At, End, Gentle, OtherHost, Role, Span, Stage, Wants};
 
 /// All workloads, in the order in which they are shown.
 pub const ALL: &[&dyn Workload] = &[
@@ -49,6 +51,8 @@ pub const ALL: &[&dyn Workload] = &[
     &disk::DD_READ,
     &disk::HDPARM,
     &disk::DFSIO,
+    &disk::DFSIO_HDFS,
+    &disk::DFSIO_HDFS_REMOTE,
     &net::IPERF3_TCP,
     &net::IPERF3_TCP_REVERSE,
     &net::IPERF3_UDP,
@@ -84,7 +88,7 @@ pub trait Workload: Sync {
         &[]
     }
     /// What it needs that a run fetches where its user says from where.
-    fn fetched(&self) -> Option<&'static Requirement> {
+    fn fetched(&self) -> Option<Jars> {
         None
     }
     /// Programs of roles that serve, on hosts alone: no guest of vmio's own has them.
@@ -93,6 +97,10 @@ pub trait Workload: Sync {
     }
     /// What is a disk's own; `None` where it works on none.
     fn disk(&self) -> Option<&dyn DiskWorkload> {
+        None
+    }
+    /// What of it is on another host, where it works on a disk; `None`: all roles are on the disk's side.
+    fn other_host(&self) -> Option<OtherHost> {
         None
     }
     /// Whether a third end may send to the peer as the actor does: it is [`net::CO_SENDER`] of the stage.
@@ -123,6 +131,14 @@ pub trait Workload: Sync {
     fn serve(&self, _role: &Role, _stage: &Stage) -> Result<Option<Service>> {
         Ok(None)
     }
+    /// How long each of those may take until it is ready.
+    fn ready_within(&self) -> Duration {
+        service::READY_LIMIT
+    }
+    /// Whether a failure tells what those said: their logs have causes that the last role does not see.
+    fn quotes_servers(&self) -> bool {
+        false
+    }
     /// Runs the last role to its end.
     ///
     /// # Errors
@@ -146,7 +162,7 @@ pub trait Workload: Sync {
 impl dyn Workload + '_ {
     /// What the machines that it runs on must have.
     pub fn requirements(&self) -> impl Iterator<Item = &'static Requirement> {
-        self.roles().iter().flat_map(|role| role.requirements).chain(self.fetched())
+        self.roles().iter().flat_map(|role| role.requirements).chain(self.fetched().map(Jars::requirement))
     }
 
     /// Programs that it runs, on whichever machine.
@@ -181,7 +197,10 @@ impl dyn Workload + '_ {
     /// When a role fails, or the figures are not those declared.
     pub fn run_served(&self, stage: &Stage, mut serving: Serving) -> Result<WorkloadResult> {
         let (traits, began) = (self.traits(), Instant::now());
-        let ran = self.run(stage).map_err(|error| serving.classify_failure(error));
+        let ran = self.run(stage).map_err(|error| {
+            let error = serving.classify_failure(error);
+            if self.quotes_servers() { serving.quote(error) } else { error }
+        });
         let result = match self.hears() {
             Some(limit) => ran.and_then(|result| serving.hear(limit).and_then(|said| self.heard(stage, result, &said))),
             None => ran,

@@ -13,8 +13,8 @@ use super::error::said;
 use super::port_probe::{PortProbe, Ready};
 use super::{End, Error, Result, Stage, Workload};
 
-/// How long a server may take until it is ready.
-const READY_LIMIT: Duration = Duration::from_secs(20);
+/// How long a server may take until it is ready, where its workload names no other time.
+pub(super) const READY_LIMIT: Duration = Duration::from_secs(20);
 /// Between two looks whether it is.
 const POLL: Duration = Duration::from_millis(20);
 /// How long one that was killed may take to end.
@@ -37,6 +37,7 @@ pub struct Serving {
 
 /// A server that was started.
 struct Server {
+    role: &'static str,
     process: Box<dyn Process>,
     /// Its machine.
     node: String,
@@ -47,7 +48,7 @@ struct Server {
 
 /// Starts what serves a workload, one role after the other, and waits until it is ready.
 pub(super) fn start(workload: &(dyn Workload + '_), stage: &Stage) -> Result<Serving> {
-    start_within(workload, stage, READY_LIMIT)
+    start_within(workload, stage, workload.ready_within())
 }
 
 fn start_within(workload: &(dyn Workload + '_), stage: &Stage, limit: Duration) -> Result<Serving> {
@@ -61,7 +62,7 @@ fn start_within(workload: &(dyn Workload + '_), stage: &Stage, limit: Duration) 
         port_probe.as_ref().map_or(Ok(()), PortProbe::check_reachable)?;
         let process = end.node.spawn(&service.exec)?;
         let (node, command) = (end.node.name().to_owned(), service.exec.shown());
-        serving.servers.push(Server { process, node, command, port_probe });
+        serving.servers.push(Server { role: role.name, process, node, command, port_probe });
         if let Some(server) = serving.servers.last_mut() {
             server.wait(end, service.ready, limit)?;
         }
@@ -102,7 +103,10 @@ impl Server {
             }
             if started.elapsed() > limit {
                 let taken = if sockets.is_empty() { "" } else { "; another program has its port" };
-                return Err(self.failed(format!("it was not ready after {} s{taken}", limit.as_secs()), None));
+                // What it said until now may tell why.
+                let output = self.process.kill().and_then(|()| self.process.wait(Some(END_LIMIT))).ok();
+                let how = format!("it was not ready after {} s{taken}", limit.as_secs());
+                return Err(self.failed(how, output.as_ref()));
             }
             thread::sleep(POLL);
         }
@@ -132,6 +136,23 @@ impl Serving {
             }
         }
         error
+    }
+
+    /// The error of a failed workload with what its servers said until now; they are ended for that.
+    pub(super) fn quote(&mut self, error: Error) -> Error {
+        match error {
+            Error::Failed { node, command, how, said: mut all } => {
+                for server in &mut self.servers {
+                    let output = server.process.kill().and_then(|()| server.process.wait(Some(END_LIMIT)));
+                    let log = output.map(|output| said(&output)).unwrap_or_default();
+                    if !log.is_empty() {
+                        all += &format!("; {} said: {log}", server.role);
+                    }
+                }
+                Error::Failed { node, command, how, said: all }
+            }
+            other => other,
+        }
     }
 
     /// What they say until they end by themselves, in the order in which they were started. One that does not within the

@@ -54,12 +54,13 @@ struct Pair {
     client: fn(u16) -> Option<f64>,
     gives: &'static str,
     seconds: f64,
+    quotes: bool,
 }
 
 impl Pair {
     fn new(ready: Ready, told: String) -> Self {
         let (says, wrapped) = Default::default();
-        Self { told, says, wrapped, ready, client: |_| Some(1.0), gives: "speed", seconds: 0.1 }
+        Self { told, says, wrapped, ready, client: |_| Some(1.0), gives: "speed", seconds: 0.1, quotes: false }
     }
 }
 
@@ -90,6 +91,9 @@ impl Workload for Pair {
         exec.env.insert(TOLD.into(), self.told.clone());
         exec.env.extend(SAYS.map(str::to_owned).into_iter().zip(self.says.clone()));
         Ok(Some(Service { exec, ready: self.ready }))
+    }
+    fn quotes_servers(&self) -> bool {
+        self.quotes
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
         let (Ready::Listens(port) | Ready::Receives(port) | Ready::Both(port)) = self.ready;
@@ -209,6 +213,10 @@ fn the_port_of_another_program_is_not_taken_for_the_servers() {
     let waited = start_within(&pair, &bed.stage, Duration::from_millis(300)).err().unwrap().to_string();
     assert!(waited.contains("was not ready after 0 s; another program has its port"), "{waited}");
     assert_eq!(bed.running(), 0);
+    let says = [String::new(), "waiting for a name server".to_owned()];
+    let slow = Pair { says, ..Pair::new(Ready::Listens(free_port()), "wait 0 0 30000".into()) };
+    let waited = start_within(&slow, &bed.stage, Duration::from_secs(2)).err().unwrap().to_string();
+    assert!(waited.contains("was not ready after 2 s") && waited.ends_with(": waiting for a name server"), "{waited}");
     drop(other);
     let waited = start_within(&pair, &bed.stage, Duration::from_millis(300)).err().unwrap().to_string();
     assert!(waited.contains("was not ready") && !waited.contains("another program"), "{waited}");
@@ -239,6 +247,20 @@ fn a_server_that_ends_meanwhile_is_the_cause() {
     let pair = Pair { client: |_| None, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 30000")) };
     let said = perform(&pair, &Bed::new()).unwrap_err().to_string();
     assert!(said.contains("`client` failed (no answer)") && !said.contains("ended"), "{said}");
+}
+
+#[test]
+fn what_a_sound_server_said_is_told_with_a_failure_where_the_workload_says_so() {
+    let failed = |quotes: bool| {
+        let port = free_port();
+        let says = [String::new(), "no room for a block\n".to_owned()];
+        let pair = Pair::new(Ready::Listens(port), format!("listen {port} 0 30000"));
+        perform(&Pair { client: |_| None, says, quotes, ..pair }, &Bed::new()).unwrap_err().to_string()
+    };
+    let said = failed(true);
+    assert!(said.contains("`client` failed (no answer)"), "{said}");
+    assert!(said.ends_with("; server said: no room for a block"), "{said}");
+    assert!(!failed(false).contains("no room"));
 }
 
 #[test]

@@ -26,6 +26,15 @@ pub struct Role {
     pub requirements: &'static [Requirement],
 }
 
+/// What of a workload on a disk is on another host than the disk.
+#[derive(Debug, Clone, Copy)]
+pub struct OtherHost {
+    /// The network that leads there, one with the peer [`crate::nets::REMOTE`].
+    pub network: &'static str,
+    /// The ends there: roles that serve, and others that the workload asks its stage for.
+    pub ends: &'static [&'static str],
+}
+
 /// What a role must be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wants {

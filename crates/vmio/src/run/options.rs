@@ -108,8 +108,8 @@ pub struct RunOptions {
     /// taken to be built in
     #[arg(long, value_name = "DIR", requires = "guest_kernel", value_hint = clap::ValueHint::DirPath)]
     pub guest_modules: Option<PathBuf>,
-    /// Where the study needs Hadoop's jars (51 MB) and this host lacks them: fetch them from this Maven repository,
-    /// https://HOST/PATH; without it, those cells are left out
+    /// Where the study needs Hadoop's jars (51 MB, with HDFS 89 MB) and this host lacks them: fetch them from this
+    /// Maven repository, https://HOST/PATH; without it, those cells are left out
     // Not parsed here, as with --power.
     #[arg(long, value_name = "URL", value_hint = clap::ValueHint::Url)]
     pub maven: Option<String>,

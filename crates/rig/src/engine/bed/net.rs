@@ -14,6 +14,7 @@ use crate::guests::{Guest, NicSpec};
 use crate::nets::{self, Namespace, NetCtx, NetPath, Plug};
 use crate::nics;
 use crate::nodes::Nodes;
+use crate::workloads;
 
 /// Each has a network of its own: the third number of its addresses.
 const MOST_PATHS: usize = 256;
@@ -28,13 +29,19 @@ struct PathKey {
 
 impl PathKey {
     /// That of an actor; `None` where it works over no path. A guest that reaches its target by itself has a card for it,
-    /// and the target is its network.
+    /// and the target is its network. A part of a disk's workload may be on another host.
     fn of(actor: &Actor) -> Option<Self> {
         let (network, nic) = match &actor.subject {
             Subject::Path { network, nic, .. } => (network.clone(), nic.clone()),
             Subject::Disk { target, .. } => {
-                own_client::of(actor)?;
-                (target.clone(), Some(Nic::new(nics::VIRTIO_NET.name)))
+                let card = Nic::new(nics::VIRTIO_NET.name);
+                match workloads::find(&actor.workload).and_then(|workload| workload.other_host()) {
+                    Some(other) => (other.network.to_owned(), (!actor.side.shares_kernel()).then_some(card)),
+                    None => {
+                        own_client::of(actor)?;
+                        (target.clone(), Some(card))
+                    }
+                }
             }
             Subject::Machine => return None,
         };
@@ -263,6 +270,18 @@ mod tests {
         assert_eq!((keys(&cells).len(), too_many(&cells)), (256, None));
         cells.push(on(256, "iperf3-tcp", "host"));
         assert!(too_many(&cells).is_some_and(|why| why.contains("257 paths") && why.contains("256 at most")));
+    }
+
+    #[test]
+    fn a_workload_on_a_disk_with_a_part_on_another_host_has_a_path() {
+        let of = |side: &str, target: &str, workload: &str| {
+            PathKey::of(&Cell::on(side, target, None, workload).lead).map(|key| (key.network, key.nic))
+        };
+        let card = Some(Nic::new("virtio-net"));
+        assert_eq!(of("qemu", "device", "dfsio-hdfs-remote"), Some(("uplink".to_owned(), card.clone())));
+        assert_eq!(of("native", "device", "dfsio-hdfs-remote"), Some(("uplink".to_owned(), None)));
+        assert_eq!(of("qemu", "device", "dfsio-hdfs"), None);
+        assert_eq!(of("qemu", "nbd", "seq-write"), Some(("nbd".to_owned(), card)));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use crate::engine::plan::Placed;
 use crate::engine::stop::StopCause;
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
-use crate::hadoop::{self, Repository};
+use crate::hadoop::Fetch;
 use crate::image::{Image, OwnKernel};
 use crate::nets::Namespace;
 use crate::nodes::{Machine, Measured, Nodes};
@@ -71,8 +71,8 @@ pub struct Parts<'a> {
     pub state_dir: PathBuf,
     /// The kernel that guests boot, where the user names one.
     pub kernel: Option<&'a OwnKernel>,
-    /// Where Hadoop's jars are fetched from, where that is to be done.
-    pub fetch: Option<&'a Repository>,
+    /// Hadoop's jars that are to be fetched.
+    pub fetch: Option<&'a Fetch>,
     /// Told what is being done.
     pub progress: &'a dyn Fn(&str),
 }
@@ -96,8 +96,8 @@ impl<'a> Bed<'a> {
         let sides = sides(&cells);
         // Guests of a study have one kind of processor (`Study::arches`).
         let guest = sides.keys().find(|side| !side.shares_kernel());
-        if let Some(from) = parts.fetch {
-            hadoop::fetch(&*local, &journal, from, progress).context("cannot fetch Hadoop's jars")?;
+        if let Some(fetch) = parts.fetch {
+            fetch.run(&*local, &journal, progress).context("cannot fetch Hadoop's jars")?;
         }
         let image = guest.map(|guest| {
             Image::with_kernel(guest.shape.arch, parts.kernel, &*local, &parts.state_dir, progress)

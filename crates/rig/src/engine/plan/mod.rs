@@ -16,14 +16,14 @@ use vmio_node::Node;
 
 use self::elsewhere::refuse_idle;
 use self::place::{existing_part, place, room_elsewhere};
-use self::rates::{needed_bytes, rates, refilled};
+use self::rates::{jars, needed_bytes, rates, refilled};
 use self::unmet::unmet;
 use super::bed::{native, net, sides};
 use crate::disks::places::PlaceBackend;
 use crate::disks::space::gib;
 use crate::disks::targets;
 use crate::gentle::instance::{self, Unseen};
-use crate::hadoop::{self, Repository};
+use crate::hadoop::{Fetch, Repository};
 use crate::image::{self, OwnKernel};
 use crate::limits::{self, Share};
 use crate::nodes::Nodes;
@@ -104,8 +104,8 @@ pub struct Planned {
     pub kernel: Option<(OwnKernel, String)>,
     /// What building the guests' image takes, in words, where none is kept.
     pub image_ahead: Option<String>,
-    /// Where Hadoop's jars are fetched from, where a cell that runs needs them and they are not here.
-    pub fetch: Option<Repository>,
+    /// Hadoop's jars that a cell which runs needs, where they are not here and are to be fetched.
+    pub fetch: Option<Fetch>,
     /// The meters that tell this machine's power.
     pub power: PowerChoice,
     /// Who else runs here.
@@ -195,8 +195,8 @@ pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn
     };
     let kernel = options.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
     let own_image = !study.boots_nothing() && arch.is_own();
-    let fetch = options.maven.clone().filter(|_| hadoop::place(reader).is_none());
-    let fetch = fetch.filter(|_| study.cells_but(&keys(&left_out)).iter().any(fetches));
+    let needed = jars(&study.cells_but(&keys(&left_out))).filter(|jars| jars.place(reader).is_none());
+    let fetch = options.maven.clone().zip(needed).map(|(from, jars)| Fetch { from, jars });
     let with_beside = fetch.is_some() || image::has_beside(reader);
     let of_image = || image::ahead(reader, &options.state_dir, kernel.is_some(), with_beside);
     let image_ahead = own_image.then(of_image).flatten();
@@ -234,11 +234,6 @@ pub fn hypervisors(study: &Study) -> Vec<&'static dyn guests::GuestKind> {
     let (all, cells) = (study.boots_nothing(), study.cells());
     let is_in = |name: &str| cells.iter().flat_map(Cell::actors).any(|actor| actor.side.kind == name);
     guests::ALL.iter().copied().filter(|kind| all || is_in(kind.name())).collect()
-}
-
-/// Whether a cell's work needs what a run may fetch.
-fn fetches(cell: &Cell) -> bool {
-    cell.actors().any(|actor| workloads::find(&actor.workload).is_some_and(|found| found.fetched().is_some()))
 }
 
 /// The user's kernel: refused before anything is made where no guest can be booted with it, or none is.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use vmio_look::backing::Backing;
-use vmio_model::cell::{Actor, Attachment, Millis};
+use vmio_model::cell::{Actor, Attachment, Cell, Millis};
 use vmio_model::modelled::ModelledDisk;
 use vmio_model::result::DiskWork;
 use vmio_model::run::Run;
@@ -16,8 +16,9 @@ use vmio_node::Node;
 use super::PlanOptions;
 use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, Target};
+use crate::hadoop::Jars;
+use crate::image;
 use crate::workloads::{self, DiskWorkload, Workload};
-use crate::{hadoop, image};
 
 /// The targets that lose their data when a cell writes to them afresh, in this place.
 pub(super) fn refilled(backend: &PlaceBackend, options: &PlanOptions) -> Vec<String> {
@@ -82,6 +83,11 @@ const BESIDE_BYTES: u64 = 512 << 20;
 /// Bytes of the store, the journal and what else vmio keeps of a run.
 const STORE_BYTES: u64 = 32 << 20;
 
+/// Hadoop's jars that the work of these cells needs.
+pub(super) fn jars(cells: &[Cell]) -> Option<Jars> {
+    cells.iter().flat_map(Cell::actors).filter_map(|actor| workloads::find(&actor.workload)?.fetched()).max()
+}
+
 /// What is written beside the targets where the state directory lies on the same disks: the store, and the
 /// guest image if there is none yet.
 pub(super) fn beside(local: &dyn Node, study: &Study, options: &PlanOptions, backing: &Backing) -> u64 {
@@ -98,7 +104,7 @@ pub(super) fn beside(local: &dyn Node, study: &Study, options: &PlanOptions, bac
     let built = std::fs::read_dir(state.join("images")).is_ok_and(|mut images| images.next().is_some());
     let has_beside = options.maven.is_some() || image::has_beside(local.reader());
     let image_bytes = IMAGE_BYTES + if has_beside { BESIDE_BYTES } else { 0 };
-    let fetched_bytes = options.maven.as_ref().map_or(0, |_| hadoop::bytes());
+    let fetched_bytes = options.maven.as_ref().and_then(|_| jars(&study.cells())).map_or(0, Jars::bytes);
     STORE_BYTES + fetched_bytes + if study.boots_nothing() || built { 0 } else { image_bytes }
 }
 

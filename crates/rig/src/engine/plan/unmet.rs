@@ -13,6 +13,9 @@ use crate::disks::targets::{self, CacheAt, Unfit, own_client};
 use crate::settings::Fit;
 use crate::{guests, hadoop, image, nets, settings, workloads};
 
+/// Why a disk that another host serves does not go with a workload of which a part is on another host.
+const TWO_PATHS: &str = "it is reached over a link, and the workload has one of its own: take a local target";
+
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
 pub(super) fn unmet(
     study: &Study,
@@ -145,7 +148,9 @@ fn why_not(
         needs.extend(target.native_requirements());
     }
     let no_driver = target.and_then(|target| target.no_hypervisor()).filter(|_| actor.attachment().is_some());
-    if let Some(why) = only_read.or(no_guest).or(no_native).or(no_driver) {
+    let over_link = target.is_some_and(|target| target.over_link());
+    let two_paths = workload.other_host().filter(|_| over_link).map(|_| TWO_PATHS);
+    if let Some(why) = only_read.or(no_guest).or(no_native).or(no_driver).or(two_paths) {
         return Some(WhyNot::Target(Unfit::NotFor(why)));
     }
     let own = options.device.is_some() && target.is_some_and(|target| target.takes_device());
@@ -160,9 +165,9 @@ fn why_not(
     }
     needs.extend(workload.roles().iter().flat_map(|role| role.requirements));
     // What is to be fetched is not there yet.
-    needs.extend(workload.fetched().map(|need| match &options.maven {
-        Some(_) if (need.check)(local.reader()).is_err() => &hadoop::FETCHER,
-        _ => need,
+    needs.extend(workload.fetched().map(|jars| match (jars.requirement(), &options.maven) {
+        (need, Some(_)) if (need.check)(local.reader()).is_err() => &hadoop::FETCHER,
+        (need, _) => need,
     }));
     // Without its agent no guest of vmio's own starts; one for another processor has its own in `requirements_of`.
     if !actor.side.shares_kernel() && actor.side.shape.arch.is_own() {
@@ -319,19 +324,27 @@ mod tests {
 
     #[test]
     fn what_a_run_may_fetch_is_not_missing() {
-        let told = |host: &Fake, maven: Option<&str>| {
+        let told = |workload: &str, host: &Fake, maven: Option<&str>| {
             let maven = maven.map(|url| url.parse().unwrap());
             let options = PlanOptions { maven, device: Some("/dev/sdx".into()), ..PlanOptions::default() };
             let backend = PlaceBackend::Files("/srv".into());
-            let why = why_not(&native("device", "dfsio").lead, host, false, &options, Some(&backend));
+            let why = why_not(&native("device", workload).lead, host, false, &options, Some(&backend));
             why.map(|why| why.to_string()).unwrap_or_default()
         };
-        let host = host().installed("mount").installed("unshare").file("/usr/sbin/mke2fs", "");
-        let host = host.file("/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "");
+        let programs = ["mount", "unshare", "dd", "ip", "nsenter"];
+        let host = programs.iter().fold(host(), |host, program| host.installed(program));
+        let host = host.file("/usr/sbin/mke2fs", "");
         let url = Some("https://repository.example/maven");
-        assert!(told(&host, None).contains("--maven URL"), "{}", told(&host, None));
-        assert!(told(&host, url).contains("no program curl"), "{}", told(&host, url));
-        assert_eq!(told(&host.installed("curl").installed("prlimit"), url), "");
+        let workloads = ["dfsio", "dfsio-hdfs"];
+        assert!(workloads.iter().all(|workload| told(workload, &host, url).contains("java is missing")));
+        let host = host.file("/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "");
+        for workload in workloads {
+            let without = told(workload, &host, None);
+            assert!(without.contains("--maven URL"), "{without}");
+            assert!(told(workload, &host, url).contains("no program curl"), "{}", told(workload, &host, url));
+        }
+        let host = host.installed("curl").installed("prlimit");
+        assert_eq!(workloads.map(|workload| told(workload, &host, url)), ["", ""]);
     }
 
     #[test]

@@ -173,6 +173,7 @@ impl Stager<'_, '_> {
             points.extend(cache(&end, &actor.side, target));
         }
         let mut stage = Stage { span: Some(span), ..Stage::of(role, end, seconds) };
+        let network = self.serve_beside(actor, &*workload, &mut stage)?;
         let (mut ports, mut card) = (Vec::new(), None);
         let link = self.bed.paths.of(actor).or_else(|| prepared.link());
         if let (Some(link), Some(host)) = (link, &self.bed.paths.host) {
@@ -195,7 +196,7 @@ impl Stager<'_, '_> {
         };
         let disk = Some(OnDisk { traits, circumstances });
         let prepared = PreparedActor::of(actor, workload, stage, points);
-        Ok(PreparedActor { disk, ports, card, inside, warm, misses, named, ..prepared })
+        Ok(PreparedActor { disk, ports, card, inside, warm, misses, named, _network: network, ..prepared })
     }
 
     /// The driver of a disk of a guest, where the study asks for it; never of a machine whose kernel is not the guest's

@@ -19,7 +19,7 @@ use super::measure::Impossible;
 use crate::disks::targets::CacheAt;
 use crate::guests::{Guest, Hypervisor, Unfit};
 use crate::limits::OOM_SCORE_ADJ;
-use crate::nets::Port;
+use crate::nets::{Namespace, Port};
 use crate::nodes::NodeId;
 use crate::probes::foreign::Circumstances;
 use crate::probes::{ProbePoint, ProbeSubject, Workers};
@@ -32,6 +32,7 @@ mod flash;
 mod in_guest;
 mod inside;
 mod path;
+mod served;
 pub mod settings;
 pub mod warm;
 pub mod warming;
@@ -78,6 +79,8 @@ pub struct PreparedActor {
     /// A path that is opened by its descriptor (or what enters a namespace), and what its command shows in the result
     /// instead.
     named: Option<(String, String)>,
+    /// The network of what serves it on the host, which ends with it.
+    _network: Option<Namespace>,
 }
 
 /// What is known of an actor's disk.
@@ -226,6 +229,7 @@ impl PreparedActor {
             warm: None,
             misses: None,
             named: None,
+            _network: None,
         }
     }
 

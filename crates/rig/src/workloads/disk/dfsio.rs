@@ -10,6 +10,7 @@
 //! measures the disk.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -17,10 +18,10 @@ use vmio_look::require::{self, Missing, Requirement, program};
 use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_model::result::{DiskTraits, DiskWork, WorkloadResult, WorkloadTraits};
 use vmio_model::study::SubjectKind;
-use vmio_node::{Exec, Output, Reader};
+use vmio_node::{Exec, Node, Output, Reader};
 
 use super::{DiskWorkload, Error, Result, WorkCtx, Workload};
-use crate::hadoop;
+use crate::hadoop::{self, Jars};
 use crate::workloads::error::{cut, start_of, succeeded};
 use crate::workloads::{Role, Stage, Unusable};
 
@@ -42,13 +43,13 @@ const READ_RATE: &str = "read-rate";
 const LOGGED: &str = "fs.TestDFSIO - ";
 
 const MKE2FS: &str = "/usr/sbin/mke2fs";
-const UNSHARE: &str = "/usr/bin/unshare";
+pub(super) const UNSHARE: &str = "/usr/bin/unshare";
 /// Where Debian's package openjdk-17-jre-headless has it.
-const JAVA: &str = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java";
+pub(super) const JAVA: &str = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java";
 
 /// What it takes beside programs that are found by their names. Hadoop runs those from bash to readlink
 /// for owners, modes, links and groups (its class util.Shell).
-const FILES: &[&str] = &[
+pub(super) const FILES: &[&str] = &[
     UNSHARE,
     MKE2FS,
     "/usr/bin/bash",
@@ -63,30 +64,30 @@ const FILES: &[&str] = &[
     hadoop::INSTALLED,
 ];
 
-const ROOT: Requirement = Requirement {
+pub(super) const ROOT: Requirement = Requirement {
     name: "root",
-    why: "makes and mounts the file system of the workload dfsio",
-    fix: "run as root, or leave out the workload dfsio",
+    why: "makes and mounts the file system of the workloads dfsio and dfsio-hdfs",
+    fix: "run as root, or leave out the workloads dfsio and dfsio-hdfs",
     check: require::root,
 };
 
-const MOUNT: Requirement = Requirement {
+pub(super) const MOUNT: Requirement = Requirement {
     name: "mount",
-    why: "mounts the file system of the workload dfsio",
+    why: "mounts the file system of the workloads dfsio and dfsio-hdfs",
     fix: "apt install mount",
     check: |reader| program(reader, "mount"),
 };
 
-const TOOLS: Requirement = Requirement {
+pub(super) const TOOLS: Requirement = Requirement {
     name: "mke2fs, unshare",
-    why: "make the file system of the workload dfsio, and keep its mount apart",
+    why: "make the file system of the workloads dfsio and dfsio-hdfs, and keep its mount apart",
     fix: "apt install e2fsprogs util-linux",
     check: |reader| there(reader, &[MKE2FS, UNSHARE]),
 };
 
-const JRE: Requirement = Requirement {
+pub(super) const JRE: Requirement = Requirement {
     name: "Java 17",
-    why: "runs the workload dfsio",
+    why: "runs the workloads dfsio and dfsio-hdfs",
     fix: "apt install openjdk-17-jre-headless",
     check: |reader| there(reader, &[JAVA]),
 };
@@ -106,26 +107,40 @@ fn there(reader: &dyn Reader, paths: &[&str]) -> std::result::Result<(), Missing
 pub struct Dfsio;
 
 /// Bytes of the file for a side with this much memory.
-fn file_bytes(memory_bytes: u64) -> u64 {
+pub(super) fn file_bytes(memory_bytes: u64) -> u64 {
     (2 * memory_bytes).max(LEAST_BYTES).next_multiple_of(1 << 20)
+}
+
+/// Makes the file system, of this size, on `$disk`.
+pub(super) fn make_ext4(size: &str) -> String {
+    format!("{MKE2FS} -q -F -t ext4 -m 0 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 \"$disk\" \"{size}\"")
+}
+
+/// The size of a file system over so many bytes of a disk, as mke2fs takes it.
+pub(super) fn ext4_size(bytes: u64) -> String {
+    format!("{}k", bytes >> 10)
+}
+
+/// TestDFSIO with these settings, which say where the file is, for `$jars`, the direction `$1` and the file's `$size`.
+/// Without the two directories below /mnt it works in names in /tmp that others may take; sort buffers of the default
+/// size, 100 MB, do not fit into the heap.
+pub(super) fn job(settings: &str) -> String {
+    format!(
+        "{JAVA} -Xmx96m -XX:-UsePerfData -cp \"$jars/*\" org.apache.hadoop.fs.TestDFSIO \
+         {settings} -Dhadoop.tmp.dir=/mnt/tmp \
+         -Dmapreduce.jobtracker.staging.root.dir=/mnt/tmp/staging -Dmapreduce.task.io.sort.mb=4 \
+         \"$1\" -nrFiles 1 -size \"$size\" -bufferSize {BUFFER} -resFile /mnt/result"
+    )
 }
 
 /// What is run, for a disk, the size of its file system, the size of the file, and where the jars are. The write's log
 /// goes to standard output, the read's to standard error. Hadoop looks up the host's name, and only `localhost` needs
-/// no name server. Without the two directories below the mount it works in names in /tmp that others may take; sort
-/// buffers of the default size, 100 MB, do not fit into the heap.
+/// no name server.
 fn script() -> String {
+    let (make, job) = (make_ext4("$2"), job("-Dtest.build.data=/mnt/data"));
     format!(
-        "set -eu; disk=$1 size=$3 jars=$4; \
-         {MKE2FS} -q -F -t ext4 -m 0 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 \"$disk\" \"$2\"; \
-         echo localhost > /proc/sys/kernel/hostname; \
-         dfsio() {{ mount -t ext4 \"$disk\" /mnt; \
-         {JAVA} -Xmx96m -XX:-UsePerfData -cp \"$jars/*\" org.apache.hadoop.fs.TestDFSIO \
-         -Dtest.build.data=/mnt/data -Dhadoop.tmp.dir=/mnt/tmp \
-         -Dmapreduce.jobtracker.staging.root.dir=/mnt/tmp/staging -Dmapreduce.task.io.sort.mb=4 \
-         \"$1\" -nrFiles 1 -size \"$size\" -bufferSize {BUFFER} -resFile /mnt/result; \
-         umount /mnt; }}; \
-         dfsio -write 2>&1; dfsio -read"
+        "set -eu; disk=$1 size=$3 jars=$4; {make}; echo localhost > /proc/sys/kernel/hostname; \
+         dfsio() {{ mount -t ext4 \"$disk\" /mnt; {job}; umount /mnt; }}; dfsio -write 2>&1; dfsio -read"
     )
 }
 
@@ -140,13 +155,13 @@ fn command(ctx: &WorkCtx, bytes: u64, jars: &str) -> Exec {
     }
     .args(["--mount", "--uts", "sh", "-c"])
     .args([script(), "sh".into(), disk])
-    .args([format!("{}k", ctx.bytes >> 10), format!("{}MB", bytes >> 20), jars.to_owned()]);
+    .args([ext4_size(ctx.bytes), format!("{}MB", bytes >> 20), jars.to_owned()]);
     exec.env.insert("LC_ALL".into(), "C".into());
     exec
 }
 
 /// The figures of what it said: the write's log and the read's.
-fn result(node: &str, command: String, asked: u64, output: &Output) -> Result<WorkloadResult> {
+pub(super) fn result(node: &str, command: String, asked: u64, output: &Output) -> Result<WorkloadResult> {
     succeeded(node, &command, output)?;
     let (writing, reading) = (output.out(), output.err());
     let unusable = |reason: Unusable| reason.of(node, &command);
@@ -166,6 +181,29 @@ fn result(node: &str, command: String, asked: u64, output: &Output) -> Result<Wo
     let mut result = both.result(json!({ "write": own(&writing), "read": own(&reading) }), command);
     result.figures.extend(rates.map(|(name, rate)| Reading::scalar(name, rate)));
     Ok(result)
+}
+
+/// The machine, the disk there and the directory of its jars.
+///
+/// # Errors
+/// When it lacks one, or the disk cannot be mounted.
+pub(super) fn prepared<'s>(
+    workload: &dyn DiskWorkload,
+    stage: &'s Stage,
+    jars: Jars,
+) -> Result<(&'s Arc<dyn Node>, WorkCtx, &'static str)> {
+    let (node, ctx) = stage.disk()?;
+    super::enough(workload, &ctx)?;
+    super::exists(workload, node.reader(), &ctx)?;
+    let unfit = |reason: String| Error::Unfit { workload: workload.traits().name, reason };
+    if !node.reader().stat(&ctx.path)?.is_some_and(|found| found.is_block()) {
+        return Err(unfit(format!(
+            "on {} it would mount a file, and it mounts only block devices: natively use the target device",
+            node.name()
+        )));
+    }
+    let place = jars.place(node.reader()).ok_or_else(|| unfit(format!("{} lacks Hadoop's jars", node.name())))?;
+    Ok((node, ctx, place))
 }
 
 impl Workload for Dfsio {
@@ -195,8 +233,8 @@ impl Workload for Dfsio {
     fn files(&self) -> &'static [&'static str] {
         FILES
     }
-    fn fetched(&self) -> Option<&'static Requirement> {
-        Some(&hadoop::REQUIREMENT)
+    fn fetched(&self) -> Option<Jars> {
+        Some(Jars::Local)
     }
     fn disk(&self) -> Option<&dyn DiskWorkload> {
         Some(self)
@@ -205,21 +243,8 @@ impl Workload for Dfsio {
         Err("TestDFSIO cannot be limited to a bandwidth: use the fio workloads with --gentle")
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
-        let (node, ctx) = stage.disk()?;
-        super::enough(self, &ctx)?;
-        super::exists(self, node.reader(), &ctx)?;
-        if !node.reader().stat(&ctx.path)?.is_some_and(|found| found.is_block()) {
-            let reason = format!(
-                "on {} it would mount a file, and it mounts only block devices: natively use the target device",
-                node.name()
-            );
-            return Err(Error::Unfit { workload: "dfsio".into(), reason });
-        }
+        let (node, ctx, jars) = prepared(self, stage, Jars::Local)?;
         let bytes = file_bytes(ctx.memory_bytes);
-        let jars = hadoop::place(node.reader()).ok_or_else(|| {
-            let reason = format!("{} lacks Hadoop's jars", node.name());
-            Error::Unfit { workload: "dfsio".into(), reason }
-        })?;
         let exec = command(&ctx, bytes, jars);
         let output = node.exec(&exec)?;
         result(node.name(), exec.shown(), bytes, &output)
@@ -270,96 +295,5 @@ fn number(log: &str, key: &'static str) -> Result<u64, Unusable> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use vmio_model::figure::check;
-    use vmio_model::result::BANDWIDTH;
-    use vmio_node::End;
-
-    use super::*;
-    use crate::workloads::disk::tests::ctx;
-
-    // Of real runs: the lines that it logged itself, and those of others that look like them. The path was made short.
-    const WRITE: &str = include_str!("../../../tests/fixtures/dfsio/write.err");
-    const READ: &str = include_str!("../../../tests/fixtures/dfsio/read.err");
-    const ASKED: u64 = 16 << 20;
-
-    fn complaint(log: &str, writes: bool, asked: u64) -> String {
-        work(log, writes, asked).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn bytes_and_time_are_those_of_the_task() {
-        let write = work(WRITE, true, ASKED).unwrap();
-        assert_eq!((write.read_bytes, write.write_bytes, write.ios), (0, ASKED, 16));
-        assert!((write.seconds - 0.012).abs() < 1e-9, "{}", write.seconds);
-        let read = work(READ, false, ASKED).unwrap();
-        assert_eq!((read.read_bytes, read.write_bytes, read.ios), (ASKED, 0, 16));
-        assert!((read.seconds - 0.006).abs() < 1e-9, "{}", read.seconds);
-    }
-
-    #[test]
-    fn what_it_was_not_told_is_no_result() {
-        assert_eq!(complaint(READ, true, ASKED), "it was to write, and its summary is of \"read\"");
-        assert_eq!(complaint(WRITE, true, ASKED + 1), "it moved 16777216 bytes of 16777217");
-        let twice = format!("{WRITE}{WRITE}");
-        assert!(complaint(&twice, true, ASKED).contains("more than once"), "{twice}");
-        let short = WRITE.replace("Exec time = 12", "Exec time = 0");
-        assert_eq!(complaint(&short, true, ASKED), "it took less than a millisecond");
-    }
-
-    #[test]
-    fn a_log_without_a_result_is_quoted() {
-        let said = complaint("java.io.IOException: Job failed!\n", true, ASKED);
-        assert!(said.contains("no ----- TestDFSIO ----- :") && said.contains("Job failed!"), "{said}");
-        let (bytes, _) = WRITE.split_once("[LocalJobRunner Map Task Executor #0] INFO org.apache.hadoop.fs").unwrap();
-        let summary = WRITE.lines().find(|line| line.ends_with("----- : write")).unwrap();
-        let said = complaint(&format!("{bytes}{summary}\n"), true, ASKED);
-        assert!(said.contains("no Number of bytes processed ="), "{said}");
-        let bad = WRITE.replace("Exec time = 12", "Exec time = 1e3");
-        assert_eq!(complaint(&bad, true, ASKED), "no number after `Exec time =` in \"1e3\"");
-    }
-
-    fn output(code: i32) -> Output {
-        Output { end: End::Exit(code), stdout: WRITE.into(), stderr: READ.into(), truncated: false }
-    }
-
-    #[test]
-    fn each_direction_has_a_rate_and_both_together_the_bandwidth() {
-        let got = result("guest0", "unshare".into(), ASKED, &output(0)).unwrap();
-        assert_eq!(check(&ENTRY.traits().figures, &got.figures), Ok(()));
-        let near = |figure: &str, seconds: f64, bytes: u64| {
-            let found = got.figure(figure).unwrap();
-            assert!((found * seconds / bytes as f64 - 1.0).abs() < 1e-9, "{figure}: {found}");
-        };
-        near(WRITE_RATE, 0.012, ASKED);
-        near(READ_RATE, 0.006, ASKED);
-        near(BANDWIDTH, 0.018, 2 * ASKED);
-        let work = got.disk_work();
-        assert_eq!((work.read_bytes, work.write_bytes, work.ios), (ASKED, ASKED, 32));
-        assert!(got.raw["write"].to_string().contains("Exec time = 12"), "{}", got.raw);
-        let failed = result("guest0", "unshare".into(), ASKED, &output(1)).unwrap_err().to_string();
-        assert!(failed.contains("guest0") && failed.contains("Exit(1)"), "{failed}");
-        let swapped = Output { stdout: READ.into(), stderr: WRITE.into(), ..output(0) };
-        assert!(result("guest0", "unshare".into(), ASKED, &swapped).is_err());
-    }
-
-    #[test]
-    fn the_file_is_of_twice_the_memory_and_fits_into_its_file_system() {
-        assert_eq!((file_bytes(256 << 20), file_bytes(512 << 20)), (512 << 20, 1 << 30));
-        assert!(ENTRY.bytes_needed(512 << 20) > (1 << 30) + BESIDE_BYTES);
-        let exec = command(&ctx(), 512 << 20, "/jars");
-        assert_eq!(exec.program, UNSHARE);
-        assert_eq!(exec.args[..4], ["--mount", "--uts", "sh", "-c"]);
-        assert_eq!(exec.args[5..], ["sh", "/scratch/target", "786432k", "512MB", "/jars"]);
-        assert!(!exec.args[4].contains('\n'), "it is shown in one line");
-    }
-
-    #[test]
-    fn what_lacks_is_named_with_its_path() {
-        let bare = vmio_node::Fake::new("bare");
-        let said = (JRE.check)(&bare).unwrap_err().to_string();
-        assert_eq!(said, format!("{JAVA} is missing"));
-        assert_eq!((JRE.check)(&bare.file(JAVA, "")), Ok(()));
-    }
-}
+#[path = "dfsio_tests.rs"]
+mod tests;

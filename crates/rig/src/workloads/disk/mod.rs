@@ -19,6 +19,7 @@ mod dd;
 mod dfsio;
 pub mod family;
 mod fio;
+mod hdfs;
 mod hdparm;
 mod jobs;
 
@@ -26,6 +27,7 @@ pub(super) use dd::last_line;
 pub use dd::{DD_READ, DD_WRITE};
 pub use dfsio::ENTRY as DFSIO;
 pub use fio::{Engine, FioJob, Rw};
+pub use hdfs::{ENTRY as DFSIO_HDFS, REMOTE as DFSIO_HDFS_REMOTE};
 pub use hdparm::ENTRY as HDPARM;
 pub use jobs::{DURABLE_APPEND, RAND_READ_1, RAND_READ_32, RAND_WRITE_1, RAND_WRITE_32, SEQ_READ, SEQ_WRITE};
 
@@ -102,7 +104,7 @@ const fn worker(programs: &'static [&'static str], requirements: &'static [Requi
 
 const FIO: Requirement = Requirement {
     name: "fio",
-    why: "runs all disk workloads except dd, hdparm and dfsio",
+    why: "runs all disk workloads except dd, hdparm and those of Hadoop",
     fix: "apt install fio",
     check: |reader| program(reader, "fio"),
 };

@@ -11,7 +11,7 @@ use vmio_rig::disks::space::gib;
 use vmio_rig::engine::environment::of_measured;
 use vmio_rig::engine::plan::{Planned, takes_device};
 use vmio_rig::engine::watcher::QUIET;
-use vmio_rig::hadoop;
+use vmio_rig::hadoop::Fetch;
 
 use super::document::{self, Block, In, Name, Pairs, Text, remarks};
 use super::format::duration;
@@ -208,7 +208,7 @@ impl<'a> PlanContext<'a> {
         let watched = plan.gentle && plan.latency_unseen.is_none();
         let own = |text: &str| text.to_owned();
         let each = [
-            plan.fetch.as_ref().map(hadoop::ahead),
+            plan.fetch.as_ref().map(Fetch::ahead),
             boots.then(|| {
                 plan.image_ahead.clone().unwrap_or_else(|| own("a guest image, where none fits this host as it is now"))
             }),
