@@ -69,6 +69,7 @@ fn a_pool_of_lvm_is_made_by_its_first_volume_alone() {
     assert_eq!((&listed.json()["pool"], &listed.json()["volumes"]), (&json!("lvmthin:lab/pool"), &json!([])));
     volume(&state, &["delete", "data", "--yes", "--pool", "lvm:lab"]).with(2).says(&["there is no pool lvm:lab"]);
     volume(&state, &["create", "data", "1MiB", "--pool", "zfs:tank"]).with(2).says(&["zfs:tank is no pool of volumes"]);
+    volume(&state, &["create", "data", "1MiB", "--pool", "lvmthn:lab/pool"]).with(2).says(&["no pool of volumes"]);
     volume(&state, &["create", "data", "1MiB", "--pool", "lvm:a b"]).with(2).says(&["no pool of volumes"]);
     assert_eq!(state.files(), [""; 0], "nothing is made by looking");
 }

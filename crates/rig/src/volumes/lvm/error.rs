@@ -7,7 +7,7 @@ use crate::disks::places;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum LvmError {
-    #[error("{0} is no pool of volumes: write a directory, lvm:VG or lvmthin:VG/POOL")]
+    #[error("{0} is no pool of volumes: write lvm:VG, lvmthin:VG/POOL or a directory (with a colon: ./{0})")]
     NoPool(String),
     #[error("{}; help: {}", .0, .0.help)]
     Place(places::Error),
