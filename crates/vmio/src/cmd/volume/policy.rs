@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::policy::flow::{MOST_FLOWS, REST};
+use vmio_model::policy::flow::{MOST_FLOWS, MOST_LETTERS, REST};
 use vmio_model::policy::units;
 use vmio_model::rate::BitRate;
 use vmio_rig::volumes::Reach;
@@ -16,8 +16,6 @@ use crate::term;
 
 /// Name of the class.
 const CLASS: &str = "volumes";
-/// Letters of a flow class's name.
-const FLOW: usize = 32;
 
 /// Arguments of `vmio volume policy`.
 #[derive(Debug, clap::Args)]
@@ -69,7 +67,7 @@ fn text(netns: &str, min: BitRate, volumes: &BTreeMap<u16, String>) -> String {
     let all = BitRate::of_sum(volumes.keys().map(|_| u128::from(min.bits())).sum());
     let mut text = format!("[class.{CLASS}]\nmin = \"{all}\"\n");
     for (port, volume) in volumes {
-        let is_name = volume.len() <= FLOW && volume != REST;
+        let is_name = volume.len() <= MOST_LETTERS && volume != REST;
         let name = if is_name { volume.clone() } else { format!("port-{port}") };
         let matched = format!("{{ protocol = \"tcp\", ports = [{port}] }}");
         let _ = write!(text, "\n[[class.{CLASS}.flow]]\nname = \"{name}\"\nmatch = {matched}\nmin = \"{min}\"\n");
