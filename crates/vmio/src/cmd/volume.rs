@@ -1,4 +1,4 @@
-//! `vmio volume`: disks that outlive their guests, in a pool: a directory, or what LVM has.
+//! `vmio volume`: disks that outlive their guests, in a pool: a directory, a volume group or a thin pool.
 
 mod attach;
 mod policy;
@@ -99,7 +99,7 @@ enum Verb {
 pub struct Listed<'a> {
     /// Version of this document.
     pub schema_version: &'static str,
-    /// The pool: its directory, or what LVM has it in.
+    /// The pool: its directory, lvm:VG or lvmthin:VG/POOL.
     pub pool: &'a Path,
     /// Its volumes, by name.
     pub volumes: Vec<Row>,
@@ -112,7 +112,7 @@ pub struct Listed<'a> {
 pub struct Changed<'a> {
     /// Version of this document.
     pub schema_version: &'static str,
-    /// The pool: its directory, or what LVM has it in.
+    /// The pool: its directory, lvm:VG or lvmthin:VG/POOL.
     pub pool: &'a Path,
     /// The volume as it is now.
     pub volume: Row,
