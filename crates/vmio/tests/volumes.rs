@@ -69,6 +69,7 @@ fn a_pool_of_lvm_is_made_by_its_first_volume_alone() {
     assert_eq!((&listed.json()["pool"], &listed.json()["volumes"]), (&json!("lvmthin:lab/pool"), &json!([])));
     volume(&state, &["delete", "data", "--yes", "--pool", "lvm:lab"]).with(2).says(&["there is no pool lvm:lab"]);
     volume(&state, &["create", "data", "1MiB", "--pool", "zfs:tank"]).with(2).says(&["zfs:tank is no pool of volumes"]);
+    volume(&state, &["create", "data", "1MiB", "--pool", "lvmthn:lab/pool"]).with(2).says(&["no pool of volumes"]);
     volume(&state, &["create", "data", "1MiB", "--pool", "lvm:a b"]).with(2).says(&["no pool of volumes"]);
     assert_eq!(state.files(), [""; 0], "nothing is made by looking");
 }
@@ -91,7 +92,8 @@ fn the_policy_of_a_pool_is_one() {
 fn the_policy_of_volumes_for_other_hosts_is_one() {
     let state = StateDir::new();
     let pool = state.path().join("volumes");
-    let policy = |min: &str| volume(&state, &["policy", "--netns", "volumes", "--min", min]);
+    let at = |netns: &str, min: &str| volume(&state, &["policy", "--netns", netns, "--min", min]);
+    let policy = |min: &str| at("volumes", min);
     volume(&state, &["create", "data", "1MiB"]).with(0);
     let serve = |name: &str, at: &str| {
         let holder = json!({"guest": "host web2", "pid": 1, "start_ticks": 1, "boot_id": "b", "machine_id": "m"});
@@ -113,6 +115,8 @@ fn the_policy_of_volumes_for_other_hosts_is_one() {
     };
     guard("check", &told).with(0).says(&["1 interface named"]);
     guard("plan", &told).with(0).says(&["netns:volumes"]);
+    // Those of a further pool beside, in a namespace with the name of one of the guard's own classes.
+    guard("check", &format!("{told}\n{}", at("host", "100Mbit").with(0).out)).with(0).says(&["2 interfaces named"]);
     // The flow classes are read: together they may not have more than the class.
     let more = told.replacen("200 Mbit/s", "199 Mbit/s", 1);
     assert_ne!(guard("check", &more).code, Some(0));

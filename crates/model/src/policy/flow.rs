@@ -14,6 +14,8 @@ use crate::rate::BitRate;
 pub const MOST_FLOWS: usize = 8;
 /// Most ports and ranges of ports of a flow class.
 pub const MOST_PORTS: usize = 4;
+/// Most letters of a flow class's name.
+pub const MOST_LETTERS: usize = 32;
 /// Name of all that no flow class matches.
 pub const REST: &str = "rest";
 

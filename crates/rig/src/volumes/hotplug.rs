@@ -32,7 +32,7 @@ const RECONNECT: u64 = 60;
 /// How long QEMU may take to connect, in seconds; it does nothing else meanwhile.
 const CONNECT: u64 = 5;
 /// What a server says first (NBD protocol, "Newstyle negotiation"): NBDMAGIC, IHAVEOPT.
-pub(super) const GREETING: &[u8; 16] = b"NBDMAGICIHAVEOPT";
+const GREETING: &[u8; 16] = b"NBDMAGICIHAVEOPT";
 /// Longest serial number of a virtio disk (`VIRTIO_BLK_ID_BYTES`).
 const SERIAL: usize = 20;
 /// Devices with a name, in QEMU's object tree.
@@ -188,11 +188,16 @@ fn greeted(socket: &Path) -> std::io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
     // One that serves its guest already does not greet another client, and needs not.
     stream.set_read_timeout(Some(GREETED))?;
+    greets(&mut stream).map(|_| ())
+}
+
+/// Whether a server greets within the stream's limit of time. What says something else is no server.
+pub(super) fn greets(stream: &mut impl Read) -> std::io::Result<bool> {
     let mut greeting = [0; 16];
     match stream.read_exact(&mut greeting) {
-        Ok(()) if greeting == *GREETING => Ok(()),
+        Ok(()) if greeting == *GREETING => Ok(true),
         Ok(()) => Err(ErrorKind::InvalidData.into()),
-        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(()),
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
         Err(e) => Err(e),
     }
 }

@@ -3,9 +3,9 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
@@ -49,7 +49,7 @@ pub enum Unfit {
 pub struct Key {
     /// Name of the host that may have the volume.
     pub host: String,
-    directory: PathBuf,
+    directory: String,
 }
 
 impl Key {
@@ -88,13 +88,15 @@ impl Key {
         File::from(file).take(MOST_BYTES).read_to_end(&mut bytes).map_err(|e| failed("read", e))?;
         let text = std::str::from_utf8(&bytes).map_err(|_| unfit(Unfit::Content))?;
         let host = host(text).ok_or_else(|| unfit(Unfit::Content))?.to_owned();
+        // One that is no text would not reach QEMU as it is.
+        let directory = directory.to_str().ok_or_else(|| failed("use", ErrorKind::InvalidFilename.into()))?.to_owned();
         Ok(Key { host, directory })
     }
 
     /// Arguments of a server that lets in a client with the key alone.
     pub(super) fn server(&self) -> [String; 2] {
         // QEMU's options double a comma.
-        let directory = self.directory.to_string_lossy().replace(',', ",,");
+        let directory = self.directory.replace(',', ",,");
         let object = format!("--object=tls-creds-psk,id=tls0,endpoint=server,dir={directory}");
         [object, "--tls-creds=tls0".to_owned()]
     }
@@ -102,7 +104,7 @@ impl Key {
     /// What QEMU makes of it for a client.
     pub(super) fn client(&self, id: &str) -> Value {
         json!({
-            "qom-type": "tls-creds-psk", "id": id, "endpoint": "client", "dir": self.directory.to_string_lossy(),
+            "qom-type": "tls-creds-psk", "id": id, "endpoint": "client", "dir": self.directory,
             "username": self.host,
         })
     }

@@ -23,12 +23,13 @@ impl Tools for Fake {
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Row {
     lv: String,
     tags: BTreeSet<String>,
     bytes: u64,
     pool: String,
+    origin: String,
 }
 
 /// The group `lab`, with the thin pool `pool`.
@@ -76,7 +77,9 @@ impl Group {
                 let pool = after("--thinpool").or(origin.as_ref().map(|row| row.pool.clone())).unwrap_or_default();
                 let of_origin = origin.as_ref().map(|row| row.bytes);
                 let bytes = bytes("--virtualsize").or(bytes("--size")).or(of_origin).unwrap();
-                let row = Row { lv: after("--name").unwrap(), tags: added.collect(), bytes, pool };
+                let (lv, tags) = (after("--name").unwrap(), added.collect());
+                let of = origin.as_ref().map(|row| row.lv.clone()).unwrap_or_default();
+                let row = Row { lv, tags, bytes, pool, origin: of };
                 // A thick one has what was there before.
                 let junk = if row.pool.is_empty() { 7 } else { 0 };
                 let content = origin.map(|row| fs::read(self.device(&row.lv)).unwrap());
@@ -114,8 +117,8 @@ impl Group {
         let attributes = if row.lv == "pool" { self.zeroing } else { "-wi-a-----" };
         json!({
             "vg_name": "lab", "lv_name": row.lv, "lv_tags": tags.join(","), "lv_size": row.bytes.to_string(),
-            "pool_lv": row.pool, "lv_attr": attributes, "lv_active": "active", "lv_health_status": "",
-            "data_percent": "1.00", "metadata_percent": "1.00", "lv_when_full": "error",
+            "pool_lv": row.pool, "origin": row.origin, "lv_attr": attributes, "lv_active": "active",
+            "lv_health_status": "", "data_percent": "1.00", "metadata_percent": "1.00", "lv_when_full": "error",
         })
     }
 
@@ -133,7 +136,7 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let pool = Row { lv: "pool".into(), tags: BTreeSet::new(), bytes: 1 << 30, pool: String::new() };
+        let pool = Row { lv: "pool".into(), bytes: 1 << 30, ..Row::default() };
         let group = Group {
             rows: vec![pool],
             devices: dir.path().join("devices"),
@@ -229,7 +232,7 @@ fn a_thick_volume_is_zeros_before_it_is_one() {
         lv: "vmio-left".into(),
         tags: BTreeSet::from(["vmio.unfinished".into(), owner(&bed)]),
         bytes: EXTENT,
-        pool: String::new(),
+        ..Row::default()
     };
     fs::write(bed.group.lock().unwrap().device(&left.lv), vec![7; 4 << 20]).unwrap();
     bed.group.lock().unwrap().rows.push(left);
@@ -243,6 +246,21 @@ fn a_thick_volume_is_zeros_before_it_is_one() {
     assert!(matches!(pool.resize(&data, 1 << 40), Err(Error::NoSpace { .. })));
     bed.group.lock().unwrap().attributes = "wz--ns";
     assert!(matches!(pool.create(&name("b"), EXTENT), Err(Error::Lvm(LvmError::Shared { .. }))));
+}
+
+/// LVM removes those with their origin.
+#[test]
+fn a_volume_of_which_lvm_has_a_snapshot_is_not_deleted() {
+    let bed = Bed::new();
+    let pool = bed.pool("lvm:lab", "a");
+    let data = name("data");
+    pool.create(&data, EXTENT).unwrap();
+    let row = Row { lv: "backup".into(), bytes: EXTENT, origin: "vmio-data".into(), ..Row::default() };
+    bed.group.lock().unwrap().rows.push(row);
+    assert!(matches!(pool.delete(&data), Err(Error::Lvm(LvmError::Snapshot { .. }))));
+    bed.group.lock().unwrap().rows.retain(|row| row.lv != "backup");
+    pool.delete(&data).unwrap();
+    assert_eq!(bed.lvs(), ["pool"]);
 }
 
 /// The tag of whom the records in `a` belong to.
@@ -283,7 +301,7 @@ fn what_is_not_this_pools_is_never_touched() {
     let (own, other) = (bed.pool("lvmthin:lab/pool", "a"), bed.pool("lvmthin:lab/pool", "b"));
     let (data, plain) = (name("data"), name("plain"));
     own.create(&data, EXTENT).unwrap();
-    let row = Row { lv: "vmio-plain".into(), tags: BTreeSet::new(), bytes: EXTENT, pool: "pool".into() };
+    let row = Row { lv: "vmio-plain".into(), bytes: EXTENT, pool: "pool".into(), ..Row::default() };
     fs::write(bed.group.lock().unwrap().device(&row.lv), vec![7; 4 << 20]).unwrap();
     bed.group.lock().unwrap().rows.push(row);
     bed.changes();

@@ -1,7 +1,6 @@
 //! A volume of another host for a guest of this one. That host decides whether this one may have it, by the key that it
 //! serves with; which guest of this host has it, the record in this host's pool says.
 
-use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use vmio_node::Node;
 use vmio_node::qmp::Qmp;
 
 use super::attachment::{Attachment, Holder, Reach};
-use super::hotplug::{self, Driver, GREETING, Running};
+use super::hotplug::{self, Driver, Running};
 use super::key::{Key, refuse_clear};
 use super::{Error, Name, Pool, Result};
 
@@ -142,13 +141,6 @@ fn greeted(at: SocketAddr, name: &Name) -> Result<()> {
     let silent = |why| Error::Silent { name: name.clone(), why };
     let mut stream = reached(at, name)?;
     stream.set_read_timeout(Some(GREETED)).map_err(silent)?;
-    let mut greeting = [0; 16];
-    match stream.read_exact(&mut greeting) {
-        Ok(()) if greeting == *GREETING => Ok(()),
-        Ok(()) => Err(silent(ErrorKind::InvalidData.into())),
-        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Err(Error::Taken { name: name.clone(), at })
-        }
-        Err(e) => Err(silent(e)),
-    }
+    let is_greeted = hotplug::greets(&mut stream).map_err(silent)?;
+    if is_greeted { Ok(()) } else { Err(Error::Taken { name: name.clone(), at }) }
 }

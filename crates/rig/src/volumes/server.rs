@@ -29,6 +29,8 @@ const END: Duration = Duration::from_secs(20);
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
 /// How long the lock is waited for: whether somebody serves is found out by it, too ([`is_served`]).
 const LOCKED: Duration = Duration::from_secs(1);
+/// How often it is asked whether all of a volume of another size may be read: for one in LVM a program is run.
+const ASKED: Duration = Duration::from_secs(1);
 /// One that ran so long is started again at once.
 const STABLE: Duration = Duration::from_secs(60);
 
@@ -51,6 +53,8 @@ pub(super) struct Export {
     process: Option<Box<dyn Process>>,
     /// Size of the volume when its server was started: the server goes on with it.
     bytes: u64,
+    /// When it was last asked whether its volume has grown.
+    asked: Option<Instant>,
     tried: Option<Instant>,
     wait: Duration,
 }
@@ -147,7 +151,7 @@ impl<'a> Server<'a> {
 
 impl Export {
     pub(super) fn new(attachment: Attachment, listen: Vec<String>, socket: Option<PathBuf>) -> Self {
-        Export { attachment, listen, socket, process: None, bytes: 0, tried: None, wait: Duration::ZERO }
+        Export { attachment, listen, socket, process: None, bytes: 0, asked: None, tried: None, wait: Duration::ZERO }
     }
 
     /// Starts the server where none runs and it is time to; whether it did. An error is why none runs.
@@ -159,9 +163,9 @@ impl Export {
         name: &Name,
     ) -> Result<bool, String> {
         // What its guest asks for waits for the next one.
-        if self.process.is_some() && pool.has_changed(name, self.bytes) {
+        if self.process.is_some() && self.has_grown(pool, name) {
             self.end();
-            (self.tried, self.wait) = (None, Duration::ZERO);
+            (self.asked, self.tried, self.wait) = (None, None, Duration::ZERO);
         }
         if let Some(process) = &mut self.process {
             let Some(output) = process.try_wait().map_err(|e| e.to_string())? else { return Ok(false) };
@@ -196,6 +200,16 @@ impl Export {
                 Err(why)
             }
         }
+    }
+
+    /// Whether a server that is started now has more bytes.
+    fn has_grown(&mut self, pool: &Pool, name: &Name) -> bool {
+        let is_other = pool.store.size(name).is_some_and(|now| now != self.bytes);
+        if !is_other || self.asked.is_some_and(|asked| asked.elapsed() < ASKED) {
+            return false;
+        }
+        self.asked = Some(Instant::now());
+        pool.has_changed(name, self.bytes)
     }
 
     /// Ends the server, if one runs, when it has written all that it was sent.
@@ -235,8 +249,7 @@ impl Drop for Export {
 impl Pool {
     /// Whether a volume has another size than this one, and all of it may be read.
     pub(super) fn has_changed(&self, name: &Name, bytes: u64) -> bool {
-        let is_other = self.store.size(name).is_some_and(|now| now != bytes);
-        is_other && self.volume(name).is_ok_and(|(_, now)| now != bytes)
+        self.volume(name).is_ok_and(|(_, now)| now != bytes)
     }
 }
 

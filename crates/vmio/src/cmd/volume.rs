@@ -1,4 +1,4 @@
-//! `vmio volume`: disks that outlive their guests, in a pool: a directory, or what LVM has.
+//! `vmio volume`: disks that outlive their guests, in a pool: a directory, a volume group or a thin pool.
 
 mod attach;
 mod policy;
@@ -103,7 +103,7 @@ enum Verb {
 pub struct Listed<'a> {
     /// Version of this document.
     pub schema_version: &'static str,
-    /// The pool: its directory, or what LVM has it in.
+    /// The pool: its directory, lvm:VG or lvmthin:VG/POOL.
     pub pool: &'a Path,
     /// Its volumes, by name.
     pub volumes: Vec<Row>,
@@ -116,7 +116,7 @@ pub struct Listed<'a> {
 pub struct Changed<'a> {
     /// Version of this document.
     pub schema_version: &'static str,
-    /// The pool: its directory, or what LVM has it in.
+    /// The pool: its directory, lvm:VG or lvmthin:VG/POOL.
     pub pool: &'a Path,
     /// The volume as it is now.
     pub volume: Row,
@@ -160,7 +160,7 @@ fn size(text: &str) -> Result<u64, UnitError> {
 pub struct Chosen {
     /// As people name it.
     name: PathBuf,
-    /// The directory of its records, and of its volumes where LVM has them not.
+    /// The directory of its records, and of its volumes unless LVM has those.
     dir: PathBuf,
     /// Where LVM has them.
     lvm: Option<places::Pool>,
@@ -168,18 +168,18 @@ pub struct Chosen {
 
 impl Chosen {
     fn of(named: Option<&Path>, state: &Path) -> anyhow::Result<Self> {
-        let named = named.map_or_else(|| state.join("volumes"), Path::to_owned);
-        // A directory with such a name is written ./lvm:VG.
-        let is_kind = |text: &&str| {
-            let prefix = text.split_once(':').map(|(prefix, _)| prefix);
-            places::ALL.iter().any(|kind| Some(kind.prefix()) == prefix && !kind.prefix().is_empty())
+        // As `--on` has it: a mistyped lvmthin: makes no directory.
+        let is_place = |text: &&str| {
+            let kind = text.split_once(':').map(|(kind, _)| kind);
+            kind.is_some_and(|kind| !kind.is_empty() && !kind.contains(['/', '.']))
         };
-        if let Some(text) = named.to_str().filter(is_kind) {
+        if let Some(text) = named.and_then(Path::to_str).filter(is_place) {
             let lvm = volumes::lvm_pool(text).map_err(|why| failed("the pool cannot be used", why))?;
             // No name of LVM's has a colon.
             let dir = state.join(format!("volumes-{}", text.replace('/', ":")));
-            return Ok(Chosen { name: named, dir, lvm: Some(lvm) });
+            return Ok(Chosen { name: text.into(), dir, lvm: Some(lvm) });
         }
+        let named = named.map_or_else(|| state.join("volumes"), Path::to_owned);
         let dir = std::path::absolute(&named)
             .with_context(|| Failure::new(Exit::Usage, format!("{} is no directory", named.display())))?;
         Ok(Chosen { name: dir.clone(), dir, lvm: None })

@@ -7,7 +7,7 @@ use toml::de::DeValue;
 
 use super::values::{excess, limit, rate, text, time};
 use super::{At, File};
-use crate::policy::flow::{DSCP, FlowMatch, MOST_FLOWS, MOST_PORTS, Network, PROTOCOLS, REST, WITH_PORTS};
+use crate::policy::flow::{DSCP, FlowMatch, MOST_FLOWS, MOST_LETTERS, MOST_PORTS, Network, PROTOCOLS, REST, WITH_PORTS};
 use crate::rate::BitRate;
 use crate::toml_reader::{Reader, Section};
 
@@ -74,8 +74,8 @@ impl File<'_, '_> {
 fn name(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<String> {
     let name = text(reader, value, path)?;
     let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    if !(1..=32).contains(&name.len()) || !name.bytes().all(good) {
-        let what = "a flow class's name has 1 to 32 letters of ASCII, digits, `-` or `_`".to_owned();
+    if !(1..=MOST_LETTERS).contains(&name.len()) || !name.bytes().all(good) {
+        let what = format!("a flow class's name has 1 to {MOST_LETTERS} letters of ASCII, digits, `-` or `_`");
         reader.problem(&value.span(), path, what);
         return None;
     }

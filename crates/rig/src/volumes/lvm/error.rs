@@ -7,14 +7,14 @@ use crate::disks::places;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum LvmError {
-    #[error("{0} is no pool of volumes: write a directory, lvm:VG or lvmthin:VG/POOL")]
+    #[error("{0} is no pool of volumes: write lvm:VG, lvmthin:VG/POOL or a directory (with a colon: ./{0})")]
     NoPool(String),
     #[error("{}; help: {}", .0, .0.help)]
     Place(places::Error),
     #[error("the logical volume {lv} is not a volume of vmio's (it has no tag vmio.volume): it is not touched")]
     Stranger { lv: String },
     #[error(
-        "the logical volume {lv} is a volume of another host, or of another state directory: it is not touched; help: \
+        "the logical volume {lv} is a volume of another host, state directory or pool: it is not touched; help: \
              if that one is gone for good, lvchange --deltag {theirs} --addtag {own} {lv}"
     )]
     OfOther { lv: String, theirs: String, own: String },
@@ -27,6 +27,8 @@ pub enum LvmError {
     NotZeroed { pool: String },
     #[error("volumes of the group {vg} are thick, without snapshots; help: use a thin pool, --pool lvmthin:{vg}/POOL")]
     Thick { vg: String },
+    #[error("{snapshot} is a snapshot of {lv}, and LVM would remove it, too; help: lvremove {snapshot}")]
+    Snapshot { lv: String, snapshot: String },
     #[error("making volume {0} larger was cut off; help: `vmio volume resize {0} SIZE` finishes it")]
     Growing(Name),
     #[error("the logical volume {lv} is not active; help: lvchange --activate y {lv}")]

@@ -372,6 +372,10 @@ impl Store for Lvm {
     fn delete(&self, name: &Name, file: OwnedFd) -> Result<()> {
         drop(file);
         self.own(name)?;
-        self.change("lvremove", &["--yes", &self.full(&lv(name))])
+        let full = self.full(&lv(name));
+        if let Some(shown) = self.all()?.into_iter().find(|shown| shown.depends_on(&lv(name))) {
+            return Err(LvmError::Snapshot { lv: full, snapshot: self.full(&shown.lv) }.into());
+        }
+        self.change("lvremove", &["--yes", &full])
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::disks::places::tools::{field, number};
 
 /// Columns of a logical volume.
-pub(super) const COLUMNS: &str = "lv_name,lv_tags,lv_size,pool_lv";
+pub(super) const COLUMNS: &str = "lv_name,lv_tags,lv_size,pool_lv,origin";
 /// Tag of a whole volume.
 pub(super) const VOLUME: &str = "vmio.volume";
 /// Tag of one that is being made, and may have bytes of others'.
@@ -23,6 +23,8 @@ pub(super) struct Shown {
     pub(super) bytes: u64,
     /// Its thin pool; empty where it has none.
     pub(super) pool: String,
+    /// What it is a snapshot of; empty where it is none.
+    pub(super) origin: String,
 }
 
 impl Shown {
@@ -32,11 +34,18 @@ impl Shown {
             tags: field(row, "lv_tags").split(',').map(str::to_owned).collect(),
             bytes: number(row, "lv_size").unwrap_or(0.0) as u64,
             pool: field(row, "pool_lv").to_owned(),
+            origin: field(row, "origin").to_owned(),
         }
     }
 
     pub(super) fn has(&self, tag: &str) -> bool {
         self.tags.iter().any(|found| found == tag)
+    }
+
+    /// Whether LVM removes it with this logical volume: it has the old bytes of what was written there since. A thin
+    /// snapshot needs its origin no longer.
+    pub(super) fn depends_on(&self, lv: &str) -> bool {
+        self.pool.is_empty() && self.origin == lv
     }
 
     pub(super) fn owner(&self) -> Option<&String> {
@@ -70,5 +79,8 @@ mod tests {
         assert_eq!((named("vmio-data").bytes, &*named("vmio-data").pool), (4 << 20, "pool"));
         assert_eq!(told(named("vmio-thick")), (true, own.clone(), Some(4 << 20)));
         assert_eq!((told(named("vmio-half")), named("vmio-half").has(UNFINISHED)), ((false, own, None), true));
+        let of_thick: Vec<&str> = all.iter().filter(|s| s.depends_on("vmio-thick")).map(|s| &*s.lv).collect();
+        assert_eq!(of_thick, ["backup"]);
+        assert!(!named("vmio-monday").depends_on("vmio-data"));
     }
 }

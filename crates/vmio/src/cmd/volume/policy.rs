@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::policy::flow::{MOST_FLOWS, REST};
-use vmio_model::policy::units;
+use vmio_model::policy::flow::{MOST_FLOWS, MOST_LETTERS, REST};
+use vmio_model::policy::{DEFAULT, HOST, units};
 use vmio_model::rate::BitRate;
 use vmio_rig::volumes::Reach;
 
@@ -14,10 +14,6 @@ use super::{Chosen, failed, open};
 use crate::context::Outcome;
 use crate::term;
 
-/// Name of the class.
-const CLASS: &str = "volumes";
-/// Letters of a flow class's name.
-const FLOW: usize = 32;
 
 /// Arguments of `vmio volume policy`.
 #[derive(Debug, clap::Args)]
@@ -67,14 +63,16 @@ pub fn policy(args: &Policy, chosen: &Chosen) -> Outcome {
 /// The lines for volumes by their ports.
 fn text(netns: &str, min: BitRate, volumes: &BTreeMap<u16, String>) -> String {
     let all = BitRate::of_sum(volumes.keys().map(|_| u128::from(min.bits())).sum());
-    let mut text = format!("[class.{CLASS}]\nmin = \"{all}\"\n");
+    // Each namespace has a class of its own, and these two are the guard's.
+    let class = if [HOST, DEFAULT].contains(&netns) { format!("volumes-{netns}") } else { netns.to_owned() };
+    let mut text = format!("[class.\"{class}\"]\nmin = \"{all}\"\n");
     for (port, volume) in volumes {
-        let is_name = volume.len() <= FLOW && volume != REST;
+        let is_name = volume.len() <= MOST_LETTERS && volume != REST;
         let name = if is_name { volume.clone() } else { format!("port-{port}") };
         let matched = format!("{{ protocol = \"tcp\", ports = [{port}] }}");
-        let _ = write!(text, "\n[[class.{CLASS}.flow]]\nname = \"{name}\"\nmatch = {matched}\nmin = \"{min}\"\n");
+        let _ = write!(text, "\n[[class.\"{class}\".flow]]\nname = \"{name}\"\nmatch = {matched}\nmin = \"{min}\"\n");
     }
-    let _ = write!(text, "\n[[interface]]\nmatch = {{ netns = \"{netns}\" }}\nclass = \"{CLASS}\"\n");
-    let _ = writeln!(text, "rx_class = \"{CLASS}\"");
+    let _ = write!(text, "\n[[interface]]\nmatch = {{ netns = \"{netns}\" }}\nclass = \"{class}\"\n");
+    let _ = writeln!(text, "rx_class = \"{class}\"");
     text
 }

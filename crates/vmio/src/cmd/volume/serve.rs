@@ -77,17 +77,20 @@ fn run(node: &Local, pool: &Pool, name: &Path, ended: &AtomicBool) -> Result<(),
                 events.iter().for_each(|event| term::note(&event.to_string()));
             }
             // One record that cannot be read takes no other guest's disk away: what is served stays so.
-            Err(why) => {
-                let warning = format!("warning: nothing further is served: {why}");
-                if warning != warned {
-                    term::note(&warning);
-                    warned = warning;
-                }
-            }
+            Err(why) => warn(&why, &mut warned),
         }
         thread::sleep(HEARD);
     }
     Ok(())
+}
+
+/// Tells why nothing is served anew, once.
+fn warn(why: &Error, warned: &mut String) {
+    let warning = format!("warning: nothing further is served: {why}");
+    if warning != *warned {
+        term::note(&warning);
+        *warned = warning;
+    }
 }
 
 /// Serves a volume to another host, which has it until it is detached.
@@ -100,9 +103,17 @@ fn listen(
     let mut listener = Listener::start(node, pool, name, at, key)?;
     let whom = key.map_or("programs of this host", |key| key.host.as_str());
     term::note(&format!("volume {name} is for {whom} at {at} until `vmio volume detach {name}`; Ctrl-C ends this"));
+    let mut warned = String::new();
     while !ended.load(Ordering::Relaxed) {
-        if let Some(event) = listener.tick()? {
-            term::note(&event.to_string());
+        match listener.tick() {
+            Ok(event) => {
+                warned.clear();
+                if let Some(event) = event {
+                    term::note(&event.to_string());
+                }
+            }
+            Err(why @ Error::Detached(_)) => return Err(why),
+            Err(why) => warn(&why, &mut warned),
         }
         thread::sleep(HEARD);
     }
