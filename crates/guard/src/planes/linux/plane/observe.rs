@@ -29,7 +29,7 @@ impl Linux {
         let installed = self.installed(pool)?;
         let counts = installed.counted.as_ref().map(|counted| Arc::clone(&counted.counts)).unwrap_or_default();
         let backlog = installed.stage.as_ref().map(|stage| stage.backlog);
-        let still = still && !self.taps.has_news();
+        let still = !self.taps.has_news(pool) && still;
         Ok(Observation { still, counts, backlog, interruptions, ..Observation::default() })
     }
 
