@@ -176,12 +176,12 @@ impl Balance {
             guest.contract.is_some() || held.aim.is_some() || guest.actual_bytes != held.base_bytes
         });
         let mut moves = Moves { spare_bytes: self.spare(host, guests), all: BTreeMap::new() };
-        let owed = self.give_back(&mut moves, guests, passed);
-        let wanted = self.give(&mut moves, (now, passed), guests);
+        let owed = self.give_back(&mut moves, guests);
+        let wanted = self.give(&mut moves, now, guests);
         self.take(&mut moves, now, guests, (owed || host.swaps, wanted));
         let stay = self.held.iter().filter(|(name, _)| !moves.all.contains_key(*name));
         let why = |(name, held): (&String, &Held)| {
-            Some((name.clone(), held.stays(guests.get(name)?, (now, passed), moves.spare_bytes)))
+            Some((name.clone(), held.stays(guests.get(name)?, now, moves.spare_bytes)))
         };
         self.stays = stay.filter_map(why).collect();
         moves.all.into_values().collect()
@@ -226,14 +226,14 @@ impl Balance {
 
     /// Brings guests to their minimum, and back to what was taken from them where they need it. Whether some of that
     /// is still owed.
-    fn give_back(&self, moves: &mut Moves, guests: &BTreeMap<String, Guest>, passed: Option<Duration>) -> bool {
+    fn give_back(&self, moves: &mut Moves, guests: &BTreeMap<String, Guest>) -> bool {
         let mut owed = false;
         for (name, held) in &self.held {
             let Some(guest) = guests.get(name) else { continue };
             if held.stuck {
                 moves.put(name, guest, guest.actual_bytes, Why::Stopped);
             }
-            let (has, (due, why)) = (held.has_bytes(guest), held.due(guest, passed));
+            let (has, (due, why)) = (held.has_bytes(guest), held.due(guest));
             if due <= has {
                 continue;
             }
@@ -250,15 +250,10 @@ impl Balance {
 
     /// Gives memory to guests whose reads the host's page cache answers, those with most of them first. Whether one
     /// would get more if there were more.
-    fn give(
-        &self,
-        moves: &mut Moves,
-        (now, passed): (Duration, Option<Duration>),
-        guests: &BTreeMap<String, Guest>,
-    ) -> bool {
+    fn give(&self, moves: &mut Moves, now: Duration, guests: &BTreeMap<String, Guest>) -> bool {
         let ready = |(name, held): (&String, &Held)| {
             let guest = guests.get(name).filter(|_| held.aim.is_none() && !moves.all.contains_key(name))?;
-            let room = held.room(guest, now, passed)?.ok()?;
+            let room = held.room(guest, now)?.ok()?;
             Some((guest.hit_bytes(), name.clone(), guest, room))
         };
         let mut ready: Vec<_> = self.held.iter().filter_map(ready).collect();

@@ -16,7 +16,7 @@ const HITS_PER_SECOND: f64 = (1u64 << 20) as f64;
 /// Pages that a guest reads back from its disk, a second: what it needs is not in its memory.
 const FAULTS_PER_SECOND: f64 = 10.0;
 
-/// What is seen of a guest. Counts are those since the check before.
+/// What is seen of a guest. Counts are those since it was seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guest {
     /// Its memory by the policy; a guest without one is not moved.
@@ -98,7 +98,7 @@ impl Guest {
     }
 }
 
-/// Seconds since the check before; 0 at the first.
+/// Seconds since it was seen before; 0 at first.
 fn seconds(passed: Option<Duration>) -> f64 {
     passed.map_or(0.0, |passed| passed.as_secs_f64())
 }

@@ -22,6 +22,8 @@ pub(super) struct Held {
     pub(super) rests_until: Duration,
     /// When it was last seen.
     pub(super) seen: Duration,
+    /// How long before that it was seen, which is the time of its counts; `None` where it was not.
+    pub(super) passed: Option<Duration>,
 }
 
 impl Held {
@@ -35,11 +37,13 @@ impl Held {
             reads_since: None,
             rests_until,
             seen: Duration::ZERO,
+            passed: None,
         }
     }
 
-    /// Takes note of what is seen of it.
+    /// Takes note of what is seen of it; `passed` since the check before, at which its monitor may not have answered.
     pub(super) fn note(&mut self, guest: &Guest, now: Duration, passed: Option<Duration>) {
+        let passed = if self.seen.is_zero() { passed } else { Some(now.saturating_sub(self.seen)) };
         self.stuck = false;
         match self.aim {
             Some((bytes, until)) if guest.actual_bytes == bytes || now >= until => {
@@ -61,7 +65,7 @@ impl Held {
                 None => (self.settled_bytes, self.rests_until) = (Some(guest.actual_bytes), now + REST),
             },
         }
-        self.seen = now;
+        (self.seen, self.passed) = (now, passed);
         let since = |before: Option<Duration>, so: bool| so.then(|| before.unwrap_or(now));
         self.idle_since = since(self.idle_since, guest.is_idle(passed));
         // Where nobody counted, nothing is known to have changed.
@@ -88,10 +92,10 @@ impl Held {
     }
 
     /// What it is to have at least, and why: its minimum; what it had, where it needs that.
-    pub(super) fn due(&self, guest: &Guest, passed: Option<Duration>) -> (u64, Why) {
+    pub(super) fn due(&self, guest: &Guest) -> (u64, Why) {
         let Contract { min_bytes: min, max_bytes: max } = self.contract(guest);
         let base = self.base_bytes.min(max);
-        let back = if self.has_bytes(guest) < base && guest.needs_more(passed) { base } else { 0 };
+        let back = if self.has_bytes(guest) < base && guest.needs_more(self.passed) { base } else { 0 };
         (min.max(back).min(guest.whole_bytes), if back > min { Why::Returned } else { Why::Minimum })
     }
 
@@ -99,8 +103,8 @@ impl Held {
     ///
     /// # Errors
     /// Why nothing.
-    pub(super) fn room(&self, guest: &Guest, now: Duration, passed: Option<Duration>) -> Option<Result<u64, Stays>> {
-        let since = self.reads_since.filter(|_| guest.reads_host_cache(passed))?;
+    pub(super) fn room(&self, guest: &Guest, now: Duration) -> Option<Result<u64, Stays>> {
+        let since = self.reads_since.filter(|_| guest.reads_host_cache(self.passed))?;
         let most = self.contract(guest).max_bytes.min(guest.whole_bytes).saturating_sub(guest.actual_bytes);
         let room = most.min(guest.host_cached_bytes).min(STEP_BYTES);
         let wait = wait(since, now);
@@ -109,7 +113,7 @@ impl Held {
             Some(_) if most < LEAST_MOVE_BYTES => Err(Stays::HasMost),
             Some(_) if room < LEAST_MOVE_BYTES => Err(Stays::LittleCached { bytes: guest.host_cached_bytes }),
             // At times that is no reason to begin anew: its page cache may just have been dropped.
-            Some(report) if guest.is_idle(passed) => Err(Stays::HasFree { free_bytes: report.free_bytes }),
+            Some(report) if guest.is_idle(self.passed) => Err(Stays::HasFree { free_bytes: report.free_bytes }),
             Some(_) if !wait.is_zero() => Err(Stays::ReadsTooShort { wait }),
             Some(_) => Ok(room),
         })
@@ -133,15 +137,15 @@ impl Held {
     }
 
     /// Why it stays as it is, where it does; the host can give so much.
-    pub(super) fn stays(&self, guest: &Guest, (now, passed): (Duration, Option<Duration>), spare_bytes: u64) -> Stays {
+    pub(super) fn stays(&self, guest: &Guest, now: Duration, spare_bytes: u64) -> Stays {
         if let Some((to_bytes, _)) = self.aim {
             return Stays::OnItsWay { to_bytes };
         }
-        let (due, _) = self.due(guest, passed);
+        let (due, _) = self.due(guest);
         if due > guest.actual_bytes {
             return Stays::Owed { bytes: due - guest.actual_bytes };
         }
-        match self.room(guest, now, passed) {
+        match self.room(guest, now) {
             Some(Ok(room_bytes)) => return Stays::NoSpare { spare_bytes, room_bytes },
             Some(Err(why)) => return why,
             None => {}

@@ -274,3 +274,24 @@ fn a_move_that_a_guest_does_not_finish_is_stopped() {
     }
     assert_eq!((stopped, aimed), (vec![(2048 * MIB, 2048 * MIB)], 1));
 }
+
+/// Of 20 MiB that are read in 10 s, and of 20 that are read in 30, since its monitor did not answer at two checks.
+#[test]
+fn what_is_counted_is_of_the_time_since_the_guest_was_seen() {
+    let stays = |silent: u32| {
+        let mut world = World::of(8192, &[("reader", Inside::of(1024, 300, 0))]);
+        world.run(1);
+        let (host, mut seen) = world.seen();
+        for _ in 0..silent {
+            assert_eq!(world.balance.check(world.now, &host, &BTreeMap::new()), []);
+            world.now += TICK;
+        }
+        let reader = seen.get_mut("reader").unwrap();
+        reader.reads = Some(CachedReads { asked_bytes: 20 * MIB, storage_bytes: 0 });
+        reader.host_cached_bytes = 512 * MIB;
+        assert_eq!(world.balance.check(world.now, &host, &seen), []);
+        world.balance.stays("reader").unwrap()
+    };
+    assert_eq!(stays(0), Stays::HasFree { free_bytes: 724 * MIB });
+    assert_eq!(stays(2), Stays::UnusedTooShort { wait: PATIENCE - 3 * TICK });
+}

@@ -84,10 +84,10 @@ fn reason(stays: Stays) -> String {
         Stays::Silent => "its balloon's driver reports nothing: it gives none, and is given none".to_owned(),
         Stays::Owed { bytes } => format!("it is to get {} more, which the host does not have now", mib(bytes)),
         Stays::NoSpare { spare_bytes, room_bytes } => {
-            format!("it is given {} once the host has that to give: it has {}", mib(room_bytes), mib(spare_bytes))
+            format!("it would be given {}, but the host has {} to give", mib(room_bytes), mib(spare_bytes))
         }
         Stays::ReadsTooShort { wait } => {
-            format!("it is given some if the host's cache answers its reads for {} more", seconds(wait))
+            format!("it is given memory if the host's cache answers its reads for {} more", seconds(wait))
         }
         Stays::HasFree { free_bytes } => {
             format!("the host's cache answers its reads, and it has {} free for a cache of its own", mib(free_bytes))
@@ -95,10 +95,10 @@ fn reason(stays: Stays) -> String {
         Stays::HasMost => "it has the most that it is given".to_owned(),
         Stays::LittleCached { bytes } => format!("the host's cache holds {} of its disks", mib(bytes)),
         Stays::UnusedTooShort { wait } => {
-            format!("it gives some if that is wanted and it leaves it unused for {} more", seconds(wait))
+            format!("what it leaves unused is taken in {} at the earliest, if another guest wants it", seconds(wait))
         }
         Stays::Unwanted => "it leaves memory unused, and no other guest wants it".to_owned(),
-        Stays::HasLeast => "it has the least that it keeps".to_owned(),
+        Stays::HasLeast => "it leaves memory unused, but has the least that it keeps".to_owned(),
         Stays::ReadsBack => "it reads pages back from its disk or from swap".to_owned(),
         Stays::UsesAll { free_bytes, least_bytes } => format!(
             "it uses what it has ({} free; it would give some from {} on), and the host's cache answers too few of its \
@@ -131,7 +131,7 @@ mod tests {
             stays,
         };
         let told = MemoryDocument::of(&guest);
-        let why = "it is given 128 MiB once the host has that to give: it has 96 MiB";
+        let why = "it would be given 128 MiB, but the host has 96 MiB to give";
         assert_eq!((told.why_not.as_deref(), told.free_bytes), (Some(why), Some(18 << 20)));
         let cannot = GuestStatus { why_not: Some("no monitor".to_owned()), ..guest };
         assert_eq!(MemoryDocument::of(&cannot).why_not.as_deref(), Some("no monitor"));

@@ -3,7 +3,8 @@
 //! into the hash, which takes a good part of a packet's time.
 //!
 //! An entry of the hash is replaced at once, one of the array byte by byte. So while one of the array changes, its
-//! `index` is 0, and the programs take that of the hash.
+//! `index` is 0, and the programs take that of the hash. Nothing holds back a program that has just seen the index: if
+//! it reads the rest only after two more system calls, one packet is treated by parts of both.
 
 use libbpf_rs::{MapCore, MapFlags, Object};
 use vmio_model::policy::Direction;
@@ -47,7 +48,8 @@ pub(super) struct Entry {
 }
 
 impl ByIndex {
-    /// Sets the entry of an interface; `value` is without its `index`.
+    /// Sets the entry of an interface; `value` is without its `index`. One whose place another has stays in the hash
+    /// alone, also when the other goes, until it is set again.
     pub(super) fn put(&self, object: &Object, index: u32, value: &[u8]) -> libbpf_rs::Result<()> {
         let (near, value) = (map(object, self.near), with_index(value, index));
         let there = self.place(object, index)?;

@@ -88,6 +88,10 @@ fn has_mark(value: &[u8]) -> bool {
     value.get(TRAFFIC_MARK).is_none_or(|word| word.iter().any(|byte| *byte != 0))
 }
 
+fn clear_mark(value: &mut [u8]) {
+    value.get_mut(TRAFFIC_MARK).into_iter().flatten().for_each(|byte| *byte = 0);
+}
+
 impl Classifier {
     /// Sets the classes of packets that leave by an uplink, and attaches the program there if it is not; returns
     /// whether it had to be attached.
@@ -115,7 +119,11 @@ impl Classifier {
             self.detach_uplink(netlink, device)?;
         }
         let slots = leave.queueless.map(|_| self.slots_at(device)).transpose()?;
-        self.put(device, &UPLINKS, &leave.encode(slots))?;
+        let settings = leave.encode(slots);
+        // To set them anew would clear the mark that packets have passed.
+        if !there || !self.leaves_by(device, &settings) {
+            self.put(device, &UPLINKS, &settings)?;
+        }
         if slots.is_none() {
             self.free_slots(device.index);
         }
@@ -123,6 +131,13 @@ impl Classifier {
             self.attach_at(netlink, device, mode, Point::Leaves)?;
         }
         Ok(!there)
+    }
+
+    /// Whether packets leave an uplink by these settings, whatever the mark says.
+    fn leaves_by(&self, device: &Device, settings: &[u8; LEAVER]) -> bool {
+        let mut entries = UPLINKS.find(&self.object, device.index).unwrap_or_default();
+        entries.iter_mut().for_each(|entry| clear_mark(&mut entry.value));
+        !entries.is_empty() && entries.iter().all(|entry| entry.value.starts_with(settings))
     }
 
     /// The slots for what leaves an uplink without queues and is no guest's; new ones count from 0.
@@ -162,7 +177,7 @@ impl Classifier {
     pub fn clear_traffic_mark(&self, device: &Device, direction: Direction) -> Result<()> {
         let Ok(entries) = at_uplink(direction).find(&self.object, device.index) else { return Ok(()) };
         for mut entry in entries.into_iter().filter(|entry| has_mark(&entry.value)) {
-            entry.value.get_mut(TRAFFIC_MARK).into_iter().flatten().for_each(|byte| *byte = 0);
+            clear_mark(&mut entry.value);
             self.update(device, entry.map, &entry.key, &entry.value)?;
         }
         Ok(())

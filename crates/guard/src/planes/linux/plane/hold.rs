@@ -13,7 +13,7 @@
 //! often than once a second.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -24,7 +24,7 @@ use vmio_model::policy::Direction;
 
 use super::super::tap::{self, Held, Undone};
 use super::super::{Device, Error};
-use crate::desired::Desired;
+use crate::desired::{Desired, PoolKey};
 use crate::planes::{NotHeld, PlaneError};
 use crate::undo_log::{Entries, Entry, EntryId, UndoLog, UndoLogError};
 
@@ -61,8 +61,10 @@ pub(super) struct Taps {
     /// Taps of the last request; `None` before there was one.
     wanted_before: Option<WantedTaps>,
     states: Arc<Mutex<TapStates>>,
-    /// Whether one of them is another one since that was asked last.
-    news: Arc<AtomicBool>,
+    /// How often one of them became another one.
+    news: Arc<AtomicU64>,
+    /// The same when it was told last, by pool.
+    told: BTreeMap<PoolKey, u64>,
     /// Whether a doubt waits for the thread.
     doubted: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
@@ -73,8 +75,8 @@ pub(super) struct Taps {
 impl Taps {
     /// For a network namespace; changes nothing.
     pub(super) fn new(log: UndoLog, namespace: u64) -> Taps {
-        let (wanted_before, states, news, doubted, ended) = Default::default();
-        Taps { log, namespace, wanted_before, states, news, doubted, ended, thread: None }
+        let (wanted_before, states, news, told, doubted, ended) = Default::default();
+        Taps { log, namespace, wanted_before, states, news, told, doubted, ended, thread: None }
     }
 
     /// Requests the limits of the desired state, and that all other taps are put back. Does not wait.
@@ -117,9 +119,14 @@ impl Taps {
         states.unwrap_or_else(|| Err(Arc::new(NotHeld::NotYet)))
     }
 
-    /// Whether the state of a tap is another one since this was asked last.
-    pub(super) fn has_news(&self) -> bool {
-        self.news.swap(false, Ordering::AcqRel)
+    /// Whether the state of a tap is another one since this was asked of the pool last. Asked before states are read,
+    /// it misses none.
+    pub(super) fn has_news(&mut self, pool: &PoolKey) -> bool {
+        let now = self.news.load(Ordering::Acquire);
+        match self.told.get_mut(pool) {
+            Some(told) => std::mem::replace(told, now) != now,
+            None => self.told.insert(pool.clone(), now).is_none(),
+        }
     }
 
     /// Puts all taps back, also those of earlier guards in the ledger.
@@ -204,7 +211,7 @@ struct TapThread {
     /// By index.
     looks: BTreeMap<u32, Looks>,
     states: Arc<Mutex<TapStates>>,
-    news: Arc<AtomicBool>,
+    news: Arc<AtomicU64>,
     doubted: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
 }
@@ -251,7 +258,7 @@ impl TapThread {
                 let in_force_before = before.as_ref().and_then(|state| state.as_ref().ok());
                 changed |= looks.is_set_back() || in_force_before != now.as_ref().ok();
                 if before != Some(now) {
-                    self.news.store(true, Ordering::Release);
+                    self.news.fetch_add(1, Ordering::Release);
                 }
             }
             pace.looked(began, Instant::now(), failed, changed);

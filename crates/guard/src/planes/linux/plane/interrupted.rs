@@ -52,7 +52,7 @@ impl Linux {
         };
         // What differs from a pool that is wanted as before, others have changed.
         let as_before = known.wanted.as_ref() == Some(pool);
-        if !as_before {
+        if !as_before || known.interruptions.now.is_some() {
             self.forget(&pool.key);
         }
         let changed = match &done {

@@ -29,7 +29,7 @@ impl Linux {
         let installed = self.installed(pool)?;
         let counts = installed.counted.as_ref().map(|counted| Arc::clone(&counted.counts)).unwrap_or_default();
         let backlog = installed.stage.as_ref().map(|stage| stage.backlog);
-        let still = still && !self.taps.has_news();
+        let still = !self.taps.has_news(pool) && still;
         Ok(Observation { still, counts, backlog, interruptions, ..Observation::default() })
     }
 
@@ -106,7 +106,7 @@ impl Linux {
     }
 
     /// After a read that failed: the mark is cleared, so that what was counted last would be taken for valid. And of a
-    /// pool that is wanted otherwise: its members may be others.
+    /// pool that is wanted otherwise, whose members may be others, or was not in force, which is news.
     pub(super) fn forget(&mut self, pool: &PoolKey) {
         if let Some(installed) = self.pools.get_mut(pool) {
             installed.counted = None;
