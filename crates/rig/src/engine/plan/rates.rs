@@ -96,9 +96,11 @@ pub(super) fn beside(local: &dyn Node, study: &Study, options: &PlanOptions, bac
         return 0;
     }
     let built = std::fs::read_dir(state.join("images")).is_ok_and(|mut images| images.next().is_some());
-    let has_beside = options.maven.is_some() || image::has_beside(local.reader());
+    let fetches =
+        options.maven.is_some() && hadoop::place(local.reader()).is_none() && study.cells().iter().any(super::fetches);
+    let has_beside = fetches || image::has_beside(local.reader());
     let image_bytes = IMAGE_BYTES + if has_beside { BESIDE_BYTES } else { 0 };
-    let fetched_bytes = options.maven.as_ref().map_or(0, |_| hadoop::bytes());
+    let fetched_bytes = if fetches { hadoop::bytes() } else { 0 };
     STORE_BYTES + fetched_bytes + if study.boots_nothing() || built { 0 } else { image_bytes }
 }
 
