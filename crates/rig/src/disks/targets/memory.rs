@@ -41,9 +41,9 @@ pub fn dir(journal: &Journal, target: &str) -> Result<(PathBuf, ChangeId)> {
     Ok((dir, made))
 }
 
-/// A loop device over a new file there, through the page cache that the file lies in anyway. The file has its memory from
-/// the start, so that [`room`] counts it for the next. What is made is added to `made`, in that order, also where it
-/// fails.
+/// A loop device over a new file there, through the page cache that the file lies in anyway. The file has its memory
+/// from the start, so that [`room`] counts it for the next. What is made is added to `made`, in that order, also where
+/// it fails.
 pub fn disk(ctx: &TargetCtx<'_>, target: &str, bytes: u64, made: &mut Vec<ChangeId>) -> Result<Attached> {
     let (dir, change) = dir(ctx.journal, target)?;
     made.push(change);
