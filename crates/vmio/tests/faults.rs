@@ -214,7 +214,7 @@ fn budgets_and_shares_that_make_no_sense_are_refused() {
     let secret = state.vmio(&["tax", "--yes", "--power", "redfish:https://root:calvin@bmc"]).with(2);
     assert!(!secret.err.contains("calvin"), "{}", secret.err);
     let url = "https://root:calvin@repository.example/maven";
-    let secret = state.vmio(&["tax", "--yes", "--maven", url]).with(2).says(&["--maven: not the address"]);
+    let secret = state.vmio(&["tax", "--yes", "--maven", url]).with(2).says(&["--maven: not the address of a Maven"]);
     assert!(!secret.err.contains("calvin"), "{}", secret.err);
     state.vmio(&["tax", "--gentle", "--no-gentle"]).with(2).says(&["cannot be used with"]);
     state.vmio(&["tax", "--resume", "--yes"]).with(2).says(&["no run of quick was interrupted"]);

@@ -14,6 +14,7 @@ use crate::agent::message::{Failure, INPUT_BYTES, PIECE_BYTES, Reply, Request, e
 use crate::device_safety::{self, Pinned};
 use crate::helper::proto::Kind;
 use crate::journal::held::by_descriptor;
+use crate::linux::histogram;
 use crate::local::KEEP_BYTES;
 use crate::local::child::{Handle, Sink, Stream};
 use crate::machine::{DEATH_LIMIT, lock};
@@ -285,6 +286,10 @@ fn hold(held: &Held, file: File) -> Result<Reply> {
 
 /// What writing to `path` changes, if that can be undone: a new file, or a value of the kernel's.
 fn change_of_writing(path: &Path) -> Option<Change> {
+    // A trigger of an event is no value that could be written back. Who sets one takes it away.
+    if path.starts_with(histogram::TRACEFS) {
+        return None;
+    }
     if fs::symlink_metadata(path).is_err() {
         return Some(Change::file(path));
     }
@@ -374,6 +379,7 @@ mod tests {
     fn what_is_no_value_of_the_kernels_is_not_read_before_it_is_written() {
         // It has no end.
         assert!(change_of_writing(Path::new("/dev/zero")).is_none());
+        assert!(change_of_writing(&histogram::block_file("block_rq_issue", "trigger")).is_none());
         assert!(matches!(change_of_writing(Path::new("/proc/sys/kernel/ostype")), Some(Change::Sysfs { .. })));
     }
 }

@@ -75,10 +75,10 @@ impl Mapped {
         }
         let until = Instant::now() + limit;
         loop {
-            let ours = self.devices(block);
+            let ours = self.devices(block)?;
             let Some(top) = ours.iter().find(|device| !device.is_below).or_else(|| ours.first()) else { return Ok(()) };
             let done = run(&top.uuid);
-            let is_there = self.devices(block).iter().any(|device| device.uuid == top.uuid);
+            let is_there = self.devices(block)?.iter().any(|device| device.uuid == top.uuid);
             if is_there && Instant::now() >= until {
                 let why = done.err().unwrap_or_else(|| io::Error::other("it is still there"));
                 return Err(NotUndone::cannot("remove the mapped device", &top.path)(why));
@@ -90,14 +90,15 @@ impl Mapped {
     }
 
     /// Those that are there.
-    fn devices(&self, block: &Path) -> Vec<Device> {
+    fn devices(&self, block: &Path) -> Result<Vec<Device>, NotUndone> {
         let prefix = self.prefix();
         let of = |path: PathBuf| {
             let uuid = fs::read_to_string(path.join("dm/uuid")).ok()?.trim_end().to_owned();
             let is_below = fs::read_dir(path.join("holders")).is_ok_and(|mut holders| holders.next().is_some());
             uuid.starts_with(&prefix).then_some(Device { uuid, is_below, path })
         };
-        fs::read_dir(block).into_iter().flatten().flatten().filter_map(|entry| of(entry.path())).collect()
+        let all = fs::read_dir(block).map_err(NotUndone::cannot("look for mapped devices in", block))?;
+        Ok(all.flatten().filter_map(|entry| of(entry.path())).collect())
     }
 }
 
@@ -176,6 +177,10 @@ mod tests {
         let busy = |_: &str| Err(io::Error::other("Device or resource busy"));
         let said = ours.remove(dir.path(), Duration::ZERO, &busy).unwrap_err().to_string();
         assert!(said.contains("dm-2") && said.contains("resource busy"), "{said}");
+        assert!(
+            ours.remove(&dir.path().join("none"), Duration::ZERO, &busy).is_err(),
+            "nothing shows that they are gone"
+        );
         let silent = ours.remove(dir.path(), Duration::ZERO, &|_| Ok(())).unwrap_err().to_string();
         assert!(silent.contains("it is still there"), "{silent}");
     }

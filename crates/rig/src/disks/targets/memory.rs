@@ -3,6 +3,8 @@
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::retry_on_intr;
 use vmio_look::require::{self, Requirement};
 use vmio_node::{ChangeId, Journal, Node};
 
@@ -39,14 +41,19 @@ pub fn dir(journal: &Journal, target: &str) -> Result<(PathBuf, ChangeId)> {
     Ok((dir, made))
 }
 
-/// A loop device over a new file there, through the page cache that the file lies in anyway. What is made is added to
-/// `made`, in that order, also where it fails.
+/// A loop device over a new file there, through the page cache that the file lies in anyway. The file has its memory
+/// from the start, so that [`room`] counts it for the next. What is made is added to `made`, in that order, also where
+/// it fails.
 pub fn disk(ctx: &TargetCtx<'_>, target: &str, bytes: u64, made: &mut Vec<ChangeId>) -> Result<Attached> {
     let (dir, change) = dir(ctx.journal, target)?;
     made.push(change);
     let path = dir.join("disk.raw");
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-    let sized = file.and_then(|file| file.set_len(bytes).map(|()| file));
+    let sized = file.and_then(|file| {
+        // A tmpfs gives up at any signal, and gives back what it took until then.
+        retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, bytes))?;
+        Ok(file)
+    });
     let file = sized.map_err(scratch::io("make the file of a disk", &path))?;
     let disk = loopdev::attach(ctx, &path, &file, LoopIoMode::Cached)?;
     made.push(disk.change);

@@ -26,7 +26,8 @@ pub(super) fn refuse_idle(study: &Study, options: &PlanOptions) -> Result<(), Fa
         ),
         (_, Some((peer, _))) if !any(&|actor| nets::is_over_wire(actor) || targets::of_peer(actor).is_some()) => (
             format!(
-                "no cell of the study {} works over the network wire, and {} is named for one",
+                "no cell of the study {} works over the network wire or on a disk that another machine serves, and {} \
+                 is named for one",
                 study.name, peer.address
             ),
             "--peer",

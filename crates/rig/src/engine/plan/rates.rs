@@ -102,9 +102,11 @@ pub(super) fn beside(local: &dyn Node, study: &Study, options: &PlanOptions, bac
         return 0;
     }
     let built = std::fs::read_dir(state.join("images")).is_ok_and(|mut images| images.next().is_some());
-    let has_beside = options.maven.is_some() || image::has_beside(local.reader());
+    let missing = jars(&study.cells()).filter(|jars| jars.place(local.reader()).is_none());
+    let fetched = missing.filter(|_| options.maven.is_some());
+    let has_beside = fetched.is_some() || image::has_beside(local.reader());
     let image_bytes = IMAGE_BYTES + if has_beside { BESIDE_BYTES } else { 0 };
-    let fetched_bytes = options.maven.as_ref().and_then(|_| jars(&study.cells())).map_or(0, Jars::bytes);
+    let fetched_bytes = fetched.map_or(0, Jars::bytes);
     STORE_BYTES + fetched_bytes + if study.boots_nothing() || built { 0 } else { image_bytes }
 }
 

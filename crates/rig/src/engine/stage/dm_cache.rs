@@ -102,7 +102,7 @@ impl DmCache {
         })
     }
 
-    /// What the guest's kernel counts of it, in its own words.
+    /// What the kernel counts of it, in its own words.
     pub fn counted(&self) -> String {
         // The cache is over all others.
         let said = self.made.last().map(|name| self.dmsetup(&["status", name.as_str()])).transpose();

@@ -44,11 +44,11 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// How a disk is read in the guest for so many bytes of it to be in its cache; `None` where it is to have none.
-    pub fn passes(&self, guest: &dyn Node, bytes: u64) -> anyhow::Result<Option<Passes>> {
+    /// How a disk is read for so many bytes of it to be in its flash cache; `None` where it is to have none.
+    pub fn passes(&self, node: &dyn Node, bytes: u64) -> anyhow::Result<Option<Passes>> {
         let Self::Cache { driver, slow, fast, .. } = self else { return Ok(None) };
         let read_bytes = match driver {
-            CacheDriver::Bcache => bcache::kept_read_bytes(in_guest::disk_bytes(guest, fast)?),
+            CacheDriver::Bcache => bcache::kept_read_bytes(in_guest::disk_bytes(node, fast)?),
             // It was filled when it was set up, and a pass shows it.
             CacheDriver::DmCache => MIB,
         };

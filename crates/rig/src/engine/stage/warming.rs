@@ -1,5 +1,5 @@
-//! How something becomes warm: it is read through the cache that is to hold it, once, or through a flash cache in a
-//! guest as often as this needs ([`Passes`]).
+//! How something becomes warm: it is read through the cache that is to hold it, once, or through a flash cache over a
+//! disk of its own side as often as this needs ([`Passes`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Hold {
 pub struct Warmed {
     /// What was held open until it was done or failed: to be let go.
     pub holds: Vec<Hold>,
-    /// What caches in guests missed of each pass, in words.
+    /// What flash caches missed of each pass, in words.
     pub missed: Vec<String>,
     /// Whether it was done.
     pub done: anyhow::Result<()>,
@@ -103,11 +103,11 @@ impl Step {
     }
 }
 
-/// How a disk is read through a flash cache in a guest, which need not keep all that it reads: until the slow disk is
-/// read no more, as the guest's kernel counts (kernel document block/stat.rst).
+/// How a disk is read through a flash cache, which need not keep all that it reads: until the slow disk is read no
+/// more, as the kernel of its side counts (kernel document block/stat.rst).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Passes {
-    /// The slow disk, by its name in the guest's sysfs.
+    /// The slow disk, by its name in sysfs.
     pub slow: String,
     /// Bytes of a pass.
     pub bytes: u64,
@@ -117,13 +117,13 @@ pub struct Passes {
 
 impl Passes {
     /// Reads until a pass shows that the cache serves it, or often enough; the bytes that the slow disk served of each.
-    fn take(&self, guest: &dyn Reader, read: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<Vec<u64>> {
+    fn take(&self, side: &dyn Reader, read: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<Vec<u64>> {
         let mut missed = Vec::new();
         while missed.len() < MOST_PASSES {
-            let before = self.counters(guest)?;
+            let before = self.counters(side)?;
             read()?;
-            let since = self.counters(guest)?.since(&before);
-            let failed = || format!("the counters of the guest's {} went backwards", self.slow);
+            let since = self.counters(side)?.since(&before);
+            let failed = || format!("the counters of {} went backwards", self.slow);
             let bytes = since.with_context(failed)?.reads.bytes;
             missed.push(bytes);
             if bytes as f64 <= MISSED * self.bytes as f64 {
@@ -133,9 +133,9 @@ impl Passes {
         Ok(missed)
     }
 
-    fn counters(&self, guest: &dyn Reader) -> anyhow::Result<Counters> {
-        let counters = Counters::parse(&guest.read_text(&Device::stat_file(&self.slow))?);
-        counters.with_context(|| format!("the guest does not say what it reads of {}", self.slow))
+    fn counters(&self, side: &dyn Reader) -> anyhow::Result<Counters> {
+        let counters = Counters::parse(&side.read_text(&Device::stat_file(&self.slow))?);
+        counters.with_context(|| format!("the kernel does not say what is read of {}", self.slow))
     }
 
     fn shown(&self, missed: &[u64]) -> String {
@@ -251,8 +251,8 @@ mod tests {
         let none = Fake::new("guest0");
         assert!(said(&none, None).contains("/sys/block/vdb/stat"), "{}", said(&none, None));
         let other = Fake::new("guest0").file("/sys/block/vdb/stat", "1 0\n");
-        assert_eq!(said(&other, None), "the guest does not say what it reads of vdb");
+        assert_eq!(said(&other, None), "the kernel does not say what is read of vdb");
         let anew = Fake::new("guest0").file("/sys/block/vdb/stat", stat(9));
-        assert_eq!(said(&anew, Some(&stat(0))), "the counters of the guest's vdb went backwards");
+        assert_eq!(said(&anew, Some(&stat(0))), "the counters of vdb went backwards");
     }
 }

@@ -96,7 +96,7 @@ const VERSITYGW: Requirement = Requirement {
 const CURL: Requirement = Requirement {
     name: "curl",
     why: "is the client of the workloads s3-…",
-    fix: "apt install curl",
+    fix: "apt install curl (7.87 or newer: an older one does not sign by the header x-amz-content-sha256)",
     check: |reader| program(reader, "curl"),
 };
 
@@ -111,7 +111,7 @@ const ROLES: &[Role] = &[
         name: CLIENT,
         wants: Wants::Address,
         programs: &["curl", "dd", "mount", "sh", "unshare"],
-        requirements: &[CURL],
+        requirements: &[ROOT, MOUNT, UNSHARE, CURL],
     },
 ];
 

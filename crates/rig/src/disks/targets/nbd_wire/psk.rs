@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use rustix::rand::{GetRandomFlags, getrandom};
 use vmio_node::{ChangeId, Exec, Journal, Node};
 
@@ -61,8 +62,7 @@ impl Psk {
 fn line() -> io::Result<String> {
     let mut key = [0u8; KEY_BYTES];
     getrandom(&mut key[..], GetRandomFlags::empty())?;
-    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{}:{hex}\n", Storage::TLS_USER))
+    Ok(format!("{}:{}\n", Storage::TLS_USER, HEXLOWER.encode(&key)))
 }
 
 /// Sees to it that nobody else can put another file in its place there: nbdkit opens it by its name for each client.
