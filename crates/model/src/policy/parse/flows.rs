@@ -7,7 +7,9 @@ use toml::de::DeValue;
 
 use super::values::{excess, limit, rate, text, time};
 use super::{At, File};
-use crate::policy::flow::{DSCP, FlowMatch, MOST_FLOWS, MOST_LETTERS, MOST_PORTS, Network, PROTOCOLS, REST, WITH_PORTS};
+use crate::policy::flow::{
+    DSCP, FlowMatch, MOST_FLOWS, MOST_LETTERS, MOST_PORTS, Network, PROTOCOLS, REST, WITH_PORTS,
+};
 use crate::rate::BitRate;
 use crate::toml_reader::{Reader, Section};
 

@@ -14,7 +14,6 @@ use super::{Chosen, failed, open};
 use crate::context::Outcome;
 use crate::term;
 
-
 /// Arguments of `vmio volume policy`.
 #[derive(Debug, clap::Args)]
 pub struct Policy {
