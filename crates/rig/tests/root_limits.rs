@@ -228,7 +228,8 @@ fn hadoop_on_a_device(name: &str, held: u64, staged: impl FnOnce(&Bed, Stage) ->
     // It is told of less than that, so that the file is small; Java needs more.
     let limits = Limits::create(&bed.node, &bed.journal, &group, &Share::of(1, held)).unwrap();
     let needed = workload.disk().unwrap().bytes_needed(memory);
-    let prepared = targets::find("device").unwrap().prepare(&bed.ctx(needed / MIB)).unwrap();
+    let mut prepared = targets::find("device").unwrap().prepare(&bed.ctx(needed / MIB)).unwrap();
+    prepared.share().unwrap();
     let path = prepared.native().to_owned();
     let ctx = WorkCtx {
         path: path.clone(),

@@ -1,5 +1,6 @@
 //! A whole block device: the user's own (`--device`), a volume where the place holds volumes, or
-//! a loop device with direct I/O over a written-out file. It stays open with O_EXCL, so that nobody mounts it meanwhile.
+//! a loop device with direct I/O over a written-out file. It stays open with O_EXCL, so that nobody mounts it meanwhile,
+//! unless a workload does that itself.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -7,9 +8,10 @@ use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
 use vmio_look::require::{self, Requirement};
 use vmio_model::cell;
-use vmio_node::{ChangeId, Journal, device_safety};
+use vmio_node::{ChangeId, Journal, device_safety, held};
 
 use super::scratch::{self, MIB, Scratch};
 use super::{
@@ -83,7 +85,7 @@ pub(super) struct WholeDevice {
     device: PathBuf,
     /// Holds the user's own disk and its number.
     pinned: Option<Arc<Pinned>>,
-    /// Open with O_EXCL and O_DIRECT.
+    /// Open with O_DIRECT, and with O_EXCL until it is shared.
     file: File,
     bytes: u64,
     logical_block_bytes: u32,
@@ -246,6 +248,15 @@ impl Prepared for WholeDevice {
             Ours::File(_, scratch) => scratch.intact(),
             Ours::Loop(_) | Ours::Nothing => Ok(()),
         }
+    }
+    fn share(&mut self) -> Result<()> {
+        let again = |path: PathBuf| scratch::open_direct(&path, OFlags::empty());
+        // Opened before the other is closed: a loop device stays attached, a number stays the disk's.
+        self.file = held::by_descriptor(&self.file).and_then(again).map_err(scratch::io("open", self.shown()))?;
+        if self.pinned.is_some() {
+            self.device = device_safety::path_of(&self.file);
+        }
+        Ok(())
     }
     fn attach(&mut self, _asked: &cell::Attachment) -> Result<Storage> {
         Ok(Storage::BlockDevice(self.device.clone()))

@@ -265,6 +265,10 @@ pub trait Prepared: Send {
     fn intact(&self) -> Result<()> {
         Ok(())
     }
+    /// Lets programs of this machine mount it from here on, which what is open with O_EXCL refuses.
+    fn share(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// What a hypervisor opens for a disk that is asked for like this. Asked again it gives the
     /// same. A target that is served starts its server here.
     fn attach(&mut self, asked: &cell::Attachment) -> Result<Storage>;

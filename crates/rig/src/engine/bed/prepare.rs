@@ -34,6 +34,7 @@ use crate::nets::Namespace;
 use crate::nodes::{Machine, Measured, Nodes};
 use crate::probes::components;
 use crate::probes::power::{self, PowerChoice};
+use crate::workloads::{self, ResolvedWorkload};
 
 /// Key of the read-ahead, in KiB, in what is read back of targets and of guests' disks.
 const READ_AHEAD: &str = "read_ahead_kib";
@@ -281,6 +282,8 @@ fn make_targets(
                 let (place, host, nodes) = (placed.backing.clone(), host.clone(), nodes.clone());
                 let by_kernel = |actor: &Actor| actor.target() == Some(name) && targets::by_host_kernel(actor);
                 let native = cells.iter().flat_map(Cell::actors).any(by_kernel);
+                let mounted =
+                    cells.iter().flat_map(Cell::actors).any(|actor| actor.target() == Some(name) && mounts(actor));
                 move || {
                     let (node, journal, in_pool) = (&*local, &journal, pool.clone());
                     let peer = nodes.peer();
@@ -290,8 +293,11 @@ fn make_targets(
                         journal.leads_to_held(&ctx.dir).map_err(|astray| wrong(astray.to_string()))
                     };
                     // Whatever failed in a directory that is not ours any more failed for that reason.
-                    let prepared =
+                    let mut prepared =
                         there().and_then(|()| target.prepare(&ctx)).map_err(|e| there().err().unwrap_or(e))?;
+                    if mounted {
+                        prepared.share()?;
+                    }
                     prepared.intact()?;
                     let backing = match peer.filter(|_| target.by_peer().is_some()) {
                         Some((machine, _)) => {
@@ -319,6 +325,12 @@ fn make_targets(
         made.insert(name.to_owned(), (prepared, backing));
     }
     Ok(())
+}
+
+/// Whether a program of this machine's mounts an actor's disk.
+fn mounts(actor: &Actor) -> bool {
+    let mounts = |workload: ResolvedWorkload| workload.disk().is_some_and(|disk| disk.mounts());
+    actor.side.shares_kernel() && workloads::find(&actor.workload).is_some_and(mounts)
 }
 
 /// The read-ahead in force for who reads a path through the page cache, for the result.

@@ -255,6 +255,9 @@ impl DiskWorkload for Dfsio {
     fn moves_twice_the_memory(&self) -> bool {
         true
     }
+    fn mounts(&self) -> bool {
+        true
+    }
     fn bytes_needed(&self, memory_bytes: u64) -> u64 {
         let file = file_bytes(memory_bytes);
         (file + file / 32 + BESIDE_BYTES).next_multiple_of(1 << 20)

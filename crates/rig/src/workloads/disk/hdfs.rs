@@ -312,6 +312,9 @@ impl DiskWorkload for Hdfs {
     fn moves_twice_the_memory(&self) -> bool {
         true
     }
+    fn mounts(&self) -> bool {
+        true
+    }
     fn bytes_needed(&self, memory_bytes: u64) -> u64 {
         LOCAL.bytes_needed(memory_bytes) + SPARE_BLOCKS * BLOCK_BYTES
     }

@@ -41,6 +41,10 @@ pub trait DiskWorkload: Workload {
     fn moves_twice_the_memory(&self) -> bool {
         false
     }
+    /// Whether it makes a file system on the disk, and mounts it.
+    fn mounts(&self) -> bool {
+        false
+    }
     /// Smallest span in bytes for a side with this much memory.
     fn bytes_needed(&self, memory_bytes: u64) -> u64;
     /// Whether it had a rate to keep, and lagged behind it.
