@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Bed, cells, guest};
 use serde_json::json;
+use vmio_model::result::Sample;
 use vmio_model::run::Run;
 use vmio_model::waterfall::Layer;
 use vmio_model::waterfall::cells::{CellLayers, of_run};
@@ -53,7 +54,10 @@ fn hold(monitor: &Path) {
 
 fn explained(run: &Run) -> CellLayers {
     assert_eq!(run.skipped, []);
-    let cell = of_run(run, &[]).into_iter().find(|cell| cell.in_guest).unwrap();
+    // As the store has them: part of what the application waited for.
+    let submission = |sample: &Sample| Some(sample.result.raw["jobs"][0]["read"]["slat_ns"]["mean"].as_f64()? * 1e-9);
+    let submissions: Vec<Option<f64>> = run.samples.iter().map(submission).collect();
+    let cell = of_run(run, &submissions).into_iter().find(|cell| cell.in_guest).unwrap();
     let parts = &cell.waterfall.as_ref().unwrap().parts;
     let told: Vec<String> = parts.iter().map(|part| format!("{} {:.0} us", part.words(), part.seconds * 1e6)).collect();
     println!("{}: {told:?}, {:?}", cell.key, cell.untimed);

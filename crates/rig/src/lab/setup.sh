@@ -21,7 +21,8 @@ echo lab > /proc/sys/kernel/hostname
 step mount the kernel\'s file systems
 mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm
-mount -t tracefs tracefs /sys/kernel/tracing
+# The agent has mounted it where the kernel has its directory.
+mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
 mount -t bpf -o mode=700 bpf /sys/fs/bpf
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 # By its module, where the kernel has one: the NVMe target is set up in it.
