@@ -93,9 +93,12 @@ fn the_layers_of_an_old_run_are_told_as_far_as_it_has_them() {
             assert_eq!(lacks, cell["in_guest"] == true, "{cell}");
         }
     }
-    let one = state.vmio(&["explain", "1", "--cell", "device/native/rand-read-1"]).with(0).out;
-    assert!(one.contains("application") && one.contains("host's block layer + device)."), "{one}");
     let page = state.path().join("layers.html");
+    let cell = ["explain", "1", "--cell", "device/native/rand-read-1", "--html", page.to_str().unwrap()];
+    let one = state.vmio(&cell).with(0).out;
+    assert!(one.contains("application") && one.contains("host's block layer + device)."), "{one}");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("application: ") && html.contains(", begins at 0 µs"), "its waterfall is on the page");
     state.vmio(&["explain", "1", "--html", page.to_str().unwrap()]).with(0);
     let html = std::fs::read_to_string(&page).unwrap().replace("<wbr>", "");
     assert!(html.contains("device/qemu/virtio-blk,none,native/rand-read-1"), "all cells are on the page");

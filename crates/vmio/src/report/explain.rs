@@ -11,7 +11,7 @@ use vmio_model::waterfall::host::LiveCalls;
 use vmio_model::waterfall::hypervisor::LiveHypervisor;
 use vmio_model::waterfall::live::{LiveDisk, Thread};
 use vmio_model::waterfall::paths::{self as network, PathLayers};
-use vmio_model::waterfall::{Layer, Part};
+use vmio_model::waterfall::{Layer, Part, Waterfall};
 use vmio_model::words::count;
 
 use super::document::{
@@ -23,6 +23,7 @@ use columns::{COLUMNS, columns_of, times_of};
 mod columns;
 mod guest;
 mod paths;
+mod waterfalls;
 
 pub use guest::guest;
 
@@ -136,6 +137,7 @@ pub fn run(of: &RunLayers, verbose: bool) -> document::Document {
         return doc;
     }
     if of.cells.len() <= IN_FULL {
+        waterfalls::put(&mut doc, &of.cells);
         of.cells.iter().for_each(|cell| in_full(&mut doc, cell));
     } else {
         in_tables(&mut doc, &of.cells, verbose);
@@ -275,6 +277,11 @@ fn short(seconds: f64) -> String {
     if seconds < 0.0 { format!("-{}", time(-seconds)) } else { time(seconds) }
 }
 
+/// What these seconds are of what the application saw.
+fn share_of(whole: &Waterfall, seconds: f64) -> String {
+    percent(if whole.total_seconds > 0.0 { seconds / whole.total_seconds } else { 0.0 })
+}
+
 /// What was not told apart, a line for each layer and reason.
 fn not_told(doc: &mut document::Document, cells: &[CellLayers]) {
     let mut lines: Vec<(Layer, Why, Option<String>, usize)> = Vec::new();
@@ -317,12 +324,12 @@ fn in_full(doc: &mut document::Document, cell: &CellLayers) {
         return device_line(doc, cell);
     };
     let columns = [Column::new("mean", 10).gap(1), Column::new("share", 7).gap(1)];
-    let share =
-        |seconds: f64| percent(if waterfall.total_seconds > 0.0 { seconds / waterfall.total_seconds } else { 0.0 });
+    let share = |seconds: f64| share_of(waterfall, seconds);
     let row = |part: &Part| Row::new(part.words(), [short(part.seconds), share(part.seconds)]);
     let whole = Row::new("what the application saw", [time(waterfall.total_seconds), percent(1.0)]);
     let rows = waterfall.parts.iter().map(row).chain([whole]);
-    doc.put(Table::new("Layer", Layout::new(60), columns).with(rows).into());
+    // A page has them as waterfalls.
+    doc.only(In::SOURCE, Table::new("Layer", Layout::new(60), columns).with(rows).into());
     if let Some(Times { p50_seconds, p99_seconds, .. }) = cell.latency {
         let mut text = format!("Latency by the workload: p50 {}, p99 {}", known(p50_seconds), known(p99_seconds));
         text += &cell.submission_seconds.map_or(String::new(), |s| format!("; {} before it to submit", time(s)));
@@ -330,7 +337,7 @@ fn in_full(doc: &mut document::Document, cell: &CellLayers) {
     }
     let parts: Vec<String> = waterfall.remainder().map(Part::words).collect();
     let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) };
-    doc.put(say((0, 0), format!("Not told apart: {} of it{parts}.", share(waterfall.remainder_seconds()))));
+    doc.put(say((0, 0), format!("Not told apart: {} of a request{parts}.", share(waterfall.remainder_seconds()))));
     let line = |u: &Untimed| format!("{}: {}", u.layer.words(), reason(u.why, u.probe.as_deref()));
     doc.put(list((0, 2), cell.untimed.iter().map(line)));
     device_line(doc, cell);

@@ -159,7 +159,7 @@ fn row(report: &Report<'_>, group: &Group<'_>, of: &groups::Row<'_>, (scale, ser
     let cell = of.cell;
     let bar = |label: &str, said: &Text, e: &Estimate| {
         let title = format!("{label}: {}, {} samples", said.plain(), e.n);
-        Bar { value: e.value, interval: e.interval, scale, series, title }
+        Bar { from: 0.0, value: e.value, interval: e.interval, scale, series, title }
     };
     let (said, narrow, estimate) = match (group.on_disk(), cell.judged()) {
         (true, Some(figure)) if figure.typical.n > 0 => {

@@ -29,24 +29,27 @@ fn percent_of_width(x: f64) -> String {
     format!("{x:.2}%")
 }
 
-/// A bar from zero with its interval as a whisker. `scale` is the value at full width.
-pub fn bar(value: f64, interval: Option<Interval>, scale: f64, series: usize, title: &str) -> Html {
+/// A bar with its interval as a whisker. It begins at `from`, mostly zero; `scale` is the value at full width.
+pub fn bar(from: f64, value: f64, interval: Option<Interval>, scale: f64, series: usize, title: &str) -> Html {
     html! {
         svg class={ "bar " (class(series)) } role="img" {
             title { (title) }
-            (value_and_whisker(value, interval, scale))
+            (value_and_whisker(from, value, interval, scale))
         }
     }
 }
 
-fn value_and_whisker(value: f64, interval: Option<Interval>, scale: f64) -> Html {
-    let x = |v: f64| along(v, scale);
+/// A value below zero is drawn to the left of `from`.
+fn value_and_whisker(from: f64, value: f64, interval: Option<Interval>, scale: f64) -> Html {
+    let x = |v: f64| along(from + v, scale);
+    let (left, right) = (x(0.0).min(x(value)), x(0.0).max(x(value)));
+    let begins = (left > 0.0).then(|| percent_of_width(left));
     let lines = |i: Interval| {
         let (low, high) = (x(i.low), x(i.high));
         [(low, 9, high, 9), (low, 4, low, 14), (high, 4, high, 14)]
     };
     html! {
-        rect class="fill" y="2" width=(percent_of_width(x(value).max(0.2))) height="14" {}
+        rect class="fill" x=[begins] y="2" width=(percent_of_width((right - left).max(0.2))) height="14" {}
         @if let Some(i) = interval {
             @for class in ["halo", "whisker"] {
                 @for (x1, y1, x2, y2) in lines(i) {
@@ -72,7 +75,7 @@ pub fn share(value: f64, interval: Option<Interval>, top: f64, title: &str) -> H
         svg class={ "bar " (class(1)) } role="img" {
             title { (title) }
             rect class="track" y="2" width=(percent_of_width(along(top, top))) height="14" {}
-            (value_and_whisker(value, interval, top))
+            (value_and_whisker(0.0, value, interval, top))
             @for tick in shares(top).map(|tick| percent_of_width(along(tick, top))) {
                 line class="thin" x1=(tick) y1="16" x2=(tick) y2="20" {}
             }
@@ -229,9 +232,21 @@ mod tests {
 
     #[test]
     fn a_bar_without_interval_has_no_whisker() {
-        assert!(!bar(1.0, None, 2.0, 0, "x").text().contains("whisker"));
-        assert!(bar(1.0, Some(Interval { low: 0.9, high: 1.1 }), 2.0, 0, "x").text().contains("whisker"));
-        assert!(bar(1.0, None, 2.0, 1, "<b>").text().contains("&lt;b&gt;"));
+        assert!(!bar(0.0, 1.0, None, 2.0, 0, "x").text().contains("whisker"));
+        assert!(bar(0.0, 1.0, Some(Interval { low: 0.9, high: 1.1 }), 2.0, 0, "x").text().contains("whisker"));
+        assert!(bar(0.0, 1.0, None, 2.0, 1, "<b>").text().contains("&lt;b&gt;"));
+    }
+
+    #[test]
+    fn a_bar_begins_where_it_is_told_to_and_one_below_zero_ends_there() {
+        for (value, place) in [
+            (25.0, "x=\"49.00%\" y=\"2\" width=\"24.50%\""),
+            (-2.0, "x=\"47.04%\" y=\"2\" width=\"1.96%\""),
+            (0.0, "x=\"49.00%\" y=\"2\" width=\"0.20%\""),
+        ] {
+            let text = bar(50.0, value, None, 100.0, 1, "x").text();
+            assert!(text.contains(place), "{text}");
+        }
     }
 
     /// One axis for all: the same share is at the same place whatever its own interval is, and is where its mark is.

@@ -326,7 +326,7 @@ fn cell(cell: &Cell, column: &Column) -> Html {
         @if column.bars {
             td.b {
                 @if let Some(bar) = &cell.bar {
-                    (svg::bar(bar.value, bar.interval, bar.scale, bar.series, &bar.title))
+                    (svg::bar(bar.from, bar.value, bar.interval, bar.scale, bar.series, &bar.title))
                 }
             }
         }

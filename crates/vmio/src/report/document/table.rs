@@ -76,10 +76,11 @@ impl Column {
     }
 }
 
-/// A bar beside a figure: `scale` is the value at full width, `series` whose colour it has, and the title is for
-/// readers who do not see it.
+/// A bar beside a figure: `from` is where it begins, `scale` is the value at full width, `series` whose colour it has,
+/// and the title is for readers who do not see it.
 #[derive(Debug, Clone)]
 pub struct Bar {
+    pub from: f64,
     pub value: f64,
     pub interval: Option<Interval>,
     pub scale: f64,
