@@ -10,6 +10,7 @@ use super::why_not::{LeftOut, WhyNot, missing};
 use super::{PlanOptions, elsewhere, states};
 use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, CacheAt, Unfit, own_client};
+use crate::engine::bed::net;
 use crate::settings::Fit;
 use crate::{guests, hadoop, image, nets, settings, workloads};
 
@@ -191,9 +192,12 @@ fn too_much_asked(actor: &Actor, study: &Study, backend: Option<&PlaceBackend>) 
     if let Some(why) = elsewhere::out_of_reach(actor, study) {
         return Some(why);
     }
-    let (vcpus, nic) = (study.guest.of(&actor.side).vcpus, actor.nic()?);
-    if let Some(queues) = nic.queues.filter(|queues| *queues > vcpus) {
+    let vcpus = study.guest.of(&actor.side).vcpus;
+    if let Some(queues) = actor.nic().and_then(|nic| nic.queues).filter(|queues| *queues > vcpus) {
         return Some(WhyNot::Queues { vcpus, queues });
+    }
+    if !net::has_card(actor) {
+        return None;
     }
     let on_ceph = backend.and_then(PlaceBackend::pool).is_some_and(|pool| pool.target() == "rbd");
     on_ceph.then(|| WhyNot::NetworkOnCeph { hypervisor: actor.side.hypervisor().unwrap_or_default().to_owned() })
