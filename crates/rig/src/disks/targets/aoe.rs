@@ -292,9 +292,10 @@ impl Prepared for AoeFile {
         }
     }
     fn remove(mut self: Box<Self>, journal: &Journal) -> Result<()> {
-        // What its page cache still has is written first: the kernel could not, later. It is closed then.
+        // What its page cache still has is written first: the kernel could not, later. It is closed then. Without a server
+        // it would wait for minutes (aoe_deadsecs), so one that died is started again.
         let made = self.client.take().map(|(disk, made)| {
-            let _ = disk.flush();
+            let _ = self.attach(&own_client::asked()).and_then(|_| disk.flush());
             made
         });
         // Before the disk: the kernel would hear of it again.
