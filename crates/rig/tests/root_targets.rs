@@ -48,6 +48,10 @@ fn a_loop_device_goes_round_the_page_cache_and_leaves_nothing() {
     assert_eq!(target.demands().logical_block_bytes.to_string(), sysfs("queue/logical_block_size"));
     let busy = OpenOptions::new().read(true).write(true).custom_flags(O_EXCL).open(&path).unwrap_err();
     assert_eq!(busy.kind(), std::io::ErrorKind::ResourceBusy, "held with O_EXCL");
+    target.share().unwrap();
+    // As mount does; it is attached all the same.
+    OpenOptions::new().read(true).write(true).custom_flags(O_EXCL).open(&path).unwrap();
+    assert_eq!(sysfs("loop/dio"), "1");
     // The leaves are those of its file, not the loop device.
     let below = Backing::of(&bed.node, &path).unwrap();
     assert_eq!(below.leaves, Backing::of(&bed.node, &bed.dir()).unwrap().leaves);
@@ -243,7 +247,7 @@ fn an_exchanged_device_is_not_written() {
 
     // Back where it was: what is handed out is what was opened, wherever the link leads from then on.
     point_at(&meant);
-    let target = device(&ctx).unwrap();
+    let mut target = device(&ctx).unwrap();
     point_at(&other);
     let opened = std::fs::read(target.native()).unwrap();
     assert!(opened[..8 << 20].chunks(4096).all(|b| b.iter().any(|&x| x != 0)), "the one that was meant is written out");
@@ -252,6 +256,10 @@ fn an_exchanged_device_is_not_written() {
     bed.run("qemu-io", &["--image-opts", &as_qemu, "-c", "write -P 7 0 4096", "-c", "flush"]);
     let opened = std::fs::read(target.native()).unwrap();
     assert!(opened[..4096].iter().all(|b| *b == 7), "QEMU writes to what was opened");
+    target.share().unwrap();
+    OpenOptions::new().read(true).write(true).custom_flags(O_EXCL).open(target.native()).unwrap();
+    let opened = std::fs::read(target.native()).unwrap();
+    assert!(opened[..4096].iter().all(|b| *b == 7), "what is shared is the same one");
     target.remove(&bed.journal).unwrap();
 
     // Grown meanwhile, it is not what was confirmed.

@@ -138,11 +138,12 @@ impl Serving {
         error
     }
 
-    /// The error of a failed workload with what its servers said until now; they are ended for that.
+    /// The error of a failed workload with what its servers said until now; they are ended for that. One that is itself
+    /// what failed is quoted already.
     pub(super) fn quote(&mut self, error: Error) -> Error {
         match error {
             Error::Failed { node, command, how, said: mut all } => {
-                for server in &mut self.servers {
+                for server in self.servers.iter_mut().filter(|server| server.command != command) {
                     let output = server.process.kill().and_then(|()| server.process.wait(Some(END_LIMIT)));
                     let log = output.map(|output| said(&output)).unwrap_or_default();
                     if !log.is_empty() {

@@ -239,9 +239,11 @@ fn a_server_that_ends_meanwhile_is_the_cause() {
         thread::sleep(Duration::from_secs(1));
         None
     };
-    let pair = Pair { client, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 3000")) };
-    let said = perform(&pair, &Bed::new()).unwrap_err().to_string();
+    let says = [String::new(), "out of memory\n".to_owned()];
+    let pair = Pair::new(Ready::Listens(port), format!("listen {port} 0 3000"));
+    let said = perform(&Pair { client, says, quotes: true, ..pair }, &Bed::new()).unwrap_err().to_string();
     assert!(said.contains("ended while it was used: Exit(7)") && said.contains("no answer"), "{said}");
+    assert_eq!(said.matches("out of memory").count(), 1, "{said}");
     // Where it is sound, the client is told alone.
     let port = free_port();
     let pair = Pair { client: |_| None, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 30000")) };

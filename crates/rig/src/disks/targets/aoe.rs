@@ -175,9 +175,18 @@ impl AoeFile {
         Ok(())
     }
 
-    /// Has this host's own kernel be the client: native workloads then open its disk.
+    /// Ends the server.
+    fn stop(&mut self) -> Result<()> {
+        if let Some(mut server) = self.server.take() {
+            server.kill()?;
+            server.wait(Some(SHORT))?;
+        }
+        Ok(())
+    }
+
+    /// Has this host's own kernel be the client: native workloads then open its disk. A server announces its disk when
+    /// it starts, and a kernel that hears it makes the device unasked: only one that is there before is another's.
     fn reach_natively(&mut self, journal: &Journal) -> Result<()> {
-        let storage = self.attach(&own_client::asked())?;
         let disk = AoeDisk { shelf: SHELF, slot: SLOT };
         let name = disk.node_name();
         if Device::whole(self.node.reader(), &block::sysfs_name(&name)).is_there() {
@@ -185,12 +194,21 @@ impl AoeFile {
             return Err(Error::NotAsAsked { path: Path::new("/dev").join(name), reason });
         }
         // Half of it may be there where it fails: the line in the journal stays.
-        let reaching = || Ok::<_, Infallible>(connect(&self.node, &storage, 0));
+        let reaching = || {
+            let served = self.attach(&own_client::asked());
+            Ok::<_, Infallible>(served.and_then(|storage| connect(&self.node, &storage, 0)))
+        };
         let Ok((reached, made)) = journal.make(Change::AoeDisk(disk), reaching)?;
-        let held = reached.and_then(|_| HostDisk::hold(&self.node, Known::Node(&name), self.file.bytes()));
-        let held = held.map_err(|why| scratch::undone(journal, made, why))?;
-        self.client = Some((held, made));
-        Ok(())
+        match reached.and_then(|_| HostDisk::hold(&self.node, Known::Node(&name), self.file.bytes())) {
+            Ok(held) => {
+                self.client = Some((held, made));
+                Ok(())
+            }
+            Err(why) => {
+                let _ = self.stop();
+                Err(scratch::undone(journal, made, why))
+            }
+        }
     }
 }
 
@@ -273,21 +291,19 @@ impl Prepared for AoeFile {
             _ => Ok(()),
         }
     }
-    fn remove(self: Box<Self>, journal: &Journal) -> Result<()> {
-        let Self { file, server, client, .. } = *self;
-        // What its page cache still has is written first: the kernel could not, later. It is closed then.
-        let made = client.map(|(disk, made)| {
-            let _ = disk.flush();
+    fn remove(mut self: Box<Self>, journal: &Journal) -> Result<()> {
+        // What its page cache still has is written first: the kernel could not, later. It is closed then. Without a server
+        // it would wait for minutes (aoe_deadsecs), so one that died is started again.
+        let made = self.client.take().map(|(disk, made)| {
+            let _ = self.attach(&own_client::asked()).and_then(|_| disk.flush());
             made
         });
         // Before the disk: the kernel would hear of it again.
-        if let Some(mut server) = server {
-            server.kill()?;
-            server.wait(Some(SHORT))?;
-        }
+        self.stop()?;
         if let Some(made) = made {
             journal.undo(made)?;
         }
+        let Self { file, .. } = *self;
         Box::new(file).remove(journal)
     }
 }

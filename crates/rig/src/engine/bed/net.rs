@@ -49,6 +49,11 @@ impl PathKey {
     }
 }
 
+/// Whether a guest has a card for an actor: its hypervisor is then in a network of vmio's own.
+pub fn has_card(actor: &Actor) -> bool {
+    PathKey::of(actor).is_some_and(|key| key.nic.is_some())
+}
+
 /// The paths of cells, each once; a guest that another one sends to has one, too.
 fn keys(cells: &[Cell]) -> BTreeSet<PathKey> {
     cells.iter().flat_map(Cell::with_neighbours).filter_map(|actor| PathKey::of(&actor)).collect()
@@ -282,6 +287,8 @@ mod tests {
         assert_eq!(of("native", "device", "dfsio-hdfs-remote"), Some(("uplink".to_owned(), None)));
         assert_eq!(of("qemu", "device", "dfsio-hdfs"), None);
         assert_eq!(of("qemu", "nbd", "seq-write"), Some(("nbd".to_owned(), card)));
+        let sides = ["qemu", "native"].map(|side| has_card(&Cell::on(side, "device", None, "dfsio-hdfs-remote").lead));
+        assert_eq!(sides, [true, false]);
     }
 
     #[test]

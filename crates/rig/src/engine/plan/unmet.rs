@@ -10,11 +10,16 @@ use super::why_not::{LeftOut, WhyNot, missing};
 use super::{PlanOptions, elsewhere, states};
 use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, CacheAt, Unfit, own_client};
+use crate::engine::bed::net;
 use crate::settings::Fit;
 use crate::{guests, hadoop, image, nets, settings, workloads};
 
 /// Why a disk that another host serves does not go with a workload of which a part is on another host.
 const TWO_PATHS: &str = "it is reached over a link, and the workload has one of its own: take a local target";
+
+/// Why a container has no servers of a workload on a disk.
+const OPEN_NETWORK: &str = "others may reach a container's network, and the servers of this workload let everybody in: run \
+                            it on the host or in a guest";
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
 pub(super) fn unmet(
@@ -150,7 +155,10 @@ fn why_not(
     let no_driver = target.and_then(|target| target.no_hypervisor()).filter(|_| actor.attachment().is_some());
     let over_link = target.is_some_and(|target| target.over_link());
     let two_paths = workload.other_host().filter(|_| over_link).map(|_| TWO_PATHS);
-    if let Some(why) = only_read.or(no_guest).or(no_native).or(no_driver).or(two_paths) {
+    let is_container = actor.side.shares_kernel() && !actor.side.is_native();
+    let serves = actor.subject.is_disk() && workload.roles().len() > 1;
+    let open_network = (is_container && serves).then_some(OPEN_NETWORK);
+    if let Some(why) = only_read.or(no_guest).or(no_native).or(no_driver).or(two_paths).or(open_network) {
         return Some(WhyNot::Target(Unfit::NotFor(why)));
     }
     let own = options.device.is_some() && target.is_some_and(|target| target.takes_device());
@@ -191,9 +199,12 @@ fn too_much_asked(actor: &Actor, study: &Study, backend: Option<&PlaceBackend>) 
     if let Some(why) = elsewhere::out_of_reach(actor, study) {
         return Some(why);
     }
-    let (vcpus, nic) = (study.guest.of(&actor.side).vcpus, actor.nic()?);
-    if let Some(queues) = nic.queues.filter(|queues| *queues > vcpus) {
+    let vcpus = study.guest.of(&actor.side).vcpus;
+    if let Some(queues) = actor.nic().and_then(|nic| nic.queues).filter(|queues| *queues > vcpus) {
         return Some(WhyNot::Queues { vcpus, queues });
+    }
+    if !net::has_card(actor) {
+        return None;
     }
     let on_ceph = backend.and_then(PlaceBackend::pool).is_some_and(|pool| pool.target() == "rbd");
     on_ceph.then(|| WhyNot::NetworkOnCeph { hypervisor: actor.side.hypervisor().unwrap_or_default().to_owned() })
@@ -345,6 +356,21 @@ mod tests {
         }
         let host = host.installed("curl").installed("prlimit");
         assert_eq!(workloads.map(|workload| told(workload, &host, url)), ["", ""]);
+    }
+
+    #[test]
+    fn an_hdfs_is_where_nobody_else_reaches_it_and_has_one_path() {
+        let backend = PlaceBackend::Files("/srv".into());
+        let told = |side: &str, target: &str, workload: &str| {
+            let cell = Cell::on(side, target, None, workload);
+            let why = why_not(&cell.lead, &host(), false, &PlanOptions::default(), Some(&backend));
+            why.map(|why| why.to_string()).unwrap_or_default()
+        };
+        let said = told("container", "device", "dfsio-hdfs");
+        assert!(said.contains("others may reach a container's network"), "{said}");
+        assert!(!told("native", "device", "dfsio-hdfs").contains("a container's"));
+        let said = told("native", "nbd", "dfsio-hdfs-remote");
+        assert!(said.contains("the workload has one of its own"), "{said}");
     }
 
     #[test]
