@@ -429,6 +429,11 @@ fn holds_files(backend: &PlaceBackend) -> Result<(), Unfit> {
     }
 }
 
+/// Whether a place is a modelled disk, else why not.
+fn is_modelled(backend: &PlaceBackend) -> Result<(), Unfit> {
+    if backend.modelled().is_some() { Ok(()) } else { Err(Unfit::NotModelled) }
+}
+
 /// The target of that name.
 pub fn find(name: &str) -> Option<&'static dyn Target> {
     ALL.iter().copied().find(|t| t.name() == name)
