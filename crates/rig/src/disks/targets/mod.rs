@@ -23,6 +23,7 @@ use crate::nets::Namespace;
 use crate::nodes::{Machine, Peer};
 
 mod aoe;
+mod client_disk;
 mod device;
 mod dm_cache;
 pub mod elsewhere;
