@@ -132,7 +132,7 @@ impl Balance {
         resumed
     }
 
-    /// Knows of a guest that nobody has moved yet, and that has this.
+    /// Knows of a guest that nobody has moved yet, and that has so many bytes.
     pub fn adopt(&mut self, name: &str, bytes: u64) {
         self.held.insert(name.to_owned(), Held::of(bytes, Duration::ZERO));
     }

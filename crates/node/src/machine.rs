@@ -15,6 +15,7 @@ use std::{fs, io};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Local;
@@ -48,6 +49,16 @@ pub fn monotonic_seconds() -> f64 {
 /// Identity of this boot, from `/proc/sys/kernel/random/boot_id`; empty where there is none.
 pub fn boot_id() -> String {
     system::boot_id(&Local::new()).unwrap_or_default()
+}
+
+/// Random bytes of the kernel's (getrandom(2)), 256 at most.
+///
+/// # Errors
+/// The kernel gives none.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut random = [0_u8; N];
+    getrandom(&mut random[..], GetRandomFlags::empty())?;
+    Ok(random)
 }
 
 /// When a process started, in clock ticks since boot (`/proc/PID/stat`, field 22). With the pid

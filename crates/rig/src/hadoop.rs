@@ -20,7 +20,7 @@ use crate::objects::Hasher;
 pub const INSTALLED: &str = "/usr/lib/vmio/hadoop";
 /// Where runs put them: in root's own state directory whatever `--state` says, since the workload is root's alone and a
 /// requirement knows no state directory.
-pub const FETCHED: &str = "/var/lib/vmio/hadoop";
+const FETCHED: &str = "/var/lib/vmio/hadoop";
 /// Below each of these, those that only HDFS needs. They are on no class path of TestDFSIO's own.
 pub const HDFS: &str = "hdfs";
 /// Where guests have those.
@@ -173,7 +173,7 @@ impl Fetch {
         format!("downloads {} and keeps them in {FETCHED}", self.what())
     }
 
-    /// Fetches those that are not in [`FETCHED`].
+    /// Fetches those that are not kept on this host yet.
     ///
     /// # Errors
     /// When one cannot be downloaded or is another one, or when others could write where they are kept.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::agent::message::{NO_REQUEST, Reply, Request};
 use crate::agent::stream::Halves;
 use crate::helper::proto::{Decoder, Fault, Frame, HEADER_BYTES, Hello, Item, Kind, READY, VERSION, encode};
-use crate::machine::lock;
+use crate::machine::{lock, random};
 use crate::{Error, Result};
 
 /// Silence of an agent, while an answer is due, after which it is gone. An emulated guest under load answers within a
@@ -91,9 +91,7 @@ impl Client {
         let waiters = Arc::new(Waiters { name: name.into(), state });
         let client =
             Self { name: name.into(), output: Mutex::new(output), waiters, next: AtomicU32::new(NO_REQUEST + 1) };
-        let mut nonce = [0u8; 8];
-        rustix::rand::getrandom(&mut nonce[..], rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| client.gone(format!("no random number: {e}")))?;
+        let nonce = random().map_err(|e| client.gone(format!("no random number: {e}")))?;
         let hello = Hello { version: VERSION, nonce: u64::from_ne_bytes(nonce).max(READY + 1) };
         let (greeted, greeting) = mpsc::channel();
         let waiters = Arc::clone(&client.waiters);

@@ -61,8 +61,7 @@ pub(crate) fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<(
 
 /// The head of a journal of this process.
 pub(super) fn new_head(dir: &Path, owner: &str) -> io::Result<Head> {
-    let mut random = [0u8; 8];
-    rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
+    let random = machine::random()?;
     let pid = std::process::id();
     Ok(Head {
         vmio_journal: VERSION,

@@ -18,7 +18,7 @@ use super::packet::{HEADER_BYTES, Kind, Packet};
 use super::report::{NeverSent, SendReport};
 use super::schedule::Schedule;
 use super::{SECOND_NS, clock, seconds, tally};
-use crate::machine::poll_for;
+use crate::machine::{poll_for, random};
 
 /// The shortest sleep: a quarter of what is allowed. To wake up is most of what it costs to send at such rates.
 pub const BATCH_NS: u64 = 250_000;
@@ -245,8 +245,7 @@ pub fn run(job: &Job) -> io::Result<SendReport> {
     let family = if job.to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
     connect(&socket, &job.to)?;
-    let mut name = [0; 8];
-    rustix::rand::getrandom(&mut name, rustix::rand::GetRandomFlags::empty())?;
+    let name = random()?;
     let real_time = clock::be_punctual();
     let mut line = Line {
         socket,

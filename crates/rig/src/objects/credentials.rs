@@ -8,6 +8,7 @@ use std::path::Path;
 use data_encoding::HEXLOWER;
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::process::geteuid;
+use vmio_node::machine;
 
 use super::{Error, Result};
 
@@ -53,8 +54,7 @@ impl Credentials {
     /// # Errors
     /// The kernel gives no random bytes.
     pub fn made() -> io::Result<Self> {
-        let mut random = [0_u8; 40];
-        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
+        let random: [u8; 40] = machine::random()?;
         let (access, secret) = (HEXLOWER.encode(&random[..8]), HEXLOWER.encode(&random[8..]));
         Ok(Credentials { access: format!("vmio{access}"), secret, token: None })
     }

@@ -259,10 +259,8 @@ impl Pool {
 
     /// 64 random bits as hexadecimal digits.
     pub(super) fn random(&self) -> Result<String> {
-        let mut random = [0_u8; 8];
-        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| self.failed("draw a random name in", "", e))?;
-        Ok(HEXLOWER.encode(&random))
+        let failed = |source| Error::File { what: "draw a random name in", path: self.path.clone(), source };
+        Ok(HEXLOWER.encode(&machine::random::<8>().map_err(failed)?))
     }
 
     /// Takes a volume from a guest that has let go of it or has ended, and waits until its server has ended.

@@ -20,8 +20,9 @@ use vmio_node::linux::block::{self, Device};
 use vmio_node::linux::net::Interfaces;
 use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, Output, Process, held};
 
+use super::client_disk::Known;
 use super::host_disk::HostDisk;
-use super::own_client::{self, Known, OwnClient};
+use super::own_client::{self, OwnClient};
 use super::raw_file::RawFile;
 use super::scratch::{self, Scratch};
 use super::{Demands, Error, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT, facts};

@@ -18,7 +18,7 @@ use super::device::LOOP_DEVICES;
 use super::guest_cache::{self, DMSETUP};
 use super::loopdev::{self, LoopIoMode};
 use super::scratch::{self, MIB, Scratch};
-use super::{CacheAt, Demands, Error, Prepared, Result, State, Target, TargetCtx, Unfit, WRITTEN_OUT, facts, memory};
+use super::{CacheAt, Demands, Error, Prepared, Result, State, Target, TargetCtx, Unfit, facts, is_modelled, memory};
 use crate::disks::Storage;
 use crate::disks::places::{PlaceBackend, Pool};
 
@@ -70,7 +70,7 @@ impl Target for DmCache {
         }
     }
     fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
-        if backend.modelled().is_some() { Ok(()) } else { Err(Unfit::NotModelled) }
+        is_modelled(backend)
     }
     /// There is one cache, and no guest has it.
     fn cache_bytes(&self, bytes: u64, _disks: u64) -> u64 {
@@ -80,13 +80,7 @@ impl Target for DmCache {
         Some(CacheAt::Native)
     }
     fn can_be(&self, state: State, _native: bool, _pool: Option<&Pool>) -> Result<(), &'static str> {
-        match state {
-            State::Fresh => Err(WRITTEN_OUT),
-            State::WarmGuest | State::WarmHost => {
-                Err("a page cache is measured without another cache: use preallocated, or warm-flash here")
-            }
-            State::Filled | State::WarmFlash => Ok(()),
-        }
+        guest_cache::can_be(state)
     }
     fn native_alone(&self) -> Option<&'static str> {
         Some(NATIVE_ALONE)

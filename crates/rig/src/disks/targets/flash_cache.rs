@@ -20,7 +20,9 @@ use vmio_node::{ChangeId, Journal, Local};
 use super::memory;
 use super::raw_file::RawFile;
 use super::scratch::Scratch;
-use super::{CacheAt, Demands, Error, Exchange, Prepared, Result, State, Target, TargetCtx, Unfit, WRITTEN_OUT};
+use super::{
+    CacheAt, Demands, Error, Exchange, Prepared, Result, State, Target, TargetCtx, Unfit, WRITTEN_OUT, is_modelled,
+};
 use crate::disks::Storage;
 use crate::disks::places::{PlaceBackend, Pool};
 
@@ -52,7 +54,7 @@ impl Target for FlashCache {
         }
     }
     fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
-        if backend.modelled().is_some() { Ok(()) } else { Err(Unfit::NotModelled) }
+        is_modelled(backend)
     }
     fn cache_bytes(&self, bytes: u64, disks: u64) -> u64 {
         bytes.saturating_mul(disks)

@@ -12,7 +12,9 @@ use vmio_node::{ChangeId, Journal};
 use super::device::LOOP_DEVICES;
 use super::loopdev::Attached;
 use super::scratch::{self, MIB};
-use super::{Demands, Error, Prepared, Result, Space, State, Target, TargetCtx, Unfit, WRITTEN_OUT, facts, memory};
+use super::{
+    Demands, Error, Prepared, Result, Space, State, Target, TargetCtx, Unfit, WRITTEN_OUT, facts, is_modelled, memory,
+};
 use crate::disks::Storage;
 use crate::disks::places::{PlaceBackend, Pool};
 
@@ -45,7 +47,7 @@ impl Target for FlashDisk {
     }
     /// Nowhere else it could be taken for the disk that a study is about.
     fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
-        if backend.modelled().is_some() { Ok(()) } else { Err(Unfit::NotModelled) }
+        is_modelled(backend)
     }
     /// Nothing is written to the place.
     fn space(&self, bytes: u64, _attachments: u64) -> Space {

@@ -21,6 +21,7 @@ use super::raw_file::RawFile;
 use super::scratch::{self, MIB, Scratch};
 use super::{
     CacheAt, CacheDriver, Demands, Prepared, Result, Space, State, Target, TargetCtx, Unfit, WRITTEN_OUT, facts,
+    is_modelled,
 };
 use crate::disks::Storage;
 use crate::disks::places::{PlaceBackend, Pool};
@@ -100,6 +101,17 @@ impl GuestCache {
     }
 }
 
+/// The states of a disk below a flash cache of a kernel, a guest's or this host's (`dm_cache.rs`).
+pub(super) fn can_be(state: State) -> Result<(), &'static str> {
+    match state {
+        State::Fresh => Err(WRITTEN_OUT),
+        State::WarmGuest | State::WarmHost => {
+            Err("a page cache is measured without another cache: use preallocated, or warm-flash here")
+        }
+        State::Filled | State::WarmFlash => Ok(()),
+    }
+}
+
 impl Target for GuestCache {
     fn name(&self) -> &'static str {
         self.name
@@ -111,7 +123,7 @@ impl Target for GuestCache {
         self.requirements
     }
     fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
-        if backend.modelled().is_some() { Ok(()) } else { Err(Unfit::NotModelled) }
+        is_modelled(backend)
     }
     fn space(&self, bytes: u64, _attachments: u64) -> Space {
         let bytes = bytes + self.own_bytes;
@@ -124,13 +136,7 @@ impl Target for GuestCache {
         Some(CacheAt::Guest(self.driver))
     }
     fn can_be(&self, state: State, _native: bool, _pool: Option<&Pool>) -> Result<(), &'static str> {
-        match state {
-            State::Fresh => Err(WRITTEN_OUT),
-            State::WarmGuest | State::WarmHost => {
-                Err("a page cache is measured without another cache: use preallocated, or warm-flash here")
-            }
-            State::Filled | State::WarmFlash => Ok(()),
-        }
+        can_be(state)
     }
     fn guest_modules(&self) -> &'static [&'static str] {
         self.modules

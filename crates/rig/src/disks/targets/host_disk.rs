@@ -10,7 +10,7 @@ use vmio_node::linux::block::Device;
 use vmio_node::linux::device::{self, Number};
 use vmio_node::{Node, Reader, held};
 
-use super::own_client::{self, Known};
+use super::client_disk::{self, Known};
 use super::{Error, Result, scratch};
 
 /// A disk that is held.
@@ -29,7 +29,7 @@ impl HostDisk {
     /// # Errors
     /// [`Error::NotAsAsked`] where none comes, or another one is there.
     pub fn hold(host: &dyn Node, known: Known<'_>, bytes: u64) -> Result<Self> {
-        let node = own_client::find_disk(host, known)?;
+        let node = client_disk::find(host, known)?;
         let file = File::open(&node).map_err(scratch::io("open", &node))?;
         let meta = file.metadata().map_err(scratch::io("look at", &node))?;
         let open = held::by_descriptor(&file).map_err(scratch::io("find the descriptor of", &node))?;

@@ -14,7 +14,8 @@ use vmio_look::require::{Requirement, program};
 use vmio_model::cell;
 use vmio_node::{ChangeId, Exec, Journal, Local, Node, held};
 
-use super::own_client::{self, Known, OwnClient};
+use super::client_disk::{self, Known};
+use super::own_client::OwnClient;
 use super::raw_file::RawFile;
 use super::scratch::Scratch;
 use super::served::nbd_client::refused;
@@ -213,7 +214,7 @@ fn connect(guest: &dyn Node, storage: &Storage, _nth: usize) -> Result<PathBuf> 
     if !output.ok() {
         return Err(refused(&command, &output));
     }
-    own_client::find_disk(guest, Known::Serial(SERIAL))
+    client_disk::find(guest, Known::Serial(SERIAL))
 }
 
 /// The command that has a guest of this name log in. It ends once the guest's kernel has the connection. A target takes

@@ -18,8 +18,9 @@ use vmio_node::linux::system;
 use vmio_node::nvme_export::{NVMET, NvmeExport};
 use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, Reader, held};
 
+use super::client_disk::{self, Known};
 use super::host_disk::HostDisk;
-use super::own_client::{self, Known, OwnClient};
+use super::own_client::{self, OwnClient};
 use super::raw_file::RawFile;
 use super::scratch::Scratch;
 use super::served::nbd_client::refused;
@@ -294,7 +295,7 @@ fn connect(guest: &dyn Node, storage: &Storage, _nth: usize) -> Result<PathBuf> 
         return Err(Error::Server { path: FABRICS.into(), reason });
     };
     guest.write(Path::new(FABRICS), options(*server, nqn).as_bytes(), None)?;
-    own_client::find_disk(guest, Known::Subsystem(nqn))
+    client_disk::find(guest, Known::Subsystem(nqn))
 }
 
 /// What a kernel is told, in one piece (drivers/nvme/host/fabrics.c, `opt_tokens`).

@@ -88,7 +88,7 @@ pub(super) fn jars(cells: &[Cell]) -> Option<Jars> {
     cells.iter().flat_map(Cell::actors).filter_map(|actor| workloads::find(&actor.workload)?.fetched()).max()
 }
 
-/// What is written beside the targets where the state directory lies on the same disks: the store, and the
+/// Bytes that are written beside the targets where the state directory lies on the same disks: the store, and the
 /// guest image if there is none yet.
 pub(super) fn beside(local: &dyn Node, study: &Study, options: &PlanOptions, backing: &Backing) -> u64 {
     let state = &options.state_dir;

@@ -15,7 +15,7 @@ pub fn columns_of(part: &Part) -> Vec<usize> {
     (0..COLUMNS.len()).filter(|at| COLUMNS[*at].1.iter().any(|layer| part.layers.contains(layer))).collect()
 }
 
-/// The times in a row, each with the places of its columns. Parts that share a column are told together.
+/// The times in a row in seconds, each with the places of its columns. Parts that share a column are told together.
 pub fn times_of(parts: &[Part]) -> Vec<(Vec<usize>, f64)> {
     let mut times: Vec<(Vec<usize>, f64)> = Vec::new();
     for part in parts {

@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use data_encoding::HEXLOWER;
-use rustix::rand::{GetRandomFlags, getrandom};
-use vmio_node::{ChangeId, Exec, Journal, Node};
+use vmio_node::{ChangeId, Exec, Journal, Node, machine};
 
 use super::super::{Error, Result, memory, scratch};
 use crate::disks::Storage;
@@ -60,8 +59,7 @@ impl Psk {
 
 /// A line with a new key, as both ends read it.
 fn line() -> io::Result<String> {
-    let mut key = [0u8; KEY_BYTES];
-    getrandom(&mut key[..], GetRandomFlags::empty())?;
+    let key: [u8; KEY_BYTES] = machine::random()?;
     Ok(format!("{}:{}\n", Storage::TLS_USER, HEXLOWER.encode(&key)))
 }
 
