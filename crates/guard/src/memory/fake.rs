@@ -21,6 +21,8 @@ pub struct FakeGuest {
     /// What its programs use; the rest is free, but for `cache_bytes`.
     pub used_bytes: u64,
     pub cache_bytes: u64,
+    /// So much less is free by what its driver reported last, until it reports again: after a pause.
+    pub late_bytes: u64,
     pub reads: CachedReads,
     pub major_faults: u64,
     pub polling_seconds: u64,
@@ -38,6 +40,7 @@ impl FakeGuest {
             actual_bytes: mib * MIB,
             used_bytes: used_mib * MIB,
             cache_bytes: 0,
+            late_bytes: 0,
             reads: CachedReads { asked_bytes: 0, storage_bytes: 0 },
             major_faults: 0,
             polling_seconds: 0,
@@ -79,7 +82,7 @@ impl Host for Fake {
         let available_bytes = *self.available_bytes.borrow();
         let host = HostNow { total_bytes: 16 << 30, available_bytes, swapped_pages: 0 };
         let seen = |(pid, guest): (&u32, &FakeGuest)| {
-            let free_bytes = guest.actual_bytes.saturating_sub(guest.used_bytes + guest.cache_bytes);
+            let free_bytes = guest.actual_bytes.saturating_sub(guest.used_bytes + guest.cache_bytes + guest.late_bytes);
             let told = GuestMemory {
                 free_bytes,
                 available_bytes: Some(free_bytes + guest.cache_bytes),
@@ -137,5 +140,7 @@ impl Host for Fake {
         Ok(())
     }
 
-    fn pause(&self) {}
+    fn pause(&self) {
+        self.guests.borrow_mut().values_mut().for_each(|guest| guest.late_bytes = 0);
+    }
 }

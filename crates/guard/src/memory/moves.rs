@@ -9,8 +9,12 @@ use crate::undo_log::Entry;
 
 /// How often drivers are asked for statistics where nobody had them asked, in seconds.
 const POLL_SECONDS: u64 = 5;
-/// Looks at balloons that are put back, with a pause each, before they are left to themselves.
+/// Looks at balloons that are put back, with a pause each, of which none finds a change: they are left to themselves.
 const LOOKS: u32 = 80;
+/// The same in all: a busy guest gives back a few MiB a second, since its driver pauses whenever it finds none free.
+const MOST_LOOKS: u32 = 480;
+/// Pauses in which a driver that is asked for statistics has reported again.
+const REPORT_PAUSES: u32 = 40;
 
 impl<H: Host> Memory<H> {
     /// What the ledger has of guests.
@@ -131,23 +135,13 @@ impl<H: Host> Memory<H> {
         if held.is_empty() {
             return std::mem::take(&mut self.status.notes);
         }
-        match self.look(held.iter().map(|before| before.balloon.pid).collect()) {
-            Ok((_, mut seen)) => {
-                self.hold_all();
-                for before in &held {
-                    let unknown = seen.get_mut(&before.balloon.pid).filter(|found| found.actual_bytes.is_none());
-                    if let Some(found) = unknown {
-                        found.actual_bytes = self.host.actual_bytes(&before.balloon).ok();
-                    }
-                }
-                let guests: BTreeMap<String, Guest> =
-                    seen.values().map(|found| (key(found.pid), self.guest(found, None))).collect();
-                let moves = self.balance.undo(&guests);
-                moves.iter().for_each(|planned| self.make(planned));
-                self.await_moves(&moves);
-            }
-            Err(why) => self.status.notes.push(why),
+        let mut failed = self.put_back(&held).err();
+        if failed.is_none() && held.iter().any(|before| self.is_elsewhere(before)) {
+            // A guest that was given memory just now reported what it works in before that.
+            (0..REPORT_PAUSES).for_each(|_| self.host.pause());
+            failed = self.put_back(&held).err();
         }
+        self.status.notes.extend(failed);
         for before in held {
             match self.host.actual_bytes(&before.balloon) {
                 Ok(bytes) if bytes == before.bytes => self.let_go(&before),
@@ -168,17 +162,45 @@ impl<H: Host> Memory<H> {
         std::mem::take(&mut self.status.notes)
     }
 
-    /// Waits until guests are where they are brought, for a while.
+    /// Brings guests to what they had, but for what they work in, and waits for them.
+    fn put_back(&mut self, held: &[Before]) -> Result<(), String> {
+        let (_, mut seen) = self.look(held.iter().map(|before| before.balloon.pid).collect())?;
+        self.hold_all();
+        for before in held {
+            let unknown = seen.get_mut(&before.balloon.pid).filter(|found| found.actual_bytes.is_none());
+            if let Some(found) = unknown {
+                found.actual_bytes = self.host.actual_bytes(&before.balloon).ok();
+            }
+        }
+        let guests: BTreeMap<String, Guest> =
+            seen.values().map(|found| (key(found.pid), self.guest(found, None))).collect();
+        let moves = self.balance.undo(&guests);
+        moves.iter().for_each(|planned| self.make(planned));
+        self.await_moves(&moves);
+        Ok(())
+    }
+
+    /// Whether a guest runs and has other memory than it had.
+    fn is_elsewhere(&self, before: &Before) -> bool {
+        self.host.runs(&before.balloon) && self.host.actual_bytes(&before.balloon) != Ok(before.bytes)
+    }
+
+    /// Waits until guests are where they are brought, as long as they come nearer.
     fn await_moves(&self, moves: &[Move]) {
         let held = self.held();
-        let is_there = |planned: &Move| {
+        let has_bytes = |planned: &Move| {
             let own = held.iter().find(|before| key(before.balloon.pid) == planned.guest);
-            own.is_none_or(|before| self.host.actual_bytes(&before.balloon) == Ok(planned.to_bytes))
+            own.map_or(Some(planned.to_bytes), |before| self.host.actual_bytes(&before.balloon).ok())
         };
-        for _ in 0..LOOKS {
-            if moves.iter().all(is_there) {
+        let wanted: Vec<Option<u64>> = moves.iter().map(|planned| Some(planned.to_bytes)).collect();
+        let (mut last, mut unchanged) = (Vec::new(), 0);
+        for _ in 0..MOST_LOOKS {
+            let now: Vec<Option<u64>> = moves.iter().map(has_bytes).collect();
+            unchanged = if now == last { unchanged + 1 } else { 0 };
+            if now == wanted || unchanged == LOOKS {
                 return;
             }
+            last = now;
             self.host.pause();
         }
     }

@@ -179,6 +179,18 @@ fn what_a_guest_had_is_known_though_it_was_not_seen_for_a_while() {
 }
 
 #[test]
+fn a_report_of_before_a_guest_was_given_memory_does_not_keep_it_there() {
+    let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
+    let mut memory = Memory::over(host.clone(), &log, true).unwrap();
+    run(&mut memory, &host, &policy(MOVED, MOVED), &mut now, 9);
+    let given = host.actual_mib(READER) - 1024;
+    assert!(given > 0);
+    host.change(READER, |guest| guest.late_bytes = 2048 * MIB);
+    assert_eq!(memory.undo(), [] as [String; 0]);
+    assert_eq!(host.actual_mib(READER), 1024);
+}
+
+#[test]
 fn what_cannot_be_put_back_is_told_and_stays_recorded() {
     let (host, log, mut now) = (host(), UndoLog::memory(), Duration::ZERO);
     let mut memory = Memory::over(host.clone(), &log, true).unwrap();

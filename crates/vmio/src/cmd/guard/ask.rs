@@ -20,6 +20,9 @@ use crate::context::{Context, Outcome};
 use crate::paths::Paths;
 use crate::term;
 
+/// How long a daemon may take to undo all: a guest that is busy gives memory back slowly, for minutes.
+const UNDONE: Duration = Duration::from_secs(360);
+
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
     /// Refresh every second, until Ctrl-C
@@ -163,7 +166,7 @@ pub fn done(what: &str, confirm: Option<Duration>, status: &Status, context: &Co
 
 /// Has the daemon take all limits off; without a daemon does it itself.
 pub fn undo(context: &Context) -> Outcome {
-    match client(context).post("/v1/stop", &Stop { undo: true }) {
+    match client(context).within(UNDONE).post("/v1/stop", &Stop { undo: true }) {
         Ok(()) => {
             term::note("the limits are off, and the daemon has ended");
             return Ok(Exit::Done);
